@@ -34,7 +34,7 @@ build: need-cc ## Release build of the command, the library and the test program
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
-# Under two minutes after a change of the library; what else make test does is for the change as a whole.
+# Takes less than two minutes after a change of the library; the rest of make test is for a complete change.
 check: export CARGO_PROFILE_RELEASE_LTO = off
 check: need-cc ## The daily loop: format, the library's own tests, every short history and some crashes of the simulator
 	$(CARGO) fmt --all --check
@@ -42,7 +42,7 @@ check: need-cc ## The daily loop: format, the library's own tests, every short h
 	$(CARGO) build --release -p famio-simulate
 	$(RELEASE)/famio-simulate run --states 5000
 
-# With optimization across crates each of a hundred test programs takes five times as long to link, and calls the same code.
+# With link-time optimization each of a hundred test programs takes five times as long to link, and calls the same code.
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(RELEASE)/famio-counts
@@ -61,11 +61,11 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-posix calls --steps 400 --rounds 5 --seed 20261124
 	@# What a campaign found once: a kill in a far write, which left a size that recovery did not know.
 	$(RELEASE)/famio-posix calls --mode kills --on tmpfs --options '--domain emulated --policy alternate' --seed 872726769844 --steps 1500 --rounds 12
-	@# Another: a map of the kernel's file in a process that had handed its session over, which was not told of a writer.
+	@# Another: a map of the kernel's file in a process that had handed its session over, which was not notified of a writer.
 	$(RELEASE)/famio-posix calls --mode turns --on disk --options '--durability process --policy alternate' --seed 92773523531 --steps 1500 --rounds 12
-	@# Another: a process that only reads, and maps what another one is changing, waited for a session that nobody ended.
+	@# Another: a read-only process that maps a file while another process changes it waited for a session that was never ended.
 	$(RELEASE)/famio-posix calls --mode turns --on tmpfs --options '--domain emulated --policy alternate' --seed 115529368675 --steps 400 --rounds 5
-	@# Twins alone: what is found then is a defect of the test.
+	@# Twins alone: a difference found here is a defect of the test.
 	$(RELEASE)/famio-hostile program --without-famio --without kill --for 3s
 	$(RELEASE)/famio-hostile neighbour --for 15s
 	$(RELEASE)/famio-hostile program --for 15s --seed 20261123 --without "$(HOSTILE_WITHOUT)"
@@ -77,13 +77,13 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	tests/tour/tour
 	@echo "make test: all passed"
 
-# A build of its own, in which the library asks before each check and each step whose order counts.
-mutants: need-cc ## Leave out each flush, fence, sync and check of the library in turn, and turn orders round: the crash simulator has to find each
+# A separate build, in which a test hook decides before each check and before each step whose order matters.
+mutants: need-cc ## Leave out each flush, fence, sync and check of the library in turn, and reverse each order: the crash simulator has to find each
 	RUSTFLAGS="$(RUSTFLAGS) --cfg famio_mutants" $(CARGO) build --release -p famio-simulate --target-dir $(TARGET)/mutants
 	$(TARGET)/mutants/release/famio-simulate mutants
 
-# Cheap things first: what is wrong is to show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All that takes long: 570 kills, 130 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
+# Cheap steps first, so that failures show early.
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 570 kills, 130 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, the Python package, what would be published, and the models' quick form"
 	scripts/test-install
 	scripts/python-wheel test
@@ -134,7 +134,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 test-long-says:
 	@echo "make test-long: begins at $$(date +%H:%M); takes about five hours on two cores, of which the last step, the simulator, has the most"
 
-# Files on a disk with their journals in memory; and the same, written back all the time.
+# Files on a disk with their journals in memory; and the same with continuous write-back.
 KILL_TIERED = mkdir -p /dev/shm/famio-kill-pool && $(RELEASE)/famio-kill --on disk --durability process --policy auto
 TIERED = -- --pool /dev/shm/famio-kill-pool --tier auto
 TIGHT = $(TIERED) --journal-limit 16MiB --write-back 10:1
@@ -142,18 +142,18 @@ TIGHT = $(TIERED) --journal-limit 16MiB --write-back 10:1
 FUZZ_LONG ?= 600
 POSIX_LONG ?= 60m
 HOSTILE_LONG ?= 30m
-# Classes of steps that do not hold yet (famio-hostile all --without list): to become empty.
+# Classes of steps that still fail (famio-hostile all --without list): should become empty.
 HOSTILE_WITHOUT ?=
 STEP = printf '== test-long, step %s of 10: %s\n'
 
-model: need-python3 ## The protocols through every short sequence and every crash
+model: need-python3 ## Check the protocols with every short sequence of calls and every crash
 	tests/protocol-model/model.py --quick
 	tests/protocol-model/hand_over.py --quick
 	tests/protocol-model/growing.py --depth 3
 	tests/protocol-model/joint.py --depth 2
 	tests/protocol-model/tiered.py --depth 5 --after 0
 
-model-long: need-python3 ## The same, longer, and with each rule taken away
+model-long: need-python3 ## The same with longer sequences, and with each rule removed
 	tests/protocol-model/model.py
 	tests/protocol-model/model.py --holes --quick
 	tests/protocol-model/hand_over.py
@@ -165,12 +165,12 @@ model-long: need-python3 ## The same, longer, and with each rule taken away
 	tests/protocol-model/joint.py --mutants --depth 3
 	tests/protocol-model/tiered.py --mutants --depth 6 --after 0
 
-# The build of make test: the counts of another one cannot be compared with those that are checked in.
+# Uses the build of make test: the counts of another build cannot be compared with those that are checked in.
 counts counts-bless: export CARGO_PROFILE_RELEASE_LTO = off
 counts: build need-valgrind ## Instructions of hot paths, against those in tests/counts/counts.txt: fails where one grows by more than 5 %
 	$(RELEASE)/famio-counts
 
-counts-bless: build need-valgrind ## Write tests/counts/counts.txt anew
+counts-bless: build need-valgrind ## Update tests/counts/counts.txt
 	$(RELEASE)/famio-counts --bless --rounds 3
 
 .PHONY: counts counts-bless
@@ -182,7 +182,7 @@ posix: build ## A table of POSIX cases and random calls, on atomic files and on 
 	$(RELEASE)/famio-posix cases
 	$(RELEASE)/famio-posix calls
 
-hostile: build ## A program that is hard on its descriptors, rights and limits, beside a plain twin; a neighbour beside a victim and root
+hostile: build ## A program that misuses its descriptors, rights and limits, beside a plain twin; a hostile user beside a victim and root
 	$(RELEASE)/famio-hostile all --for 5m
 
 programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs on atomic files, killed and checked: sqlite3 and its own tests, Python, coreutils, tar, git, fio, Redis, LMDB, LevelDB, RocksDB, PostgreSQL, MariaDB, DuckDB, Kyoto Cabinet, Java, Node, stress-ng
@@ -211,14 +211,14 @@ bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several p
 	$(RELEASE)/famio bench map --folder /dev/shm
 	$(RELEASE)/famio bench map --folder $(TARGET)
 
-tour: build need-python3 ## A new user's tour: what is tried first, each with the failure that was once seen there
+tour: build need-python3 ## A new user's tour: what a new user tries first, each step with a failure that was once seen there
 	tests/tour/tour --all
 
 .PHONY: tour
-test-install: build need-sqlite3 ## Install into a folder of its own, and use the result
+test-install: build need-sqlite3 ## Install into a separate folder, and use the result
 	scripts/test-install
 
-# Builds nothing: root may have no toolchain, or another one, and would leave files of its own in the target folder.
+# Builds nothing: root may have no toolchain or a different one, and would leave root's files in the target folder.
 install: built ## Install under PREFIX (/usr/local) what `make` has built
 	install -d $(BIN) $(LIB) $(DOC)/docs
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
@@ -251,8 +251,8 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 	@[ "$(STRIP)" = : ] || $(MAKE) --no-print-directory strip-installed
 	@$(REFRESH_LOADER)
 
-# As `install`, whose libraries and command have no debug information by themselves; STRIP=: of `install` leaves it there.
-install-strip: install ## The same as install: for packagers who know the name
+# As `install`, which strips debug information by default; `install STRIP=:` keeps it.
+install-strip: install ## The same as install, under the name that packagers expect
 
 .PHONY: install-strip strip-installed
 strip-installed:
@@ -265,7 +265,7 @@ built:
 	done
 
 BUILT := $(addprefix $(RELEASE)/,famio libfamio_preload.so libfamio_trace.so libfamio/libfamio.a libfamio/libfamio.so.$(VERSION))
-# The loader's cache, if that covers the folder: without it programs do not find the new library, or find one that is gone.
+# Updates the loader's cache if it covers the folder: otherwise programs do not find the new library, or find a removed one.
 REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q "^$(LIBDIR):" || $(LDCONFIG)
 
 uninstall: ## Remove what install put under PREFIX
@@ -291,7 +291,7 @@ test-python: built need-python3 ## The wheel, its tests in a fresh environment, 
 
 .PHONY: deb python test-python
 .PHONY: publish-check
-publish-check: need-cc ## The Rust packages are made and built as they would be published
+publish-check: need-cc ## Package and build the Rust crates as they would be published
 	$(CARGO) publish --dry-run --allow-dirty -p famio -p famio-cli --target-dir $(TARGET)/publish
 
 clean: ## Remove everything that was built
@@ -300,7 +300,7 @@ clean: ## Remove everything that was built
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 16
 
-# What a fresh machine may lack.
+# Packages that a fresh machine may lack.
 .PHONY: need-valgrind need-cc need-sqlite3 need-python3 need-programs
 need-programs:
 	@scripts/need git=git fio=fio redis-server=redis-server mdb_load=lmdb-utils ldb=rocksdb-tools pgbench=postgresql stress-ng=stress-ng \

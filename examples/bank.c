@@ -1,10 +1,9 @@
-/* Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however many copies of it
- * run at a time, no money is lost or made.
+/* Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however
+ * many copies of it run at a time, no money is lost or created.
  *
  *   cc bank.c -lfamio -o bank
  *   ./bank DIR transfer N     makes N transfers, and reports each as durable
- *   ./bank DIR check          adds up all accounts
- */
+ *   ./bank DIR check          adds up all accounts */
 #include <errno.h>
 #include <famio.h>
 #include <fcntl.h>
@@ -16,7 +15,7 @@
 
 enum { ACCOUNTS = 100, MONEY = 1000 };
 
-/* One file: its accounts, and how many transfers there were. */
+/* One file: its accounts, and the number of transfers. */
 struct ledger {
   uint64_t accounts[ACCOUNTS];
   uint64_t transfers;
@@ -53,7 +52,7 @@ static void set(nvtx *tx, int fd, size_t at, uint64_t value) {
   if (nvtx_pwrite(tx, fd, &value, sizeof value, at) < 0) fail("write");
 }
 
-/* Whether it was; else another process was first. */
+/* Returns whether it was committed; otherwise another process was first. */
 static int commit(nvtx *tx) {
   if (nvtx_commit(tx) == 0) return 1;
   if (errno != EAGAIN) fail("commit");
@@ -69,7 +68,7 @@ static void begin_with_money(int giro, int savings) {
   commit(tx);
 }
 
-/* How many transfers there were with it; 0: to be tried again. */
+/* Returns the number of transfers including this one; 0: try again. */
 static uint64_t transfer(int giro, int savings) {
   int from = rand() % 2 ? giro : savings, to = from == giro ? savings : giro;
   size_t payer = rand() % ACCOUNTS * sizeof(uint64_t), payee = rand() % ACCOUNTS * sizeof(uint64_t);

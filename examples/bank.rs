@@ -1,5 +1,5 @@
-//! Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however many copies of it run
-//! at a time, no money is lost or made.
+//! Moves money between the accounts of two files, one transaction per transfer. Whenever it is killed, and however
+//! many copies of it run at a time, no money is lost or created.
 //!
 //! `bank DIR transfer N` makes N transfers, and reports each as durable; `bank DIR check` adds up all accounts.
 
@@ -9,7 +9,7 @@ use std::io::Write;
 const ACCOUNTS: u64 = 100;
 const MONEY: u64 = 1000;
 
-/// In each file, after its accounts: how many transfers there were.
+/// In each file, after its accounts: the number of transfers.
 const COUNT: u64 = ACCOUNTS;
 
 fn get(tx: &mut Tx<'_>, file: &AtomicFile, number: u64) -> Result<u64, Error> {
@@ -35,7 +35,7 @@ fn open_new(giro: &AtomicFile, savings: &AtomicFile) -> Result<(), Error> {
     tx.commit()
 }
 
-/// Again and again, while others change what it has read.
+/// Repeats the transaction while others change what it has read.
 fn transfer(giro: &AtomicFile, savings: &AtomicFile, random: u64) -> Result<u64, Error> {
     loop {
         match try_to_transfer(giro, savings, random) {

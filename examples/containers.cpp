@@ -1,9 +1,9 @@
-// Containers of the C++ library in a file: an allocator gives out memory of a region, and pointers are distances, so the file may be
-// mapped anywhere the next time. A ledger of accounts: each transfer changes two accounts and a list of transfers; after a crash it is
+// Containers of the C++ library in a file: an allocator returns memory of a region, and pointers are distances, so the file may be
+// mapped at another address the next time. A ledger of accounts: each transfer changes two accounts and a list of transfers; after a crash it is
 // there as a whole, or not at all.
 //
 //   c++ -std=c++17 containers.cpp $(pkg-config --cflags --libs famio) -o containers
-//   ./containers FILE N        transfers N times, and says the sum, which stays the same, and how many were ever made
+//   ./containers FILE N        transfers N times, and prints the sum, which stays the same, and the total number of transfers
 #include <famio.h>
 
 #include <fcntl.h>
@@ -95,12 +95,12 @@ public:
 int the_file = -1;
 void *the_base = nullptr;
 
-// The memory of the file: the region is as long as the file may get, the file as long as what was given out.
+// The memory of the file: the region is as long as the file may get, the file as long as the allocated part.
 constexpr std::size_t most = 64 << 20;
 
 struct heap {
-  std::uint64_t end;            // of the file: nothing was ever given out from here on
-  distance<void> free[48];      // what was given back, by powers of two
+  std::uint64_t end;            // of the allocated part of the file
+  distance<void> free[48];      // freed memory, by powers of two
 
   static unsigned power(std::size_t bytes) {
     unsigned power = 5;
@@ -191,7 +191,7 @@ int main(int argc, char **argv) {
     return 1;
   }
 
-  // What a transfer found and what it did belong together; so does a crash's leaving.
+  // The state that a transfer found and its changes belong together, as does the state that a crash left.
   std::vector<std::int64_t> replayed(accounts, each);
   for (const transfer &one : file->books.made) {
     replayed[one.from] -= one.amount;

@@ -24,10 +24,10 @@
 struct header {
   uint64_t magic;
   uint64_t size;    /* of the file */
-  uint64_t end;     /* nothing was ever given out from here on */
-  uint64_t free[4]; /* pieces that were given back, by size: 64, 256, 1024, 4096 bytes */
+  uint64_t end;     /* nothing was ever allocated from here on */
+  uint64_t free[4]; /* freed pieces, by size: 64, 256, 1024, 4096 bytes */
   uint64_t buckets; /* where they are */
-  uint64_t mask;    /* how many, less one */
+  uint64_t mask;    /* number of buckets, less one */
   uint64_t entries;
 };
 
@@ -53,7 +53,7 @@ static struct header *header(struct map *map) { return (struct header *)map->bas
 static void *at(struct map *map, uint64_t place) { return map->base + place; }
 static struct entry *entry_at(struct map *map, uint64_t place) { return place ? at(map, place) : NULL; }
 
-/* Makes file and region longer. Pointers into the region are invalid after it. */
+/* Extends file and region. Pointers into the region become invalid. */
 static void grow(struct map *map, uint64_t least) {
   uint64_t size = map->size;
   while (size < least) size *= 2;
@@ -70,7 +70,7 @@ static int class_of(uint64_t bytes) {
   return -1;
 }
 
-/* A place for so many bytes. */
+/* Allocates a place for `bytes` bytes. */
 static uint64_t give(struct map *map, uint64_t bytes) {
   int class = class_of(bytes);
   if (class >= 0) {
@@ -88,7 +88,7 @@ static uint64_t give(struct map *map, uint64_t bytes) {
   return place;
 }
 
-/* Larger pieces (old tables) stay lost: together they are smaller than the table. */
+/* Larger pieces (old tables) are not reused: together they are smaller than the table. */
 static void take_back(struct map *map, uint64_t place, uint64_t bytes) {
   int class = class_of(bytes);
   if (class < 0) return;
@@ -133,7 +133,7 @@ static void map_close(struct map *map) {
   if (nvmunmap(map->base, map->size) || nvclose(map->fd)) fail("nvclose");
 }
 
-/* Where the place of the entry with this key stands: in its bucket, or in the entry before it. */
+/* Where the place of the entry with this key is stored: in its bucket, or in the previous entry. */
 static uint64_t find(struct map *map, const char *key, size_t len, uint64_t hash) {
   uint64_t link = header(map)->buckets + (hash & header(map)->mask) * sizeof(uint64_t);
   for (;;) {
@@ -199,7 +199,7 @@ static const struct entry *map_get(struct map *map, const char *key) {
   return entry_at(map, *(uint64_t *)at(map, find(map, key, len, hash_of(key, len))));
 }
 
-/* Whether every entry is where it should be; how many there are. */
+/* Checks that every entry is where it should be; returns how many there are. */
 static uint64_t map_check(struct map *map, int print) {
   uint64_t seen = 0;
   const uint64_t *buckets = at(map, header(map)->buckets);
@@ -233,7 +233,7 @@ static void rounds(struct map *map, unsigned long count) {
     int len = snprintf(value, sizeof value, "%lu", round);
     for (int i = 0; i < 10; i++) {
       snprintf(key, sizeof key, "key%d", i);
-      /* Longer and shorter, so that pieces are given back and out again. */
+      /* Longer and shorter, so that pieces are freed and reused. */
       int padded = len + 1 + (int)((round * 7 + (unsigned long)i * 31) % 200);
       memset(value + len, 0, sizeof value - (size_t)len);
       map_put(map, key, value, (size_t)padded);
@@ -247,7 +247,7 @@ static void rounds(struct map *map, unsigned long count) {
   }
 }
 
-/* After a kill: all ten keys and the added one are of the last round. */
+/* After a kill: all ten keys and the added one must be of the last round. */
 static void check_rounds(struct map *map) {
   uint64_t entries = map_check(map, 0);
   const struct entry *last = map_get(map, "round");

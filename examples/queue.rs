@@ -6,9 +6,9 @@
 use famio::{AtomicFile, Region, Result};
 use std::path::Path;
 
-/// Bytes of the ring.
+/// Size of the ring.
 const RING: usize = 1 << 20;
-/// Where it begins in the file: behind head and tail, which count bytes ever put and ever taken.
+/// Offset of the ring in the file: after head and tail, which count all bytes ever put and ever taken.
 const FIRST: usize = 4096;
 
 struct Queue {
@@ -36,7 +36,7 @@ impl Queue {
         self.region.write(at, &value.to_le_bytes())
     }
 
-    /// Bytes from the n-th on, around the end of the ring.
+    /// Bytes from number `from` on, around the end of the ring.
     fn read(&self, from: u64, bytes: &mut [u8]) -> Result<()> {
         let at = from as usize % RING;
         let (first, rest) = bytes.split_at_mut(bytes.len().min(RING - at));
@@ -82,7 +82,7 @@ impl Queue {
     }
 }
 
-/// Puts a message and takes one, again and again, and SYNCs both together: there are always three. Messages are numbered.
+/// Repeatedly puts a message and takes one, and SYNCs both together: there are always three. Messages are numbered.
 fn work(queue: &Queue, count: u64) -> Result<()> {
     let text = |number: u64| format!("{number} {}", "x".repeat((number * 37 % 500) as usize));
     let number = |message: &[u8]| -> u64 {
@@ -90,7 +90,7 @@ fn work(queue: &Queue, count: u64) -> Result<()> {
         text.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a message with a number")
     };
     let mut waiting = Vec::new();
-    // What was left: in order, and three or none.
+    // What was left: in order, and three messages or none.
     while let Some(message) = queue.take()? {
         let number = number(&message);
         assert_eq!(String::from_utf8_lossy(&message), text(number), "a message is torn");

@@ -37,20 +37,20 @@ extern "C" {
 #define NVADV_DONTNEED 4
 
 /* Flags for nvrecover(). */
-#define NVRECOVER_DRY_RUN 1     /* look, and change nothing */
+#define NVRECOVER_DRY_RUN 1     /* only report; change nothing */
 #define NVRECOVER_USE_JOURNAL 2 /* if another program changed the file, the journal counts */
 #define NVRECOVER_USE_FILE 4    /* if another program changed the file, the file counts */
 
-/* What a file has done. Later versions may add to the end. */
+/* Counters of a file. Later versions may add to the end. */
 struct nvcounters {
-  uint64_t size;         /* bytes, with the open epoch */
+  uint64_t size;         /* in bytes, including the open epoch */
   uint64_t committed;    /* epochs that its journal has committed; 0 while it has none */
   uint64_t epoch_writes; /* writes since the last SYNC */
   uint64_t epoch_bytes;  /* their bytes */
   uint64_t epoch_reads;  /* reads since the last SYNC that did not come from maps */
-  uint64_t mapped;       /* bytes of it that are mapped, each as often as it is */
-  uint32_t attached;     /* 1: it has a journal, since its first write */
-  uint32_t dirty;        /* 1: something was written since the last SYNC; stores in maps are not known before */
+  uint64_t mapped;       /* mapped bytes; bytes mapped several times count as often */
+  uint32_t attached;     /* 1: it has a journal, from its first write on */
+  uint32_t dirty;        /* 1: something was written since the last SYNC; stores in maps count from the next SYNC on */
 };
 
 /* Files. nvopen() makes what it opens atomic in this process, and recovers it first. */
@@ -69,12 +69,12 @@ off_t nvlseek(int fd, off_t offset, int whence);
 int nvftruncate(int fd, off_t length);
 int nvfstat(int fd, struct stat *statbuf);
 
-/* SYNC: all that was written to the file, copied to its maps and stored there before the call is durable when it returns. */
+/* SYNC: on return, all that was written to the file, copied to its maps or stored there before the call is durable. */
 int nvfsync(int fd);
 int nvfdatasync(int fd);
 int nvmsync(void *addr, size_t length, int flags);
 
-/* Maps: regions, that may be stored to through pointers and by the copies below. */
+/* Maps: regions that may be stored to through pointers and by the copies below. */
 void *nvmmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
 int nvmunmap(void *addr, size_t length);
 void *nvmremap(void *old_address, size_t old_size, size_t new_size, int flags, ... /* void *new_address */);
@@ -87,15 +87,16 @@ void *nvmemmove(void *dest, const void *src, size_t n);
 void *nvmemset(void *dest, int c, size_t n);
 char *nvstrcpy(char *dest, const char *src);
 
-/* Transactions: what one writes stays in memory until its commit, which changes its files as a whole or not at all, and SYNCs them. A
- * transaction reads what the file shows, and its own writes. nvtx_commit() and nvtx_abort() end it, whatever they return. */
+/* Transactions: changes stay in memory until the commit, which applies them to its files as a whole or not at all,
+ * and SYNCs them. A transaction reads what the file shows, overlaid with its own writes. nvtx_commit() and
+ * nvtx_abort() end it, whatever they return. */
 typedef struct nvtx nvtx;
 
 #define NVTX_CHECK 1  /* the commit fails with EAGAIN if what was read or overwritten has changed */
-#define NVTX_NOSYNC 2 /* the commit is no SYNC: durable with the next one */
+#define NVTX_NOSYNC 2 /* the commit is not a SYNC: durable with the next SYNC */
 
 nvtx *nvtx_begin(int fd, int flags);
-int nvtx_join(nvtx *tx, int fd); /* one more file of the same pool: the commit is of all or none */
+int nvtx_join(nvtx *tx, int fd); /* adds a file of the same pool: the commit covers all files or none */
 int nvtx_timeout(nvtx *tx, unsigned int milliseconds); /* from now on; 0: none */
 ssize_t nvtx_pwrite(nvtx *tx, int fd, const void *buf, size_t count, off_t offset);
 ssize_t nvtx_pread(nvtx *tx, int fd, void *buf, size_t count, off_t offset);
@@ -107,13 +108,15 @@ void nvtx_abort(nvtx *tx);
 /* Discards what was written to the file since its last SYNC. EBUSY: another process has written to it, or it is mapped. */
 int nvrollback(int fd);
 
-/* Brings a file, or the files below a folder, to their last SYNC after a crash; how many. nvopen() does it by itself. */
+/* Brings a file, or the files below a folder, to their last SYNC after a crash; returns how many. nvopen() does it
+ * by itself. */
 int nvrecover(const char *path, int flags);
 
 /* Fills in at most `size` bytes of the counters of the file behind fd. */
 int nvcounters(int fd, struct nvcounters *counters, size_t size);
 
-/* Words for an errno, and what the last call of this thread that failed had to say: both until the next such call. */
+/* libc's words for an errno, and the message of this thread's last call that failed: both are valid until the next
+ * such call. */
 const char *nvstrerror(int errnum);
 const char *nverrmsg(void);
 

@@ -1,4 +1,4 @@
-//! Makes the exports from `hooks.txt`, and builds the C shim.
+//! Generates the exports from `hooks.txt`, and builds the C shim.
 
 #[allow(dead_code)]
 #[path = "table.rs"]
@@ -7,7 +7,7 @@ mod table;
 use std::fmt::Write;
 use std::{env, fs, path::PathBuf};
 
-/// As in `famio::posix::table`, which `entry` sees to.
+/// The same value as in `famio::posix::table`, which `entry` asserts.
 const LEAF_BITS: u32 = 12;
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
         .compile("famio_shim");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
-    // Cancellation points in Rust's own library: see shim.c.
+    // Cancellation points in Rust's standard library: see shim.c.
     for name in ["close", "getrandom", "pthread_join"] {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");
     }
@@ -66,8 +66,8 @@ fn rust(rows: &[&table::Row]) -> String {
                 }
             }
             "cancel" => {
-                // The front goes on to libc's function in a tail call: no frame of ours is there when a thread that
-                // waits in it is cancelled.
+                // The front passes on to libc's function in a tail call, so that no stack frame of ours exists when a
+                // thread that waits in it is cancelled.
                 writeln!(
                     text,
                     "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn famio_hook_{name}({arguments}) -> {result} {{\n    \
@@ -124,7 +124,7 @@ fn rust(rows: &[&table::Row]) -> String {
             other => panic!("{name}: shape {other}"),
         }
     }
-    writeln!(text, "/// The fronts' part of a descriptor that leads to a place in its leaf.\npub const LEAF_BITS: u32 = {LEAF_BITS};")
+    writeln!(text, "/// The fronts' number of low bits of a descriptor that select a slot in its leaf.\npub const LEAF_BITS: u32 = {LEAF_BITS};")
         .expect("a string");
     writeln!(text, "/// Functions whose fronts go on to libc's, in the order of `famio_next`.").expect("a string");
     let names: Vec<String> = next.iter().map(|name| format!("c\"{name}\"")).collect();
@@ -141,7 +141,8 @@ fn jump(text: &mut String, from: &str, to: &str) {
     .expect("a string");
 }
 
-/// The C fronts of functions that go on to libc's: no frame of Rust's is there when a thread that waits in it is cancelled.
+/// The C fronts of functions that pass on to libc's: no Rust frame exists when a thread that waits in one is
+/// cancelled.
 fn fronts(rows: &[&table::Row]) -> String {
     let mut text = String::from(
         "/* Made by build.rs. A descriptor that is not ours goes on to libc's function, with all arguments in their\n \
@@ -164,7 +165,7 @@ fn fronts(rows: &[&table::Row]) -> String {
          #pragma GCC visibility pop\n\
          /* By a number that is the library's own: the program has not opened it. */\n\
          static long refuse(void) { errno = EBADF; return -1; }\n\
-         /* What famio_whose says, without a call: the usual cases keep no register. */\n\
+         /* The result of famio_whose, without a call: the usual cases save no register. */\n\
          static inline _Bool is_atomic(int fd) {\n  \
          if (fd < 0) return 0;\n  \
          void **leaf = __atomic_load_n(&famio_descriptors[(unsigned)fd >> LEAF_BITS], __ATOMIC_ACQUIRE);\n  \
@@ -189,7 +190,7 @@ fn fronts(rows: &[&table::Row]) -> String {
             continue;
         }
         if row.shape != "cancel" {
-            // What is noted takes the arguments that it names; the rest of the registers are not looked at.
+            // A note takes the arguments that it names; the remaining registers are not used.
             let mut passed = ["a", "b", "c", "d", "e", "f"][..row.arguments.len()].to_vec();
             passed.extend((row.shape == "after").then_some("result"));
             let taken = if passed.is_empty() { "void".to_owned() } else { vec!["long"; passed.len()].join(", ") };
@@ -214,11 +215,12 @@ fn fronts(rows: &[&table::Row]) -> String {
             .expect("a string");
             continue;
         }
-        // What the program syncs without protection is said at the end of the run.
+        // Syncs of unprotected files are reported at the end of the run.
         let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
         let untold = if told { " && !famio_in_run" } else { "" };
         let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
-        // What is the library's own is hidden: `close` has to wait for what passes through the number, and asks itself.
+        // Internal descriptors are hidden from the program. `close` has to wait for descriptors that pass through the
+        // number, and checks itself.
         let (whose, refusal) = match name.as_str() {
             "close" => ("famio_is_known", ""),
             _ => ("famio_whose", "if (whose == 2) return refuse();\n  "),

@@ -1,4 +1,5 @@
-//! Makes a wrapper for each traced function, from `kinds.txt` and the names and aliases of the interposer's `hooks.txt`.
+//! Generates a wrapper for each traced function, from `kinds.txt` and the names and aliases in the interposer's
+//! `hooks.txt`.
 
 #[allow(dead_code)]
 #[path = "../famio-preload/table.rs"]
@@ -33,7 +34,8 @@ fn main() {
             let row = rows.iter().find(|row| row.names.iter().any(|other| other == name));
             let row = row.unwrap_or_else(|| panic!("kinds.txt: {name} is not in {HOOKS}"));
             for alias in &row.names {
-                // Where a row has two functions, as flock and lockf, an alias goes by its beginning.
+                // If a row has two functions, such as flock and lockf, an alias belongs to the one whose name is its
+                // prefix.
                 let others = row.names.iter().filter(|other| *other != name && is_named(other));
                 let is_others = others.into_iter().any(|other| alias == other || alias.starts_with(other.as_str()));
                 if alias == name || (!is_named(alias) && !is_others) {
@@ -67,7 +69,8 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
 }
 
-/// The export: only Rust's symbols leave the library, so it is one that goes on to the C function, all arguments in place.
+/// The export: only Rust symbols leave the library, so it is a Rust function that jumps to the C function with all
+/// arguments unchanged.
 fn export(text: &mut String, name: &str) {
     writeln!(
         text,

@@ -36,7 +36,7 @@ fn run() -> Result<bool, String> {
     let seed = Random::fresh_seed();
     let mut random = Random::new(seed);
 
-    // `make bench` wants the table only.
+    // `make bench` needs only the table.
     if std::env::args().nth(1).is_some_and(|word| word == "--table") {
         speed::table(&rows, &famio, [disk.path(), memory.path()])?;
         return Ok(true);

@@ -11,9 +11,9 @@ use std::sync::LazyLock;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Bytes over the journal's, from some place on.
+    /// Bytes written over the journal's, at some offset.
     journal: Vec<(u32, Vec<u8>)>,
-    /// Bytes over the fields of the header, whose hash is made right again: from 16 on.
+    /// Bytes written over the header's fields, from 16 on; its hash is corrected.
     header: Vec<(u16, u8)>,
     mark: Option<Vec<u8>>,
     arena: Option<Vec<u8>>,
@@ -62,7 +62,7 @@ fuzz_target!(|input: Input| {
         crashed.journal.truncate(length as usize % (crashed.journal.len() + 1));
     }
     if let Some(mark) = &input.mark {
-        // The file system takes no longer ones.
+        // The file system accepts no longer ones.
         crashed.mark = (!mark.is_empty()).then(|| mark[..mark.len().min(2000)].to_vec());
     }
     let len = input.file.len().min(crashed.file.len());

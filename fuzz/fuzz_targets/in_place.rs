@@ -1,4 +1,4 @@
-//! A sound journal in place, edited past its checks, is recovered or refused; nothing else happens.
+//! A sound journal in place, edited with its checks corrected, is recovered or refused; nothing else happens.
 #![no_main]
 
 use famio::{PolicyChoice, Settings};
@@ -7,7 +7,7 @@ use famio_fuzz::{Crashed, Stage};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-/// Crashes under each policy, the last with two segments.
+/// Crashes with each policy, the last with two segments.
 static CRASHES: LazyLock<(Stage, Vec<(Settings, Crashed)>)> = LazyLock::new(|| {
     let stage = Stage::on_tmpfs("in-place");
     let mut crashes = Vec::new();

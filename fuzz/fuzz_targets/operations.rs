@@ -1,4 +1,4 @@
-//! A program writes, commits, changes sizes, closes and opens again, and is killed: what is recovered is the last commit.
+//! A program writes, commits, changes sizes, closes and opens again, and is killed: recovery gives the last commit.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -8,7 +8,7 @@ use famio_fuzz::atomic::Opened;
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-/// Files are not longer.
+/// Files are not longer than this.
 const LONGEST: usize = 600_000;
 
 #[derive(Arbitrary, Debug)]
@@ -23,7 +23,7 @@ enum Op {
         len: u16,
         byte: u8,
     },
-    /// Granules of one block, again and again: what policies differ in.
+    /// Granules of one block, repeatedly: where policies differ.
     Granule {
         block: u8,
         granule: u8,
@@ -38,7 +38,7 @@ enum Op {
 struct Input {
     policy: u8,
     emulated: bool,
-    /// Of the journal: from a segment on.
+    /// Of the journal: from one segment on.
     limit: u8,
     initial: u16,
     /// Lives: each but the last ends with a close.
@@ -47,7 +47,7 @@ struct Input {
 
 static STAGE: LazyLock<Stage> = LazyLock::new(|| Stage::on_tmpfs("operations"));
 
-/// Carries the operations out on a file and on a model of it: what it holds, and what it held at the last commit.
+/// Executes the operations on a file and on a model of it: its contents, and its contents at the last commit.
 fn run(opened: &Opened, ops: &[Op], model: &mut Vec<u8>, committed: &mut Vec<u8>) {
     for op in ops.iter().take(60) {
         let (at, len, byte) = match *op {
@@ -82,7 +82,7 @@ fn run(opened: &Opened, ops: &[Op], model: &mut Vec<u8>, committed: &mut Vec<u8>
                 model.resize(model.len().max(at + len), 0);
                 model[at..at + len].fill(byte);
             }
-            // A full journal: what of it was written is not told.
+            // A full journal: how much was written is not known.
             Err(e) => {
                 assert_eq!(e.errno(), libc::ENOSPC, "{e}");
                 *model = opened.read(LONGEST + 1).expect("a read");

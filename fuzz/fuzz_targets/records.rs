@@ -1,4 +1,4 @@
-//! A sound journal of records, edited past its checks, is recovered or refused; nothing else happens.
+//! A sound journal of records, edited with its checks corrected, is recovered or refused; nothing else happens.
 #![no_main]
 
 use famio::Settings;
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// Crashes with a short journal, and with one whose segments were used again. Made on a disk, and moved to tmpfs.
+/// Crashes with a short journal, and with one whose segments were reused. Made on a disk, and moved to tmpfs.
 static CRASHES: LazyLock<(Stage, Vec<Crashed>)> = LazyLock::new(|| {
     let disk = Stage::new(Path::new(env!("CARGO_MANIFEST_DIR")), "records");
     let stage = Stage::on_tmpfs("records");

@@ -16,7 +16,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens it; a journal is recovered.
+    /// Opens it, which recovers a journal.
     pub fn new(path: &Path, settings: &Settings) -> famio::Result<Self> {
         let file = File::options().read(true).write(true).open(path).expect("the file");
         let name = CString::new(path.to_str().expect("a path")).expect("no zero byte");
@@ -24,7 +24,7 @@ impl Opened {
         Ok(Self { file, atomic })
     }
 
-    /// Writes all of it, or fails.
+    /// Writes everything, or fails.
     pub fn write(&self, offset: u64, data: &[u8]) -> famio::Result<()> {
         let buffer = [UserBuf { base: data.as_ptr().cast_mut(), len: data.len() }];
         // SAFETY: a live buffer, which a write only reads.
@@ -33,7 +33,7 @@ impl Opened {
         Ok(())
     }
 
-    /// What it holds now.
+    /// Its current contents.
     pub fn read(&self, len: usize) -> famio::Result<Vec<u8>> {
         let mut data = vec![0xEE; len];
         let buffer = [UserBuf { base: data.as_mut_ptr(), len }];
@@ -43,8 +43,8 @@ impl Opened {
         Ok(data)
     }
 
-    /// What the kernel has in the file, read through the descriptor that is open: another open would end its lease, and with it the
-    /// state that a crash is to find.
+    /// What the kernel has in the file, read through the open descriptor: another open would end its lease, and with
+    /// it the state that a crash should find.
     pub fn raw(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.file.metadata().expect("the file").len() as usize];
         self.file.read_exact_at(&mut bytes, 0).expect("the file");

@@ -1,5 +1,5 @@
-//! The checks of `docs/format.md`, written from that text and not from the library's code: a fuzzer that can't get past
-//! them sees the first line of every reader only.
+//! The checks of `docs/format.md`, written from that text and not from the library's code: a fuzzer that cannot get
+//! past them would only reach the first line of every reader.
 
 use famio::journal::JournalId;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -10,7 +10,7 @@ pub fn key(id: JournalId) -> u64 {
     half(0) ^ half(8).rotate_left(32)
 }
 
-/// The check of words.
+/// The check of some words.
 pub fn check(key: u64, number: u64, words: &[u64]) -> u64 {
     let mut bytes = Vec::new();
     for word in [key, number].iter().chain(words) {
@@ -19,7 +19,7 @@ pub fn check(key: u64, number: u64, words: &[u64]) -> u64 {
     xxh3_64(&bytes) >> 16 | 0xFA31 << 48
 }
 
-/// An epoch word: with its top byte.
+/// An epoch word with its top byte.
 pub fn epoch_word(epoch: u64, kind: u64) -> u64 {
     let payload = (epoch & ((1 << 54) - 1)) | (kind & 3) << 54;
     let fold = payload.to_le_bytes()[..7].iter().fold(0xA5, |sum, byte| sum ^ byte);

@@ -4,18 +4,18 @@ use crate::check::{check, epoch_word, key};
 use crate::stage::Crashed;
 use arbitrary::Arbitrary;
 
-/// Bytes of the slots' page, and of the first segment's entries.
+/// Offsets of the slots' page, and of the first segment's entries.
 const SLOTS: usize = 4096;
 const EXTENT: usize = 4160;
 const SEGMENT: usize = 8192;
 const BLOCKS: usize = 16384;
 
-/// A number that is worth trying.
+/// An interesting number.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Value {
     Raw(u64),
     Small(u8),
-    /// Near what is there.
+    /// Near the existing value.
     Near(i8),
     Flip(u8),
     Shifted(u8, u8),
@@ -33,7 +33,7 @@ impl Value {
     }
 }
 
-/// One edit. `fix`: the check over it is made right again.
+/// One edit. `fix`: corrects the check over it.
 #[derive(Arbitrary, Clone, Debug)]
 pub enum Edit {
     Byte {
@@ -59,7 +59,7 @@ pub enum Edit {
         value: Value,
         fix: bool,
     },
-    /// Whose an entry is.
+    /// The block to which an entry belongs.
     Owner {
         entry: u8,
         block: Value,
@@ -81,7 +81,7 @@ pub enum Edit {
     Free {
         entry: u8,
     },
-    /// An entry's line over another's.
+    /// Copies an entry's line over another's.
     Copy {
         from: u8,
         to: u8,
@@ -110,7 +110,7 @@ fn set(bytes: &mut [u8], at: usize, value: u64) {
     }
 }
 
-/// Where entry `number` lies; beyond the first segment only if there is a second.
+/// The offset of entry `number`; beyond the first segment only if there is a second.
 fn entry(journal: &[u8], number: u8) -> (usize, u64) {
     let two = journal.len() > 278_528;
     let number = usize::from(number) % if two { 192 } else { 64 };
@@ -118,14 +118,14 @@ fn entry(journal: &[u8], number: u8) -> (usize, u64) {
     (at, number as u64)
 }
 
-/// Makes the edits.
+/// Applies the edits.
 pub fn apply(crashed: &mut Crashed, edits: &[Edit]) {
     let key = key(crashed.header().journal_id);
     let journal = &mut crashed.journal;
     for edit in edits {
         match *edit {
             Edit::Byte { at, xor } => {
-                // The header has checks of its own: `hostile` has it.
+                // The header has checks of its own: see `hostile`.
                 let at = 4096 + at as usize % (journal.len() - 4096);
                 journal[at] ^= xor;
             }

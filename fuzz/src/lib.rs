@@ -1,5 +1,5 @@
-//! What the fuzz targets share: a file with a sound journal, edits of that journal that get past its checks, and what must
-//! hold after any recovery.
+//! Shared by the fuzz targets: a file with a sound journal, edits of that journal with corrected checks, and what
+//! must hold after any recovery.
 
 pub mod atomic;
 pub mod check;

@@ -9,15 +9,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const PAGE: usize = 4096;
 
-/// How far the checks follow an edit.
+/// Which checks are corrected after an edit.
 #[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fix {
     Nothing,
     /// The page's own hash.
     Hash,
-    /// That, and the checks of the record's other pages.
+    /// Also the checks of the record's other pages.
     Pages,
-    /// That, and every later record's hash of the one before it.
+    /// Also every later record's hash of the previous one.
     Chain,
 }
 
@@ -28,14 +28,14 @@ pub enum Edit {
         at: u32,
         xor: u8,
     },
-    /// A word of the n-th page that begins a record or a segment.
+    /// A word of page number n among those that begin a record or a segment.
     Word {
         head: u8,
         at: u8,
         value: Value,
         fix: Fix,
     },
-    /// A page over another: an old one that comes back.
+    /// Copies a page over another: an old one that reappears.
     Copy {
         from: u8,
         to: u8,
@@ -46,7 +46,7 @@ pub enum Edit {
         from: u16,
         len: u16,
     },
-    /// Old contents: what the page was before the last writes.
+    /// Old contents: the page before the last writes.
     Data {
         head: u8,
         page: u8,
@@ -72,7 +72,7 @@ fn is_head(page: &[u8]) -> bool {
     page.starts_with(b"FAMIOREC") || page.starts_with(b"FAMIOSEG")
 }
 
-/// Where the pages are that begin something.
+/// The pages that begin a record or segment.
 fn heads(journal: &[u8]) -> Vec<usize> {
     let pages = (PAGE..journal.len().saturating_sub(PAGE - 1)).step_by(PAGE);
     pages.filter(|&at| is_head(&journal[at..at + PAGE])).collect()
@@ -82,7 +82,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Makes checks right again from the head at `at` on.
+/// Corrects checks, beginning with the head at `at`.
 fn repair(journal: &mut [u8], at: usize, fix: Fix) {
     if fix == Fix::Nothing {
         return;
@@ -115,7 +115,7 @@ fn repair(journal: &mut [u8], at: usize, fix: Fix) {
     }
 }
 
-/// Makes the edits.
+/// Applies the edits.
 pub fn apply(crashed: &mut Crashed, edits: &[Edit]) {
     for edit in edits {
         let mut header = crashed.header();
@@ -145,7 +145,7 @@ pub fn apply(crashed: &mut Crashed, edits: &[Edit]) {
             }
             Edit::Word { head: n, at, value, fix } => {
                 if let Some(from) = head(n) {
-                    // The fields and the first of the list, as words of four bytes.
+                    // The fields and the first entry of the list, as words of four bytes.
                     let at = from + usize::from(at % 64) * 4;
                     let value = value.of(word(journal, at));
                     journal[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -1,4 +1,5 @@
-//! A file on tmpfs that is crashed, damaged and recovered again and again: one file, so that the journal's identity fits.
+//! A file on tmpfs that is crashed, damaged and recovered repeatedly: one file, so that the journal's identity
+//! matches.
 
 use crate::atomic::Opened;
 use core::mem::{Discriminant, discriminant};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Longer files are compared by their length and their first bytes.
+/// Longer files are compared by their length and first bytes.
 const COMPARED: u64 = 1 << 20;
 
 /// A file, its journal and its mark, as a crash left them.
@@ -23,7 +24,7 @@ pub struct Crashed {
     pub file: Vec<u8>,
     pub journal: Vec<u8>,
     pub mark: Option<Vec<u8>>,
-    /// When it was changed last, which the mark of a growing file bounds. `None`: it does not matter.
+    /// Time of its last change, which the mark of a growing file limits. `None`: irrelevant.
     pub modified: Option<SystemTime>,
     /// As of the last SYNC.
     pub committed: Vec<u8>,
@@ -57,7 +58,7 @@ extern "C" fn remove_folders() {
 }
 
 impl Stage {
-    /// A new one on tmpfs, or below `parent`. It goes when the process ends well.
+    /// A new one on tmpfs, or below `parent`. Removed when the process exits normally.
     pub fn new(parent: &Path, name: &str) -> Self {
         let folder = parent.join(format!("famio-fuzz-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -92,8 +93,8 @@ impl Stage {
         self.folder.join(".famio").join(journal_name(&self.identity()))
     }
 
-    /// What a program leaves that is killed at the end of `history`. The journal is read before the file: whatever the
-    /// background settles in between, the older journal settles again.
+    /// The state left by a program that is killed at the end of `history`. The journal is read before the file:
+    /// whatever the background checkpoints in between, the older journal has it, too.
     pub fn crash(&self, initial: &[u8], settings: &Settings, history: impl FnOnce(&Opened) -> Vec<u8>) -> Crashed {
         self.clear();
         fs::write(self.file(), initial).expect("the file");
@@ -114,7 +115,7 @@ impl Stage {
         crashed
     }
 
-    /// A crash of another file as one of this file.
+    /// Turns another file's crash into one of this file.
     pub fn adopt(&self, crashed: &mut Crashed) {
         let mut header = crashed.header();
         header.identity = self.identity();
@@ -123,7 +124,7 @@ impl Stage {
         crashed.set_header(&header);
     }
 
-    /// Puts everything where the crash left it. The arena is gone.
+    /// Restores everything as the crash left it, without an arena.
     pub fn put(&self, crashed: &Crashed) {
         self.clear();
         fs::write(self.file(), &crashed.file).expect("the file");
@@ -188,8 +189,8 @@ impl Stage {
         (length, bytes)
     }
 
-    /// Recovers, whatever is there, and checks what must hold after any recovery. Gives what the file holds then, if it was
-    /// recovered.
+    /// Recovers, whatever is there, and checks what must hold after any recovery. Returns the file's contents if it
+    /// was recovered.
     pub fn recover(&self, crashed: &Crashed, settings: &Settings) -> Option<Vec<u8>> {
         let _ = famio::recovery::survey(&self.file(), settings);
         let _ = famio::recovery::check(&self.folder, settings);
@@ -197,7 +198,7 @@ impl Stage {
         assert!(self.mark().is_none() || !below.is_empty(), "a marked file was passed over");
         let one = self.recover_once(crashed, settings, 1);
         if let Some((first, _)) = &one {
-            // The same again, otherwise: looked at first, and with threads.
+            // The same again in other ways: with a dry run first, and with threads.
             self.put(crashed);
             let dry = Options { dry_run: true, ..Options::default() };
             let looked = recover_path(&self.file(), settings, &dry, &Silent).expect("a report").remove(0);
@@ -235,7 +236,8 @@ impl Stage {
                 None
             }
             Outcome::Failed(error) => {
-                // Damage is seen before anything is touched; another error may come later (a size that no file can have).
+                // Damage is detected before anything is changed; another error may come later (an impossible file
+                // size).
                 if error.errno() == libc::EIO {
                     self.is_untouched(crashed, &error.to_string());
                 }
@@ -253,7 +255,7 @@ impl Stage {
         assert!(journal == crashed.journal, "the journal was touched: {why}");
     }
 
-    /// `--use=file` takes the file out of whatever state it is in.
+    /// `--use=file` accepts the file in any state.
     fn is_dropped(&self, settings: &Settings) {
         let options = Options { on_conflict: Use::File, ..Options::default() };
         let report = recover_path(&self.file(), settings, &options, &Silent).expect("a report").remove(0);
@@ -263,7 +265,7 @@ impl Stage {
         assert_eq!(self.mark(), None, "the mark is left after {report:?}");
     }
 
-    /// A file that was recovered can be written, committed, closed and read.
+    /// A recovered file can be written, committed, closed and read.
     fn is_usable(&self, settings: &Settings) {
         let opened = Opened::new(&self.file(), settings).expect("opened after recovery");
         opened.write(70, b"usable").expect("written after recovery");

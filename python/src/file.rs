@@ -1,4 +1,4 @@
-//! An atomic file as Python's raw files need it: positions are kept there.
+//! An atomic file as Python's raw files need it: they keep the position.
 
 use crate::os_error;
 use crate::region::Map;
@@ -82,18 +82,18 @@ impl File {
         Ok(Self { file: RwLock::new(Some(Arc::new(file))) })
     }
 
-    /// Reads into a writable buffer of bytes; how many.
+    /// Reads into a writable buffer; returns the number of bytes.
     fn read_into(&self, py: Python<'_>, buffer: PyBuffer<u8>, offset: u64) -> PyResult<usize> {
         let file = self.get()?;
         let into = buffer.as_mut_slice(py).ok_or_else(|| PyValueError::new_err("the buffer has to be writable and contiguous"))?;
-        // Not into the buffer itself without the lock: Python may look at it meanwhile.
+        // Not into the buffer itself while the lock is released: Python may look at it meanwhile.
         let mut bytes = vec![0; into.len()];
         let done = py.detach(|| file.read_at(&mut bytes, offset)).map_err(|error| os_error(&error))?;
         into.iter().zip(&bytes[..done]).for_each(|(to, byte)| to.set(*byte));
         Ok(done)
     }
 
-    /// Reads so many bytes, fewer at the end of the file.
+    /// Reads `length` bytes, fewer at the end of the file.
     fn read<'py>(&self, py: Python<'py>, length: usize, offset: u64) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.get()?;
         let there = file.len().saturating_sub(offset).min(length as u64) as usize;
@@ -109,30 +109,30 @@ impl File {
         Ok(bytes.len())
     }
 
-    /// Writes all of a buffer at the end of the file; where that was.
+    /// Writes a whole buffer at the end of the file; returns the offset.
     fn append(&self, py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<u64> {
         let (file, bytes) = (self.get()?, buffer.to_vec(py)?);
         py.detach(|| file.append(&bytes)).map_err(|error| os_error(&error))
     }
 
-    /// Bytes, with what was not synced yet.
+    /// Size in bytes, including unsynced changes.
     fn size(&self) -> PyResult<u64> {
         Ok(self.get()?.len())
     }
 
-    /// Makes it so long.
+    /// Sets the size.
     fn set_size(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         let file = self.get()?;
         py.detach(|| file.set_len(size)).map_err(|error| os_error(&error))
     }
 
-    /// Makes all that was written durable, as a whole.
+    /// Makes everything written durable, as a whole.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let file = self.get()?;
         py.detach(|| file.sync()).map_err(|error| os_error(&error))
     }
 
-    /// Begins a transaction. `timeout`: seconds until it ends by itself.
+    /// Begins a transaction. `timeout`: seconds until it is aborted.
     #[pyo3(signature = (*, check=false, sync=true, timeout=None))]
     fn transaction(&self, py: Python<'_>, check: bool, sync: bool, timeout: Option<f64>) -> PyResult<Transaction> {
         let file = self.get()?;
@@ -141,7 +141,7 @@ impl File {
         py.detach(|| Transaction::new(file, check, sync, timeout)).map_err(|error| os_error(&error))
     }
 
-    /// Maps a part of it.
+    /// Maps a part of the file.
     fn map(&self, py: Python<'_>, offset: u64, length: u64, writable: bool) -> PyResult<Map> {
         let file = self.get()?;
         let range = offset..offset.saturating_add(length);
@@ -149,10 +149,10 @@ impl File {
         Ok(Map::new(region, file, writable))
     }
 
-    /// Closes it; what was written is synced, unless a map keeps the file open.
+    /// Closes the file; syncs what was written, unless a map keeps the file open.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let file = self.file.write().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        // The last one to have it.
+        // If this was the last reference.
         match file.and_then(Arc::into_inner) {
             Some(file) => py.detach(|| file.close()).map_err(|error| os_error(&error)),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The Python module `famio._famio`: files, maps and recovery. `famio/__init__.py` makes of them what Python expects.
+//! The Python module `famio._famio`: files, maps and recovery. `famio/__init__.py` adds what Python expects.
 
 mod file;
 mod recover;

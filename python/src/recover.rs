@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
 
-/// Recovers what is at a path; a dict for each journal.
+/// Recovers what is at a path; returns a dict for each journal.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=false, winner=None, pool=None, shm=None))]
 pub fn recover<'py>(

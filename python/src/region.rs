@@ -8,16 +8,16 @@ use pyo3::prelude::*;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A mapped part of an atomic file. `famio.Region` derives from it: a class that is written in Python can't have the buffer protocol of its
-/// own before Python 3.12.
+/// A mapped part of an atomic file. `famio.Region` derives from it: before Python 3.12, a class written in Python
+/// cannot have the buffer protocol.
 #[pyclass(module = "famio._famio", frozen, subclass)]
 pub struct Map(Mutex<Inner>);
 
 struct Inner {
-    /// `None`: closed. Not while a buffer is out.
+    /// `None`: closed. Cannot be closed while a buffer is in use.
     region: Option<(Region, Arc<AtomicFile>)>,
     writable: bool,
-    /// Buffers that Python has of it.
+    /// Number of buffers that Python has of it.
     buffers: usize,
 }
 
@@ -33,7 +33,7 @@ impl Map {
 
 #[pymethods]
 impl Map {
-    /// Takes the map of another one, which is closed then.
+    /// Takes another object's map, and closes that object.
     #[new]
     fn take(other: &Bound<'_, Self>) -> PyResult<Self> {
         let mut other = other.get().inner();
@@ -43,7 +43,7 @@ impl Map {
         Ok(Self(Mutex::new(Inner { region: other.region.take(), writable: other.writable, buffers: 0 })))
     }
 
-    /// All that was stored, and written to the file, is durable as a whole when it returns.
+    /// On return, everything stored, and written to the file, is durable as a whole.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let file = {
             let inner = self.inner();
@@ -53,7 +53,7 @@ impl Map {
         py.detach(|| file.sync()).map_err(|error| os_error(&error))
     }
 
-    /// Gives up the map. `BufferError` while something uses its memory.
+    /// Drops the map. `BufferError` while something uses its memory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut inner = self.inner();
         if inner.buffers > 0 {
@@ -88,14 +88,15 @@ impl Map {
     }
 
     /// # Safety
-    /// Python's: `view` is one to be filled.
+    /// Python's: `view` is to be filled in.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let mut inner = slf.get().inner();
         let writable = inner.writable;
         let Some((region, _)) = inner.region.as_ref() else { return Err(PyValueError::new_err("the region is closed")) };
         let (address, length) = (region.as_ptr(), region.len() as ffi::Py_ssize_t);
-        // SAFETY: the memory stays mapped until the last buffer is given back: `close` refuses before, and the view holds a reference to
-        // this object. Who cuts the file below its end meanwhile gets a SIGBUS at the next access, as with Python's own `mmap`.
+        // SAFETY: the memory stays mapped until the last buffer is released: `close` refuses before, and the view
+        // holds a reference to this object. If a process cuts the file below its end meanwhile, the next access
+        // causes a SIGBUS, as with Python's own `mmap`.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address.cast(), length, c_int::from(!writable), flags)
         };

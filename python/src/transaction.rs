@@ -10,11 +10,11 @@ use pyo3::types::PyBytes;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A transaction that is not committed yet; `None` afterwards.
+/// A transaction not committed yet; `None` afterwards.
 #[pyclass(module = "famio._famio", frozen)]
 pub struct Transaction(Mutex<Option<Open>>);
 
-/// Fields are dropped in this order: the transaction before its files, of which the first has begun it.
+/// Fields are dropped in this order: the transaction before its files, the first of which has begun it.
 struct Open {
     tx: Tx<'static>,
     files: Vec<Arc<AtomicFile>>,
@@ -23,7 +23,8 @@ struct Open {
 impl Open {
     fn new(file: Arc<AtomicFile>, check: bool, sync: bool, timeout: Option<Duration>) -> famio::Result<Self> {
         let tx = file.transaction()?;
-        // SAFETY: it borrows the file, which does not move in its `Arc`, and which `Open` keeps until `tx` is gone.
+        // SAFETY: it borrows the file, which does not move in its `Arc`, and which `Open` keeps until `tx` is
+        // dropped.
         let mut tx = unsafe { core::mem::transmute::<Tx<'_>, Tx<'static>>(tx) };
         tx.set_time_limit(timeout);
         if !sync {
@@ -39,7 +40,7 @@ impl Open {
         self.tx.on(&self.files[file])
     }
 
-    /// The file's number from now on.
+    /// Returns the file's number from now on.
     fn join(&mut self, file: Arc<AtomicFile>) -> famio::Result<usize> {
         self.tx.join(&file)?;
         self.files.push(file);
@@ -81,13 +82,13 @@ fn ended() -> PyErr {
 
 #[pymethods]
 impl Transaction {
-    /// One more file takes part: its number in the other calls.
+    /// Adds a file; returns its number for the other calls.
     fn join(&self, py: Python<'_>, file: &File) -> PyResult<usize> {
         let file = file.get()?;
         self.with(py, |open| open.join(file))
     }
 
-    /// Reads so many bytes, fewer at the end of the file.
+    /// Reads `length` bytes, fewer at the end of the file.
     #[pyo3(signature = (length, offset, file=0))]
     fn read<'py>(&self, py: Python<'py>, length: usize, offset: u64, file: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.with(py, |open| {
@@ -108,13 +109,13 @@ impl Transaction {
         self.with(py, |open| open.of(file).write_at(&bytes, offset).map(|()| bytes.len()))
     }
 
-    /// Bytes of the file, with its own changes.
+    /// Size of the file, including the transaction's own changes.
     #[pyo3(signature = (file=0))]
     fn size(&self, py: Python<'_>, file: usize) -> PyResult<u64> {
         self.with(py, |open| open.of(file).len())
     }
 
-    /// Makes it so long, at the commit.
+    /// Sets the size, at the commit.
     #[pyo3(signature = (size, file=0))]
     fn set_size(&self, py: Python<'_>, size: u64, file: usize) -> PyResult<()> {
         self.with(py, |open| open.of(file).set_len(size))
@@ -126,7 +127,7 @@ impl Transaction {
         py.detach(|| open.end(Tx::commit)).map_err(|error| os_error(&error))
     }
 
-    /// Forgets what it has written; nothing, if it has ended.
+    /// Drops what it has written; does nothing if it has ended.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let Some(open) = py.detach(|| self.take()) else { return Ok(()) };
         py.detach(|| {

@@ -27,7 +27,7 @@ def test_all_is_committed_at_the_end_of_the_block(path):
             tx.write(bytearray(b"xyz"), 9000)
             assert (tx.read(5, 0), tx.size, tx.ended) == (b"\0abc\4", 10000, False)
             file.seek(0)
-            assert file.read(5) == bytes(range(5))  # nobody else sees it
+            assert file.read(5) == bytes(range(5))  # not visible outside
         assert tx.ended
         file.seek(0)
         assert file.read(5) == b"\0abc\4"

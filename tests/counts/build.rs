@@ -1,4 +1,4 @@
-//! What the program is built with: counts of two different builds cannot be compared.
+//! Passes the build's settings to the program: counts of different builds cannot be compared.
 
 use std::env::var;
 use std::process::Command;
@@ -7,7 +7,7 @@ fn main() {
     let said = Command::new(var("RUSTC").expect("RUSTC")).arg("--version").output().expect("rustc --version");
     let said = String::from_utf8_lossy(&said.stdout);
     println!("cargo:rustc-env=COUNTS_RUSTC={}", said.trim().trim_start_matches("rustc "));
-    // Cargo tells a build script everything but this.
+    // The only setting that cargo does not tell a build script.
     println!("cargo:rerun-if-env-changed=CARGO_PROFILE_RELEASE_LTO");
     let lto = var("CARGO_PROFILE_RELEASE_LTO").unwrap_or_else(|_| "as in Cargo.toml".into());
     let mut build =

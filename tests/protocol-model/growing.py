@@ -154,7 +154,7 @@ class Growing(Model):
         self.L -= 1
 
     def commit_begins(self):
-        now = self.current()                    # what was found unsynced is still its writer's business
+        now = self.current()                    # unsynced bytes found at open remain the responsibility of their writer
         below = {was[:self.S] for was in self.accept if len(was) >= self.S} if self.found else {now[:self.S]}
         self.accept |= {was + now[self.S:] for was in below} if self.L >= self.S else {now}
 
@@ -201,7 +201,7 @@ class Growing(Model):
         self.commit_done()
 
     def sync_at_once(self):
-        """What is new reaches the disk, then the mark says so, then one flush. Where a later change of metadata is durable, all that had
+        """New data reaches the disk, then the mark records it, then one flush. Where a later change of metadata is durable, all that had
         reached the disk before is, too: what a crash leaves between the two is what it leaves before the first or after the second."""
         if self.L <= self.S:
             return self.sync()
@@ -354,7 +354,7 @@ class Growing(Model):
             self.m.store(self.J, None)
             self.m.fsync([self.J])
 
-    # --- somebody without Famio, on a closed file
+    # --- a program without Famio, on a closed file
     def outsider(self):
         last = self.size() - 1
         before = self.bytes(0, last)

@@ -4,9 +4,9 @@
     hand_over.py [--quick]     check the protocol as it is; exit status 1 at a counterexample
     hand_over.py --holes       take back one rule at a time: its shortest counterexample
 
-Processes write bytes (`w`; `n`: what is there already), SYNC (`s`) and give up a lock (`u`), one call at a time. Each call is a list of steps; at each step
-one process is killed: the one whose call it is, or another. Then the others go on, recover, and are killed in that once more. What
-the living see has to be what the oracle says. The journal is a list of committed states: `model.py` has its own protocol.
+Processes write bytes (`w`; `n`: the bytes already there), SYNC (`s`) and release a lock (`u`), one call at a time. Each call is a list of steps; at each step
+one process is killed: the caller or another one. Then the others go on, recover, and are killed once more during recovery. What
+the surviving processes see must match the oracle. The journal is a list of committed states: `model.py` has its own protocol.
 """
 import argparse
 import itertools
@@ -21,7 +21,7 @@ RULES = {
     "death.sends-first": "what living processes have open travels before the file is recovered",
     "death.whole": "what travels then is not replaced by what a second recovery finds",
     "take.owned-first": "the session has an owner before its gate opens",
-    "all-killed.forgets": "if all are killed, nobody's images count",
+    "all-killed.forgets": "if all are killed, no process's images count",
 }
 
 
@@ -47,13 +47,13 @@ class World:
         return rule not in self.without
 
     def at(self):
-        """A step is done: somebody may be killed here."""
+        """A step is done: a process may be killed here."""
         self.step += 1
         victims = []
         if self.step == self.kill_at:
             victims.append(self.victim)
         if self.second_at is not None and self.step == self.kill_at + self.second_at:
-            victims.append(self.running)  # whoever recovers
+            victims.append(self.running)  # the one that recovers
         for victim in victims:
             if victim in self.dead:
                 continue
@@ -130,7 +130,7 @@ class World:
         self.at()
 
     def changes(self):
-        """Whose changes the open epoch has, told by the images."""
+        """The process whose changes the open epoch has, derived from the images."""
         now, changes = list(self.session["now"]), []
         for writer, place, old in reversed(self.session["images"]):
             changes.append((writer, place, now[place]))
@@ -138,7 +138,7 @@ class World:
         return changes[::-1]
 
     def end_session(self):
-        """With the claim: what is open travels, and the file is recovered."""
+        """With the claim held: the open changes are handed over, and the file is recovered."""
         self.travels, self.whole = self.changes(), True
         self.at()
         self.state = "none"
@@ -271,7 +271,7 @@ def run(history, processes, without, kill_at, victim, second_at):
             return f"process {reader} sees {''.join(seen)}, not {''.join(expected)}", world.step
         break
     if not alive:
-        # Nobody was there: the last SYNC.
+        # No process was left: the last SYNC.
         seen = world.journal[-1]
         if not world.has("all-killed.forgets") and world.session is not None and world.session["images"]:
             seen = tuple(world.session["now"])
@@ -287,7 +287,7 @@ def search(length, processes, without=frozenset()):
     for count in range(1, length + 1):
         for history in itertools.product(calls, repeat=count):
             if history[0][1] != 0:
-                continue  # who is called what does not matter
+                continue  # the names of the processes do not matter
             _, steps = run(history, processes, without, -1, None, None)
             for kill_at in range(1, steps + 1):
                 for victim in range(processes):

@@ -53,7 +53,7 @@ def after_power_cut(image):
 
 
 class InPlace(Protocol):
-    """One process with the file open, two threads that write, one that settles."""
+    """One process with the file open, two threads that write, one that checkpoints."""
 
     HOME, PHYS, FILE = HOME, PHYS, FILE
 
@@ -65,7 +65,7 @@ class InPlace(Protocol):
         self.free = ()
         self.pending = (None,) * config.words       # the blocks that may have dirty lines: one word per thread, or a shared one
         self.unflushed = (0,) * BLOCKS              # per block, the granules stored but not flushed
-        self.solo = self.writer = None              # who has the file alone; who has written since the last SYNC
+        self.solo = self.writer = None              # the thread in exclusive mode; the thread that has written since the last SYNC
 
     def key(self):
         return (self.policy, self.committed, self.size, self.committed_size, self.stale_end, self.dirty, self.free,
@@ -86,7 +86,7 @@ class InPlace(Protocol):
 
     # --- the gate
     def enter(self, thread):
-        """Whether the thread has the file alone: then it fences only at SYNC."""
+        """Whether the thread is in exclusive mode: then it fences only at SYNC."""
         if self.solo == thread:
             return True
         self.revoke()
@@ -346,7 +346,7 @@ class InPlace(Protocol):
         self.fence(name + ".copy.fence", thread)
 
     def settle(self, block):
-        """By the background, which goes through the gate as others do."""
+        """Called by the background thread, which passes the gate like any other thread."""
         self.enter(BACKGROUND)
         state = self.state(block)
         if state and not state[3]:
@@ -406,12 +406,12 @@ class InPlace(Protocol):
 
     # --- open, close
     def open(self):
-        """Recovers if need be; the first write then makes a journal."""
+        """Recovers if necessary; the first write then creates a journal."""
         self.recover()
         self.create()
 
     def create(self):
-        self.fdatasync("create.fdatasync")                  # whoever wrote the file may not have
+        self.fdatasync("create.fdatasync")                  # the program that wrote the file may not have done it
         # A new file, and its folder: durable with its header, which says creating, and with its zeros.
         self.id = 3 - self.m.now(HEADER)[1] if self.m.now(HEADER)[1] in (1, 2) else 1
         self.m.replace(HEADER, ("creating", self.id))

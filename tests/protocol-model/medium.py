@@ -27,8 +27,8 @@ class Medium:
         self.versions = [(words,) for words in image]
         self.marked = {}                    # (thread, line) -> index of the version that the thread's next fence guarantees
         self.kernel = frozenset(kernel)     # lines that only fdatasync makes durable
-        self.written = frozenset()          # others that were written by system calls since the last fdatasync
-        self.forgotten = frozenset()        # lines whose write-back failed: the kernel thinks that they are clean
+        self.written = frozenset()          # other lines written by system calls since the last fdatasync
+        self.forgotten = frozenset()        # lines whose write-back failed: the kernel considers them clean
         self.on_store = None
 
     def copy(self):

@@ -38,9 +38,9 @@ class Config:
 
 # w0 w1 w2: write granule (w2 is beyond the first block: it appends)   p1: right half of granule 1
 # v0 v2: the second thread writes   L0: around the cache   t1 t6: set the size   s z: SYNC, by the first or second thread
-# k0 k1: settle a block (in place)   U R A: SYNC, then switch policy   c: close and reopen   x: the process dies, reopen
-# Records: W: write granule 0 and SYNC   k: settle all that a pass has   j: settle one block   e: end the pass
-# E: settle all, end the pass   h: give back segments   f g: the SYNC, or the end of a pass, with an fdatasync that fails
+# k0 k1: checkpoint a block (in place)   U R A: SYNC, then switch policy   c: close and reopen   x: the process dies, reopen
+# Records: W: write granule 0 and SYNC   k: checkpoint all of a pass   j: checkpoint one block   e: end the pass
+# E: checkpoint all, end the pass   h: free segments   f g: the SYNC, or the end of a pass, with an fdatasync that fails
 BASIC = "w0 w1 w2 p1 t1 t6 s k0 k1 c x"
 CONFIGS = [
     Config("undo", in_place, BASIC, ["undo"], depth=(3, 5), after=(1, 1)),

@@ -59,7 +59,7 @@ def first_image():
 
 
 def after_power_cut(image):
-    """The boot is another one."""
+    """The machine has booted again."""
     state, count, _ = image[HEADER]
     return image[:HEADER] + ((state, count, 0),) + image[HEADER + 1:]
 

@@ -1,4 +1,4 @@
-//! Copies: what memory they are given, or null and errno.
+//! Copies: they return the destination, or null and errno.
 
 use crate::call;
 use core::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ fn given(to: *mut c_void, result: Ret) -> *mut c_void {
     if result < 0 { null_mut() } else { to }
 }
 
-/// As `nvmemmove`: where both sides may be maps of the same bytes, nobody can tell from their addresses whether they overlap.
+/// As `nvmemmove`: if both sides are maps of the same bytes, their addresses do not show whether they overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmemcpy(to: *mut c_void, from: *const c_void, len: size_t) -> *mut c_void {
     // SAFETY: the caller's promise.

@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_uint};
 use famio::file::UserBuf;
 use libc::{off_t, size_t, ssize_t};
 
-// In C these two have a variable number of arguments. On the machines that the library is for, an argument is passed in the same
-// register whether it is named or not; `mode` is not looked at without `O_CREAT`.
+// In C, these two are variadic. On the supported machines, an argument is passed in the same register whether it is
+// named or not; `mode` is ignored without `O_CREAT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvopen(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: the caller's promise.

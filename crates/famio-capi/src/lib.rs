@@ -1,6 +1,7 @@
-//! The functions of `include/famio.h`: from the convention of system calls, in which the library answers, to C's.
+//! The functions of `include/famio.h`: they convert the results of the library from the convention of system calls to
+//! that of C.
 //!
-//! They go through a table: in a program that runs under `famio run`, the interposer's, which has the files.
+//! They go through a table: in a program under `famio run`, the interposer's, which has the files.
 #![allow(clippy::missing_safety_doc, reason = "include/famio.h and the man pages say what each takes")]
 
 mod copies;
@@ -13,12 +14,12 @@ use core::cell::Cell;
 use famio::posix::Ret;
 use famio::posix::nv::{Table, table_to_use};
 
-/// Memory of its own: a program's allocator may be anything, and may be in the middle of anything.
+/// Own memory: a program's allocator may be anything, and may be in the middle of anything.
 #[global_allocator]
 static HEAP: famio::heap::Heap = famio::heap::Heap::new();
 
 thread_local! {
-    /// What was said where no table can be used.
+    /// Whether an error was printed because no table can be used.
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -28,7 +29,7 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Calls by the table; -1 and errno for an error, and errno as it was for anything else.
+/// Calls through the table. Returns -1 and sets errno for an error; otherwise leaves errno unchanged.
 #[inline]
 fn call(by: impl FnOnce(&Table) -> Ret) -> Ret {
     // SAFETY: the thread's errno lives as long as the thread.

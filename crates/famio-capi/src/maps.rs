@@ -29,7 +29,7 @@ pub unsafe extern "C" fn nvmsync(at: *mut c_void, len: size_t, flags: c_int) -> 
     call(|nv| unsafe { (nv.msync)(at as usize, len, flags) }) as c_int
 }
 
-/// In C with a variable number of arguments: see `nvopen`. `target` is not looked at without `MREMAP_FIXED`.
+/// Variadic in C: see `nvopen`. `target` is ignored without `MREMAP_FIXED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmremap(
     at: *mut c_void,

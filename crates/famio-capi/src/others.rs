@@ -1,11 +1,11 @@
-//! Recovery, numbers and words.
+//! Recovery, counters and messages.
 
 use crate::{call, errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use famio::posix::nv::{SHOWN, table_to_use, texts};
 use libc::size_t;
 
-/// What there is to say without memory for a thread's texts.
+/// The message if there is no memory for a thread's texts.
 const NO_MEMORY: &CStr = c"no memory for the message";
 
 #[unsafe(no_mangle)]
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn nvcounters(fd: c_int, shown: *mut c_void, len: size_t) 
 pub unsafe extern "C" fn nvstrerror(error: c_int) -> *const c_char {
     let Some(texts) = texts() else { return NO_MEMORY.as_ptr() };
     let words: *mut c_char = texts.words.get().cast();
-    // SAFETY: this thread's buffer, as long as is said. errno is the caller's to keep.
+    // SAFETY: this thread's buffer, as long as stated. errno is the caller's to keep.
     unsafe {
         let before = *errno();
         libc::strerror_r(error, words, SHOWN);
@@ -34,13 +34,13 @@ pub unsafe extern "C" fn nvstrerror(error: c_int) -> *const c_char {
     words
 }
 
-/// What the last call of this thread that failed has to say, in memory of this thread.
+/// The message of this thread's last call that failed, in memory of this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nverrmsg() -> *const c_char {
     let Some(texts) = texts() else { return NO_MEMORY.as_ptr() };
     let text: *mut c_char = texts.message.get().cast();
     match table_to_use() {
-        // SAFETY: this thread's buffer, as long as is said.
+        // SAFETY: this thread's buffer, as long as stated.
         Ok(table) => unsafe {
             (table.message)(text, SHOWN);
         },

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::null_mut;
 use libc::{off_t, size_t, ssize_t};
 
-/// What C has in its hands: a number in the place of a pointer.
+/// The handle that C sees: a number instead of a pointer.
 type Handle = *mut c_void;
 
 #[unsafe(no_mangle)]

@@ -1,6 +1,7 @@
-//! What programs are built against stays as it is: names, versions, constants, sizes and places, as in `abi.txt`.
+//! The interface that programs are built against must not change: names, versions, constants, sizes and offsets, as
+//! in `abi.txt`.
 //!
-//! `FAMIO_BLESS=1` writes that file anew: for what is added. What is taken away or changed breaks programs.
+//! `FAMIO_BLESS=1` rewrites that file after additions. Removals and changes break programs.
 
 mod common;
 
@@ -8,7 +9,7 @@ use common::{Linked, build, command, libraries, root, succeed};
 use object::{Object, ObjectSymbol};
 use std::process::Command;
 
-/// What the shared library defines for others, by name and version; objdump reads versions.
+/// What the shared library exports, by name and version; objdump reads versions.
 fn exported() -> Vec<String> {
     let said = succeed(Command::new("objdump").arg("-T").arg(libraries().join("libfamio.so")));
     let defined = said.lines().filter(|line| line.contains(" g ") && !line.contains("*UND*"));
@@ -55,7 +56,7 @@ fn the_shared_library_says_its_name_and_stays() {
     assert!(said.contains("[libfamio.so.0]") && said.contains("NODELETE"), "{said}");
 }
 
-/// As C99 and as C++17, alone and twice.
+/// As C99 and as C++17, included once and twice.
 #[test]
 fn the_header_compiles_without_a_warning() {
     for (compiler, standard, language) in [("cc", "c99", "c"), ("cc", "c11", "c"), ("c++", "c++17", "c++")] {

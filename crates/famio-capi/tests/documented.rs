@@ -1,5 +1,5 @@
-//! Every error that a man page documents has a test that is named in `documented.txt`, and nothing is named there that is not
-//! documented.
+//! Every error that a man page documents must have a test named in `documented.txt`, and every error named there must
+//! be documented.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::root;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The names of errors in a text, as `EIO`.
+/// The names of errors in a text, such as `EIO`.
 fn errors(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words
@@ -17,7 +17,7 @@ fn errors(text: &str) -> impl Iterator<Item = String> {
         .map(String::from)
 }
 
-/// What the man pages say: page and error.
+/// The man pages' errors: page and error.
 fn documented() -> BTreeSet<(String, String)> {
     let mut all = BTreeSet::new();
     for page in fs::read_dir(root().join("man")).unwrap() {
@@ -32,7 +32,7 @@ fn documented() -> BTreeSet<(String, String)> {
     all
 }
 
-/// Whether that function of a test program is there, and names the error.
+/// Whether that function of a test program exists and mentions the error.
 fn is_tested(file: &str, function: &str, error: &str) -> bool {
     let text = fs::read_to_string(root().join("crates/famio-capi/tests/programs").join(file)).unwrap();
     let Some((_, body)) = text.split_once(&format!("static void {function}(")) else { return false };
@@ -46,7 +46,7 @@ fn every_error_that_a_man_page_names_has_a_test() {
     let mut tested = BTreeSet::new();
     for line in listed.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Some are said where a program can't be: as in `-`, with a reason.
+        // Some cannot be caused by a program: they have `-` and a reason.
         let [page, error, file, function, ..] = words[..] else { panic!("{line}: page, error, program, function") };
         assert!(
             file == "-" || is_tested(file, function, error),

@@ -1,4 +1,5 @@
-//! Every error that the man pages name, by the shared and the static library, under the interposer, and under valgrind.
+//! Every error that the man pages name, with the shared and the static library, under the interposer, and under
+//! valgrind.
 
 mod common;
 
@@ -33,7 +34,7 @@ fn under_the_interposer() {
     }
 }
 
-/// With a `/dev/shm` of two megabytes a map is its process's own.
+/// With a `/dev/shm` of two megabytes, a map belongs to one process.
 #[test]
 fn where_processes_can_not_share_a_map() {
     if !command("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
@@ -57,7 +58,7 @@ fn under_valgrind_without_an_error_of_memory() {
     }
 }
 
-/// A setting that is not understood: no file is opened with another.
+/// With a bad setting, no file is opened with another setting instead.
 #[test]
 fn settings_that_are_not_understood() {
     let program = build("crates/famio-capi/tests/programs/setting.c", Linked::Shared);
@@ -67,7 +68,7 @@ fn settings_that_are_not_understood() {
     assert!(folder.names().is_empty());
 }
 
-/// The libraries of two versions in one program: no call is answered by the wrong one.
+/// With libraries of two versions in one program, no call may go to the wrong one.
 #[test]
 fn an_interposer_of_another_version_is_refused() {
     let program = build("crates/famio-capi/tests/programs/setting.c", Linked::Shared);
@@ -84,18 +85,18 @@ fn an_interposer_of_another_version_is_refused() {
     assert!(said.contains("of different versions"), "{said}");
 }
 
-/// Runs scenarios of `failing.c`, one after the other, in a folder of its own; what is left there.
+/// Runs scenarios of `failing.c`, one after the other, in a temporary folder; returns what is left there.
 fn scenarios(name: &str, folder: &Folder, scenarios: &[&str]) -> Vec<String> {
     let program = build("crates/famio-capi/tests/programs/failing.c", Linked::Shared);
     for scenario in scenarios {
         eprintln!("{name}: {scenario}");
-        // What fails is what a journal takes.
+        // The failures concern journals.
         succeed(command(&program).arg(scenario).current_dir(folder.path()).env("FAMIO_JOURNAL", "always"));
     }
     folder.names()
 }
 
-/// A disk that flushes no more: SYNC and close say so, with the file's name, and the file is whole.
+/// A disk that does not flush any more: SYNC and close report it, with the file's name, and the file is intact.
 #[test]
 fn of_a_bad_disk() {
     for fails in ["sync_fails", "close_fails"] {
@@ -111,7 +112,7 @@ fn of_a_quota() {
     }
 }
 
-/// `RLIMIT_FSIZE` that was there before the library: also where nobody tells it of changes.
+/// `RLIMIT_FSIZE` set before the library started, also if nothing tells the library about changes.
 #[test]
 fn of_a_limit() {
     for folder in [Folder::on_disk("errors-limit"), Folder::new("errors-limit")] {
@@ -126,13 +127,13 @@ fn of_memory_that_can_not_be_had() {
     }
 }
 
-/// A signal within a SYNC, which holds the file's locks.
+/// A signal during a SYNC, which holds the file's locks.
 #[test]
 fn of_a_signal_handler() {
     scenarios("handler", &Folder::on_disk("errors-handler"), &["in_a_handler"]);
 }
 
-/// What has lost its name while it was open is no error, and leaves nothing.
+/// Deleting the file while it is open is no error, and leaves nothing.
 #[test]
 fn of_a_file_that_is_deleted() {
     for folder in [Folder::on_disk("errors-deleted"), Folder::new("errors-deleted")] {
@@ -164,11 +165,11 @@ fn of_a_full_file_system() {
     }
 }
 
-/// A small file system, mounted for this thread and its children alone, as long as the value lives.
+/// A small file system, mounted only for this thread and its children, until dropped.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
-    /// `None`, said loudly, where this process may not mount.
+    /// `None`, with a loud message, if this process may not mount.
     fn new(folder: &std::path::Path, kind: &str) -> Option<Self> {
         let point = folder.join(kind);
         std::fs::create_dir(&point).unwrap();

@@ -1,4 +1,4 @@
-//! The examples are real programs: they run, under valgrind too, and what they keep survives a kill at any moment.
+//! The examples are real programs: they run, also under valgrind, and their data survives a kill at any moment.
 
 mod common;
 
@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Runs `program FILE work...` on one file again and again; each run is killed when it has said some lines, at a moment that the
-/// number of the kill moves. Every next run checks what it finds, and says the round that it found: none is older than the
-/// last that was said, none newer than the one after.
+/// Runs `program FILE work...` on one file repeatedly; each run is killed after it has printed some lines, at a
+/// moment that depends on the number of the kill. The next run checks what it finds, and prints the round that it has
+/// found: not older than the last one printed, and at most one newer.
 fn kills(program: &Path, file: &Path, work: &[&str], checks: Option<&[&str]>, count: u32) {
     let mut said = 0u64;
     let number = |line: &str| -> u64 { line.split_whitespace().last().unwrap().parse().unwrap() };
@@ -29,13 +29,13 @@ fn kills(program: &Path, file: &Path, work: &[&str], checks: Option<&[&str]>, co
         for line in lines.by_ref().take(kill as usize % 7 * 5) {
             said = number(&line.unwrap());
         }
-        // Somewhere in the rounds that follow.
+        // Somewhere in the following rounds.
         for _ in 0..kill % 5 * 300 {
             std::hint::spin_loop();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said until then.
+        // What it printed until then.
         for line in lines.map_while(Result::ok) {
             said = number(&line);
         }
@@ -93,7 +93,7 @@ fn the_containers_in_cpp_survive_kills() {
     });
 }
 
-/// A transfer is in both files or in none.
+/// A transfer must be in both files or in none.
 #[test]
 fn the_banks_in_c_and_rust_survive_kills() {
     for program in [build("examples/bank.c", Linked::Shared), beside("examples/bank")] {
@@ -131,7 +131,7 @@ fn the_queue_in_rust_survives_kills() {
     });
 }
 
-/// With the library: what it does to memory is looked at, too.
+/// Including the library's use of memory.
 #[test]
 fn valgrind_finds_nothing() {
     let programs: [(PathBuf, &[&str]); 3] = [
@@ -148,7 +148,7 @@ fn valgrind_finds_nothing() {
     }
 }
 
-/// Under `famio run` there are two libraries in the program, and the interposer has the files.
+/// Under `famio run`, the program has two libraries, and the interposer has the files.
 #[test]
 fn a_program_of_libfamio_runs_under_the_interposer() {
     let program = build("examples/hashmap.c", Linked::Shared);
@@ -167,7 +167,7 @@ fn a_program_of_libfamio_runs_under_the_interposer() {
     assert_eq!(folder.names(), ["map"]);
 }
 
-/// The crate has a library of its own in the program, and must not have files beside the interposer.
+/// The crate has its own copy of the library, and must not have files beside the interposer.
 #[test]
 fn a_program_of_the_crate_is_refused_under_the_interposer() {
     let folder = Folder::new("refused");

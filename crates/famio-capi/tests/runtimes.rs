@@ -1,4 +1,5 @@
-//! The run-times of other languages load libfamio with `dlopen`, when the program has long begun and has threads.
+//! The runtimes of other languages load libfamio with `dlopen` into a program that has been running for long, with
+//! threads.
 
 mod common;
 
@@ -6,7 +7,7 @@ use common::{Folder, command, libraries, root, succeed};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a command says; `None`, said loudly: it is not there.
+/// The output of a command; `None`, with a loud message, if it is not installed.
 fn asked(command: &mut Command) -> Option<String> {
     match command.output() {
         Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stdout).trim().into()),
@@ -17,7 +18,7 @@ fn asked(command: &mut Command) -> Option<String> {
     }
 }
 
-/// A shared library of one file of C, with the headers of a run-time, linked with libfamio.
+/// A shared library of one C file, with the headers of a runtime, linked with libfamio.
 fn extension(source: &str, headers: &[String], name: &str) -> PathBuf {
     let made = libraries().join(name);
     let mut compiler = Command::new("cc");
@@ -31,7 +32,7 @@ fn extension(source: &str, headers: &[String], name: &str) -> PathBuf {
     made
 }
 
-/// What lies in the thread's block for variables has to fit beside those of other libraries: glibc keeps 1664 bytes for all that
+/// Thread-local variables have to fit beside those of other libraries: glibc keeps 1664 bytes for all libraries that
 /// are loaded later.
 #[test]
 fn the_library_asks_for_little_thread_local_storage() {

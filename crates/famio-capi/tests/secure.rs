@@ -1,4 +1,4 @@
-//! A set-user-id program that is linked with libfamio takes no settings of its caller's. Needs root, for other users.
+//! A set-user-id program linked with libfamio accepts no settings from its caller. Needs root, for other users.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn a_set_user_id_program_takes_no_settings_of_its_callers() {
         eprintln!("SKIPPED: needs root, for other users");
         return;
     }
-    // Where everybody may come; /dev/shm may be mounted without set-user-id.
+    // Accessible to everybody; /dev/shm may be mounted without set-user-id.
     let folder = Path::new("/var/tmp").join(format!("famio-secure-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let program = folder.join("program");
@@ -33,7 +33,7 @@ fn a_set_user_id_program_takes_no_settings_of_its_callers() {
         succeed(command.current_dir(&folder).uid(user).gid(user).env(variable.0, variable.1))
     };
     let (durability, pool) = (("FAMIO_DURABILITY", "maybe"), ("FAMIO_POOL", "/dev/shm/no-such-pool"));
-    // By its owner: the settings count.
+    // Run by its owner, the settings count.
     assert!(run(OWNER, durability).contains("FAMIO_DURABILITY=maybe is not understood"));
     mode(&program, 0o4755);
     let said = run(CALLER, durability);

@@ -108,7 +108,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     say(&entry, args.json, &entry.copy, &more)
 }
 
-/// Puts one back.
+/// Replaces a file by a copy.
 pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let file = inside(&args.file, &args.backup)?;
@@ -125,7 +125,7 @@ pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
     say(&entry, args.json, &entry.file, ", restored")
 }
 
-/// A process that does not give up its write lease may be stopped.
+/// Reports the process that keeps its write lease; it may be stopped.
 fn say_who_is_awaited(file: &Path, holder: Option<u32>) {
     let who = holder.map_or("another process".into(), |id| format!("process {id} ({})", printable(&command(id))));
     let most = std::fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap_or_default();
@@ -148,7 +148,7 @@ fn failure(error: &famio::Error, hint: &str) -> Failure {
     Failure::new(status, printable(&format!("{error}{hint}")))
 }
 
-/// In a folder the copy has the file's name.
+/// If the destination is a folder, the copy gets the file's name in it.
 fn inside(dest: &Path, file: &Path) -> Result<PathBuf, Failure> {
     match file.file_name() {
         Some(own) if dest.is_dir() => Ok(dest.join(own)),
@@ -159,7 +159,7 @@ fn inside(dest: &Path, file: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// `made`: the file that there is now. `more`: what is said of it.
+/// `made`: the file that was written. `more`: additional text about it.
 fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure> {
     if json {
         crate::out::json(entry)?;

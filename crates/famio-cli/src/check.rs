@@ -1,4 +1,4 @@
-//! `famio check`: looks through journals for damage, and changes nothing.
+//! `famio check`: searches journals for damage; changes nothing.
 
 use crate::failure::Failure;
 use crate::settings::Options;
@@ -44,7 +44,7 @@ Examples:
 #[derive(Serialize)]
 struct Entry {
     file: String,
-    /// `null`: it is not there, or none was looked for.
+    /// `null`: it does not exist, or was not looked for.
     journal: Option<String>,
     condition: &'static str,
     epoch: u64,
@@ -96,7 +96,7 @@ impl Entry {
     }
 }
 
-/// Checks every path and says what was found.
+/// Checks every path, and reports.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let (mut statuses, mut entries) = (Vec::new(), Vec::new());
@@ -142,7 +142,7 @@ fn status(condition: &Condition) -> i32 {
     }
 }
 
-/// One line for the journal, and one for each thing that is wrong or worth to know.
+/// One line for the journal, and one for each problem or remark.
 fn lines(checked: &Checked, asked: &Path, is_there: bool) -> String {
     let file = name(checked.file.as_deref().unwrap_or(asked));
     let journal = name(&checked.journal);

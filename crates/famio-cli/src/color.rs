@@ -1,4 +1,4 @@
-//! Whether text is coloured: as the user says, or where it goes to a terminal that shows colours.
+//! Whether text is coloured: as the user says, or if it goes to a terminal that shows colours.
 
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -21,22 +21,22 @@ static CHOICE: AtomicU8 = AtomicU8::new(Color::Auto as u8);
 /// How something is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Heads of tables.
+    /// Table heads.
     Head,
-    /// As it should be.
+    /// Good.
     Good,
-    /// To be looked at.
+    /// Needs attention.
     Care,
-    /// Wrong.
+    /// Bad.
     Bad,
 }
 
-/// From here on.
+/// Sets the choice.
 pub fn choose(color: Color) {
     CHOICE.store(color as u8, Ordering::Relaxed);
 }
 
-/// The choice on a command line, before that is parsed: help and errors of usage are coloured, too.
+/// The choice on a command line that is not parsed yet, since help and usage errors are coloured, too.
 pub fn of_words(words: impl Iterator<Item = OsString>) -> Color {
     let mut words = words.take_while(|word| word != "--");
     while let Some(word) = words.next() {
@@ -53,7 +53,7 @@ pub fn of_words(words: impl Iterator<Item = OsString>) -> Color {
 }
 
 impl Color {
-    /// As clap calls it.
+    /// The same for clap.
     pub fn of_clap(self) -> clap::ColorChoice {
         match self {
             Color::Auto => clap::ColorChoice::Auto,
@@ -95,7 +95,7 @@ fn painted(text: &str, style: Style, is_on: bool) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Characters that are seen.
+/// The number of visible characters.
 pub fn width(text: &str) -> usize {
     let mut count = 0;
     let mut chars = text.chars();

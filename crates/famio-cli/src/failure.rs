@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-/// `famio run` refuses, or fails itself; the program has not run.
+/// `famio run` refuses, or fails; the program was not run.
 pub const REFUSED: i32 = 125;
-/// The program is there but can't be executed.
+/// The program exists but cannot be executed.
 pub const NOT_EXECUTABLE: i32 = 126;
-/// There is no such program.
+/// The program does not exist.
 pub const NOT_FOUND: i32 = 127;
 /// Another command failed.
 pub const FAILED: i32 = 1;
@@ -26,7 +26,7 @@ impl Failure {
         Self { status, message: message.to_string() }
     }
 
-    /// Says that this was not run, and exits as `famio run` does when it refuses.
+    /// A failure of `famio run` before the program runs.
     pub fn refused(message: impl Display) -> Self {
         Self::new(REFUSED, message)
     }

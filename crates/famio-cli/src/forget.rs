@@ -1,4 +1,4 @@
-//! `famio forget`: gets rid of journals whose files are gone.
+//! `famio forget`: removes journals whose files no longer exist.
 
 use crate::failure::{FAILED, Failure};
 use crate::text::{bytes, name, named, printable};
@@ -37,7 +37,7 @@ Examples:
   famio forget .famio/77949a1af149af53bb00d3113bddd5ca.journal
   famio forget --yes .famio/77949a1af149af53bb00d3113bddd5ca.journal";
 
-/// At least one is still there.
+/// At least one journal was not removed.
 const NOT_REMOVED: i32 = 3;
 /// At least one is in use.
 const IN_USE: i32 = 4;
@@ -48,7 +48,7 @@ struct Entry {
     journal: String,
     removed: bool,
     error: Option<String>,
-    /// Where it was last seen.
+    /// Where the file was last seen.
     file: Option<String>,
     kind: Option<&'static str>,
     epoch: u64,
@@ -123,7 +123,7 @@ fn shown(journal: &Path, orphan: &Orphan, removed: bool) -> String {
     )
 }
 
-/// How long ago that was, in the largest unit that fits.
+/// The age, in the largest unit that fits.
 fn ago(then: i64) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let seconds = now.saturating_sub(then).max(0) as u64;

@@ -1,4 +1,5 @@
-//! Completion scripts and manual pages, made from the command line's own description: they can't differ from it.
+//! Completion scripts and manual pages, generated from the command line's definition, so that they cannot differ from
+//! it.
 
 use crate::failure::{FAILED, Failure};
 use clap::{Command, CommandFactory};
@@ -41,10 +42,10 @@ pub fn pages(args: Pages) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// That of a command, and those of the commands in it.
+/// Writes the page of a command, and those of its subcommands.
 fn write(command: &Command, folder: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_string();
-    // What comes after the help is laid out here: the crate would run its examples together.
+    // The text after the help is formatted here; the crate would join its example lines.
     let page = Man::new(command.clone().after_help("").after_long_help("")).manual("Famio").source("Famio");
     let mut text = Vec::new();
     page.render_title(&mut text)?;
@@ -63,7 +64,7 @@ fn write(command: &Command, folder: &Path) -> io::Result<()> {
     command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|command| write(command, folder))
 }
 
-/// Prose is filled; lines that are indented stay as they are.
+/// Prose is filled; indented lines stay as they are.
 fn more_section(more: &str, text: &mut Vec<u8>) -> io::Result<()> {
     writeln!(text, ".SH NOTES")?;
     let mut is_literal = false;

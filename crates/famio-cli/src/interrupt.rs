@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: noticed while waiting, so that nothing that was started is left behind. Children are not affected:
-//! `Command` gives them an empty signal mask.
+//! Ctrl-C and SIGTERM, received while waiting, so that nothing that was started is left behind. Children are not
+//! affected: `Command` gives them an empty signal mask.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub enum Woken {
 }
 
 impl Interrupts {
-    /// Takes both signals from now on.
+    /// From now on, receives both signals.
     pub fn catch() -> Result<Self, String> {
         // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
         let fd = unsafe {
@@ -35,7 +35,7 @@ impl Interrupts {
         if fd < 0 {
             return Err(format!("signalfd: {}", std::io::Error::last_os_error()));
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: a new descriptor that no other code has.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 

@@ -1,5 +1,5 @@
-//! Opens what anybody may have put somewhere, to look at it. Waits for nobody: not for the writer of a FIFO, and no longer than a
-//! second for who holds a lease (Famio gives its own up at once).
+//! Opens files that any user may have created. Never waits: not for the writer of a FIFO, and at most a second for a
+//! process with a lease (Famio gives its own up at once).
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -12,14 +12,14 @@ use std::time::Duration;
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A regular file or a folder, for reading.
+/// Opens a regular file or a folder for reading.
 pub fn open(path: &Path) -> io::Result<File> {
     let looked = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let kind = FileType::from_raw_mode(fstat(&looked)?.st_mode);
     if ![FileType::RegularFile, FileType::Directory].contains(&kind) {
         return Err(Error::other("neither a regular file nor a folder"));
     }
-    // By its inode: what was looked at, whatever has the name by now.
+    // By its inode: the very file that was examined, whatever has the name by now.
     let link = format!("/proc/self/fd/{}", looked.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     for _ in 0..TRIES {
@@ -47,7 +47,7 @@ mod tests {
             assert!(open(&path(name)).unwrap_err().to_string().contains("neither"), "{name}");
         }
         let held = File::options().write(true).open(path("file")).unwrap();
-        // SAFETY: the descriptor is open; a broken lease is not to end this process.
+        // SAFETY: the descriptor is open; a lease break must not end this process.
         unsafe {
             libc::signal(libc::SIGIO, libc::SIG_IGN);
             assert_eq!(libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK), 0);

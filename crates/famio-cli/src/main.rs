@@ -80,7 +80,7 @@ enum Command {
 }
 
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
-/// `famio run` hands the process, with all that it inherited, to the program.
+/// `famio run` passes the process, with everything it has inherited, to the program.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
@@ -122,7 +122,8 @@ fn start() -> i32 {
     }
 }
 
-/// The command line; a usage error of `run` and `trace` gets 125 (their program may use 1 and 2 itself), any other 2.
+/// Parses the command line. A usage error of `run` and `trace` exits with 125 (their program may use 1 and 2), any
+/// other with 2.
 fn parse() -> Result<Command, i32> {
     let color = color::of_words(std::env::args_os());
     color::choose(color);

@@ -1,5 +1,5 @@
-//! What the command says on stdout and stderr. A full disk or a closed pipe behind stdout is an error of the command, not a panic;
-//! the macros take the place of the standard library's in the whole crate.
+//! Output on stdout and stderr. A full disk or a closed pipe behind stdout is an error of the command, not a panic;
+//! these macros replace the standard library's in the whole crate.
 
 use crate::color::{Style, paint_error};
 use crate::failure::{FAILED, Failure};
@@ -7,7 +7,7 @@ use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-/// Why stdout takes no more: the first error.
+/// Why stdout accepts no more: the first error.
 static BROKEN: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// As the standard library's, but an error is remembered for [`end`].
@@ -21,7 +21,7 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::out::say(format_args!($($text)*), true) };
 }
 
-/// As the standard library's, but an error is let pass: there is no place left to tell it.
+/// As the standard library's, but ignores errors, since they could not be reported anywhere.
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::out::complain(format_args!($($text)*)) };
 }
@@ -46,20 +46,20 @@ pub fn complain(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{name}{}", own.unwrap_or(&text));
 }
 
-/// For programs: docs/json.md says what each command's has.
+/// Prints JSON, for programs: docs/json.md describes each command's.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(FAILED, error))?;
     println!("{text}");
     Ok(())
 }
 
-/// The end of the command, with the exit status that it would have: another one if stdout has not taken all.
+/// Ends the command with this exit status, or another one if stdout has not accepted everything.
 pub fn end(status: i32) -> i32 {
     let flushed = io::stdout().lock().flush();
     let broken = BROKEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     match broken.or(flushed.err()) {
         None => status,
-        // Whoever read it has seen enough.
+        // The reader has seen enough.
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => status,
         Some(error) => {
             complain(format_args!("famio: stdout: {error}"));

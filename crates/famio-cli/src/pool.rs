@@ -1,10 +1,10 @@
-//! Whether a pool can take journals: told before a program runs rather than at its first write.
+//! Whether a pool can hold journals: checked before a program runs, not at its first write.
 
 use famio::journal::Pool;
 use rustix::fs::{Access, AtFlags, CWD};
 use std::path::Path;
 
-/// A pool that somebody named: there, trusted as the library trusts it, and writable.
+/// Checks a pool that the user named: it must exist, be trusted by the library's rules, and be writable.
 pub fn check(path: &Path) -> Result<(), String> {
     match std::fs::metadata(path) {
         Err(error) => return Err(format!("pool {}: {error}; it has to be made first", path.display())),
@@ -15,7 +15,7 @@ pub fn check(path: &Path) -> Result<(), String> {
     writable(path).map_err(|error| format!("pool {error}"))
 }
 
-/// Whether files can be made in a folder.
+/// Whether files can be created in a folder.
 pub fn writable(folder: &Path) -> Result<(), String> {
     rustix::fs::accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
         .map_err(|error| format!("{}: not writable ({error})", folder.display()))

@@ -1,9 +1,9 @@
-//! Progress bars, on a terminal only: of a recovery if there is something to wait for, and of kills.
+//! Progress bars, on a terminal only: for long recoveries, and for kills.
 
 use famio::recovery::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Less than this is over before a bar can be read.
+/// With less than this, recovery is over before a bar can be read.
 const WORTH_A_BAR: u64 = 16 << 20;
 
 /// A bar on stderr, hidden if that is not a terminal.
@@ -16,7 +16,7 @@ impl Bar {
     }
 }
 
-/// A bar that counts kills up to `most`, or without an end.
+/// A bar that counts kills, up to `most` if given.
 pub fn kills(most: Option<u64>) -> ProgressBar {
     let (bar, template) = match most {
         Some(most) => (ProgressBar::new(most), "{bar:40} {pos}/{len} kills {elapsed}, {eta} left"),
@@ -28,7 +28,7 @@ pub fn kills(most: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// A bar that counts measurements, with the time that is left and what is measured now.
+/// A bar that counts measurements, and shows the time left and what is being measured.
 pub fn measurements(count: u64) -> ProgressBar {
     let bar = ProgressBar::new(count);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}, {eta} left  {wide_msg}") {

@@ -73,7 +73,7 @@ struct Entry {
     dry_run: bool,
     epoch: u64,
     bytes: u64,
-    /// Of a file that grew without a journal.
+    /// For a file that grew without a journal.
     cut: Option<u64>,
     owner: Option<u32>,
     why: Option<String>,
@@ -107,7 +107,7 @@ impl Entry {
     }
 }
 
-/// Recovers every path, says what was done, and goes on after a failure.
+/// Recovers every path, reports, and continues after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let options = recovery::Options {
@@ -155,12 +155,12 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Ok(worst(&statuses))
 }
 
-/// A failure counts more than a conflict, a conflict more than a file in use.
+/// The worst status: a failure, then a conflict, then a file in use.
 fn worst(statuses: &[i32]) -> i32 {
     [FAILED, CONFLICT, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0)
 }
 
-/// What an outcome counts as.
+/// The exit status for an outcome.
 pub fn status(outcome: &Outcome) -> i32 {
     match outcome {
         Outcome::Failed(_) | Outcome::Unexamined(_) => FAILED,
@@ -170,7 +170,7 @@ pub fn status(outcome: &Outcome) -> i32 {
     }
 }
 
-/// What happened to one journal, in one line.
+/// The result for one journal, in one line.
 pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
     let file = name(report.file.as_deref().unwrap_or(asked));
     let journal = name(&report.journal);
@@ -191,7 +191,7 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
             format!("{file}: what a killed process had written {is} durable (on-kill=keep; journal {journal})")
         }
         Outcome::Discarded => format!("{file}: kept as it is; its journal {would}dropped (journal {journal})"),
-        // These name both files, and say what to do.
+        // This text names both files, and says what to do.
         Outcome::Conflict(why) => format!("{file}: conflict: {why}"),
         Outcome::Failed(error) => format!("{file}: failed: {error}"),
         Outcome::Unexamined(error) => format!("{file}: could not be examined: {error}"),
@@ -200,7 +200,7 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
     }
 }
 
-/// It has no journal to be named, and nothing is moved.
+/// For a file without a journal, to which nothing was copied.
 fn line_of_growing(file: impl std::fmt::Display, outcome: &Outcome, cut: u64, would: &str) -> String {
     match outcome {
         Outcome::Recovered => {

@@ -1,4 +1,4 @@
-//! `famio status`: the journals that are there, and whose they are.
+//! `famio status`: existing journals, and their owners.
 
 use crate::color::{Style, paint};
 use crate::failure::{FAILED, Failure};
@@ -48,7 +48,7 @@ const CONFLICT: i32 = 3;
 
 /// At least one file needs recovery. Not 4: that is a file in use, for `famio recover`.
 const NEEDS_RECOVERY: i32 = 5;
-/// The state of what no process has, and what was not closed.
+/// The state of a journal that no process uses and that was not closed clean.
 const PENDING: &str = "needs recovery";
 
 /// One journal as JSON shows it.
@@ -59,14 +59,15 @@ struct Entry {
     kind: Option<&'static str>,
     state: String,
     journal_state: String,
-    /// Of a growing file none is kept.
+    /// Not kept for a growing file.
     epoch: Option<u64>,
     bytes: u64,
-    /// Of a growing file.
+    /// For a growing file.
     committed_bytes: Option<u64>,
-    /// What is wrong.
+    /// The problem.
     why: Option<String>,
-    /// Its process id. Not of a process in another PID namespace: the number would be another one's here.
+    /// The owner's process id. Not given for a process in another PID namespace: here, the number would belong to
+    /// another process.
     owner: Option<u32>,
     #[serde(skip)]
     is_contained: bool,
@@ -78,7 +79,7 @@ impl From<Found> for Entry {
         let needs_recovery = found.needs_recovery();
         Self {
             file: found.file.display().to_string(),
-            // Of a missing one it is only where it was looked for.
+            // For a missing journal, this is only where it was looked for.
             journal: if found.state == Found::MISSING { "".into() } else { found.journal.display().to_string() },
             kind: if found.state == Found::MISSING { Some("none") } else { found.kind },
             state: if needs_recovery { PENDING } else { found.state }.to_string(),
@@ -94,7 +95,7 @@ impl From<Found> for Entry {
     }
 }
 
-/// Looks at every path, and goes on after a failure.
+/// Examines every path, and continues after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let mut entries = Vec::new();

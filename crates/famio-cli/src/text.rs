@@ -1,4 +1,4 @@
-//! How numbers, paths and tables are shown.
+//! Numbers, paths and tables as text.
 
 use crate::color::{Style, paint, width};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub fn bytes(count: u64) -> String {
     if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// A word as a shell takes it.
+/// A word in shell syntax.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "./_-+:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -28,7 +28,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Names that others gave to their files, without what a terminal would take for commands.
+/// Text from others, such as file names, without control characters for a terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let is_command = |c: char| c.is_control() && c != '\n';
     if !text.contains(is_command) {
@@ -37,13 +37,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if is_command(c) { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
-/// A path in a line: without what a terminal would take for commands, nor the end of a line.
+/// A path for one line: without control characters and line breaks.
 pub fn name(path: &Path) -> String {
     let path = path.display().to_string();
     path.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() }).collect()
 }
 
-/// An error with the path that it is about, which it may name by itself.
+/// An error with its path, unless it already names the path.
 pub fn named(path: &Path, error: &impl std::fmt::Display) -> String {
     let (name, error) = (path.display().to_string(), error.to_string());
     if error.starts_with(&format!("{name}: ")) || error.starts_with(&format!("{}: ", whole(path).display())) {
@@ -53,18 +53,18 @@ pub fn named(path: &Path, error: &impl std::fmt::Display) -> String {
     }
 }
 
-/// So many of something: `1 file`, `2 files`.
+/// A count with its noun: `1 file`, `2 files`.
 pub fn count(number: impl Into<u64>, what: &str) -> String {
     let number = number.into();
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A path from the root on, so that what is printed can be used elsewhere; as it is if it leads nowhere.
+/// An absolute path, so that output can be used elsewhere; unchanged if it leads nowhere.
 pub fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Rows under a head, columns aligned to the left, two spaces apart.
+/// Rows with a head, columns aligned to the left, two spaces apart.
 pub fn table(rows: &[Vec<String>]) -> String {
     let text = list(rows);
     match text.split_once('\n') {
@@ -75,7 +75,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 
 /// As [`table`], without a head.
 pub fn list(rows: &[Vec<String>]) -> String {
-    // A name may have the end of a line in it.
+    // A name may contain a line break.
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| cell.replace('\n', "\\n")).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Each epoch has one letter in all of its blocks; a part of the next one is always there, and not synced.
+/// Each epoch writes one letter to all blocks; a part of the next epoch is always there, unsynced.
 const WRITER: &str = "
 import os, sys
 a = os.open('a.db', os.O_RDWR | os.O_CREAT)
@@ -54,14 +54,14 @@ fn a_copy_is_of_one_sync_while_a_program_writes_and_after_a_kill() {
         let refused = famio(folder.path()).args(["restore", "copy-0", "a.db"]).output().unwrap();
         assert!(refused.status.code() == Some(4) && said(&refused).contains("stop"), "{}", said(&refused));
         child.kill();
-        // What a crash left is copied as a recovery would leave it, and stays as it is.
+        // A file that a crash left is copied as a recovery would leave it, and stays unchanged.
         let journal = || std::fs::read_dir(path(".famio")).unwrap().count();
         let before = journal();
         let output = famio(folder.path()).args(["backup", "a.db", "crashed"]).output().unwrap();
         assert!(output.status.success(), "{parent}: {}", said(&output));
         is_of_one_sync(&path("crashed"));
         assert_eq!(journal(), before);
-        // Back: the journal of the old file goes with it.
+        // Restoring removes the journal of the old file.
         let output = famio(folder.path()).args(["restore", "copy-3", "a.db"]).output().unwrap();
         assert!(output.status.success(), "{parent}: {}", said(&output));
         assert_eq!(std::fs::read(path("a.db")).unwrap(), std::fs::read(path("copy-3")).unwrap());
@@ -75,7 +75,7 @@ fn a_copy_is_of_one_sync_while_a_program_writes_and_after_a_kill() {
     }
 }
 
-/// Without a word it took as long as the kernel lets a process keep its lease: 45 seconds.
+/// The command used to wait silently, for as long as the kernel lets a process keep its lease: 45 seconds.
 #[test]
 fn who_is_awaited_is_told() {
     const GROWER: &str = "

@@ -66,7 +66,7 @@ fn io_shows_every_workload_of_a_set() {
     shown(disk.path(), &[&tiny[..2], &["1", "--rounds", "1", "--calls", "20"]].concat(), &famio);
 }
 
-/// A description by options, in every shape that the generator has; it checks the contents by itself.
+/// A workload described by options, in every form; the generator checks the contents itself.
 #[test]
 fn io_runs_what_its_options_describe() {
     let Some(library) = built("libfamio_preload.so") else { return };
@@ -92,7 +92,7 @@ fn io_runs_what_its_options_describe() {
     }
 }
 
-/// Another library than Famio; one that the loader can't load would give the figures of plain calls.
+/// A library other than Famio; if the loader cannot load it, the figures would be those of plain calls.
 #[test]
 fn io_measures_another_library() {
     let Some(library) = built("libfamio_preload.so") else { return };
@@ -174,7 +174,7 @@ fn processes_show_every_pattern_in_every_setup() {
                 continue;
             }
             let folder = tempfile::tempdir_in(parent).unwrap();
-            // The table's title, its head, and below it what was torn.
+            // The table's title, its head, and below it the torn reads.
             let rows = rows(&library, folder.path(), &[&tiny[..], &[group]].concat());
             assert!(rows[0].starts_with("PATTERN"), "{rows:?}");
             let shown = &rows[1..rows.len() - 2];
@@ -234,7 +234,7 @@ fn sqlite_shows_both_sizes_of_transaction() {
 
 #[test]
 fn region_shows_copies_and_searches() {
-    // With the defaults it failed on a disk.
+    // With the defaults, it used to fail on a disk.
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         region_in(parent);
     }
@@ -263,7 +263,7 @@ fn map_shows_every_way() {
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let folder = tempfile::tempdir_in(parent).unwrap();
         let mut rows = rows(&library, folder.path(), &tiny);
-        rows.retain(|row| !row.starts_with("sequential, huge")); // where the kernel can
+        rows.retain(|row| !row.starts_with("sequential, huge")); // if the kernel supports it
         let firsts: Vec<&str> = sequential.iter().chain(&random).chain(&zipf).map(String::as_str).collect();
         assert_eq!(rows.len(), firsts.len(), "{rows:?}");
         for (row, first) in rows.iter().zip(&firsts) {

@@ -1,4 +1,5 @@
-//! `--json` of the benches with rows of their own kind: as docs/json.md says, with so little work that the numbers mean nothing.
+//! `--json` of benches with their own kinds of rows: as docs/json.md says, with so little work that the numbers mean
+//! nothing.
 
 mod common;
 #[path = "common/documented.rs"]
@@ -9,7 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The rows that a bench gives as JSON, whose fields are all documented, and whose documented fields are all there.
+/// The rows in a bench's JSON: all their fields must be documented, and all documented fields present.
 #[track_caller]
 fn rows(library: &Path, args: &[&str]) -> Vec<Value> {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -47,7 +48,7 @@ fn names<'a>(values: &'a [Value], field: &str) -> Vec<&'a str> {
     values.iter().map(|value| value[field].as_str().unwrap_or_else(|| panic!("{field}: {value}"))).collect()
 }
 
-/// The median of one round is its value.
+/// With one round, the median is its value.
 #[track_caller]
 fn is_measured(value: &Value, field: &str) {
     assert!(value[field].as_f64().is_some_and(|number| number > 0.0), "{field}: {value}");
@@ -85,7 +86,7 @@ fn tx_gives_times_and_rates() {
 #[test]
 fn map_gives_every_way() {
     let mut rows = rows(none(), &["map", "--size", "2M", "--files", "5", "--file-size", "64K"]);
-    rows.retain(|row| row["way"] != "huge"); // where the kernel can
+    rows.retain(|row| row["way"] != "huge"); // if the kernel supports it
     let ways = ["populate", "default", "ahead", "advised", "copy"];
     let ways = [&ways[..], &["populate", "default", "ahead"], &["populate", "default", "cache", "populate", "cache"]];
     assert_eq!(names(&rows, "way"), ways.concat());
@@ -156,7 +157,7 @@ fn processes_give_every_pattern() {
     assert!(rows[3]["reads_ratio_to_readers_alone"].is_number());
 }
 
-/// On a busy machine a process may get nothing done in so short a time.
+/// On a busy machine, a process may complete no call in so short a time.
 #[track_caller]
 fn is_measured_calls(calls: &Value) {
     assert_eq!(calls["rounds"], serde_json::json!([calls["calls_per_second"]]), "{calls}");

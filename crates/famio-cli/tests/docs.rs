@@ -1,5 +1,5 @@
-//! The documentation holds together: every link leads to a file that is there and to a heading of it, the sections that code, manual
-//! pages and tests name exist, and lines fit a terminal.
+//! Checks the documentation: every link leads to an existing file and heading, the sections that code, manual pages
+//! and tests name exist, and lines fit a terminal.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Pages of a folder.
+/// The pages of a folder.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "md")).collect();
@@ -15,19 +15,19 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
     pages
 }
 
-/// The text of a page without its blocks of code, in which brackets mean something else.
+/// The text of a page without its code blocks, where brackets have another meaning.
 fn prose(page: &Path) -> String {
     let text = std::fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
     text.split("\n```").step_by(2).collect()
 }
 
-/// What the links of a page lead to.
+/// The targets of a page's links.
 fn targets(page: &Path) -> Vec<String> {
     let text = prose(page);
     text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_string())).collect()
 }
 
-/// The anchors of a page, as GitHub makes them of its headings.
+/// The anchors of a page, as GitHub derives them from its headings.
 fn anchors(page: &Path) -> Vec<String> {
     let text = prose(page);
     let headings = text
@@ -39,10 +39,10 @@ fn anchors(page: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Why a link leads nowhere.
+/// What is wrong with a link, if anything.
 fn broken(page: &Path, target: &str) -> Option<String> {
     if target.starts_with("https://") || target.starts_with("http://") || target.starts_with("mailto:") {
-        return None; // no test asks the network
+        return None; // the tests use no network
     }
     let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
     let path = if file.is_empty() { page.into() } else { page.parent().unwrap().join(file) };
@@ -86,7 +86,7 @@ fn the_overview_leads_to_every_page() {
     }
 }
 
-/// Files of ours below a folder, but for what is built.
+/// The project's files below a folder, except build output.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
         let (path, name) = (entry.path(), entry.file_name());
@@ -101,7 +101,8 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Sections that a text names, as `docs/format.md, "Growing files"` or `docs/format.md, *A write*`: the page and the heading.
+/// Sections that a text names, such as `docs/format.md, "Growing files"` or `docs/format.md, *A write*`: the page and
+/// the heading.
 fn named_sections(text: &str) -> Vec<(&str, &str)> {
     let mentions = text.split("docs/").skip(1).filter_map(|rest| rest.split_once(".md"));
     mentions
@@ -138,7 +139,7 @@ fn sections_that_are_named_are_there() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Tables are left out: a row can't be wrapped.
+/// Except in tables, whose rows cannot be wrapped.
 #[test]
 fn lines_fit_a_terminal() {
     const WIDEST: usize = 125;

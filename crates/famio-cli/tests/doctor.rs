@@ -1,9 +1,9 @@
-//! `famio doctor` on programs: what they import, and which word means what.
+//! `famio doctor` on programs: what they import, and how its arguments are interpreted.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// With a library that does nothing in the place of the interposer.
+/// A place with an empty library instead of the interposer.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -93,7 +93,7 @@ fn what_goes_past_famio() {
     assert!(topic(&said, "syscall(2)").unwrap().contains("syscall (server)"), "{said}");
     assert!(topic(&said, "libraries").unwrap().contains("libfamiotest.so.2"), "{said}");
     assert!(said.ends_with("status 0"), "{said}");
-    // The library by itself.
+    // The library alone.
     let said = place.doctor(&["libfamiotest.so.2"]);
     assert!(topic(&said, "library").is_some() && said.ends_with("status 0"), "{said}");
     // Without its library.
@@ -138,7 +138,7 @@ fn programs_that_famio_cannot_enter() {
     assert!(said.contains("set-user-id") && said.ends_with("status 1"), "{said}");
 }
 
-/// A section of its name is what tells a Go program; one that is linked dynamically has it too.
+/// A section of this name identifies a Go program, also if it is linked dynamically.
 #[test]
 fn a_go_program() {
     let place = Place::new();
@@ -156,7 +156,7 @@ fn other_preloaded_libraries() {
     place.compile("libeat.so", "int fsync(int fd) { return fd - fd; }\n", &["-shared", "-fPIC"]);
     place.compile("libelse.so", "int something_else(int fd) { return fd; }\n", &["-shared", "-fPIC"]);
     let both = format!("{}:{}", place.path("libeat.so").display(), place.path("libelse.so").display());
-    // The libraries are the doctored program's, and harm nobody here.
+    // The libraries belong to the examined program, and have no effect here.
     let said = said(&place.command(&["cat"]).env("LD_PRELOAD", both).output().unwrap());
     let found = topic(&said, "preloaded").unwrap();
     assert!(found.contains("libeat.so (LD_PRELOAD) intercepts file calls too: fsync"), "{said}");
@@ -172,7 +172,7 @@ fn which_word_means_what() {
     std::fs::set_permissions(place.path("script"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let place_of = |args: &[&str]| topic(&place.doctor(args), "domain").is_some();
     let program_of = |args: &[&str]| topic(&place.doctor(args), "program").is_some();
-    // A folder that has a program's name is a folder; behind -- it is the program.
+    // A folder with a program's name is a folder; after --, the name is the program.
     for (args, is_place, is_program) in [
         (&["."][..], true, false),
         (&[], true, false),

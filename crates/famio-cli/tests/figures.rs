@@ -1,4 +1,4 @@
-//! Figures, reports, comparisons and a user's own command: with so little work that the numbers mean nothing.
+//! Figures, reports, comparisons and a user's own command, with so little work that the numbers mean nothing.
 
 mod common;
 
@@ -78,7 +78,7 @@ fn figures_are_found_by_their_names_and_papers() {
     let folder = tempfile::tempdir().unwrap();
     let output = bench(None, folder.path(), &["fig", "nosuch"]).output().unwrap();
     assert!(said(&output).contains("nosuch: no such figure; 'famio bench list'"), "{}", said(&output));
-    // Nothing to measure, so that no library is needed.
+    // Nothing to measure, so no library is needed.
     let output = bench(None, folder.path(), &["paper", "vnvml", "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
     let figures = document["figures"].as_array().unwrap();
@@ -87,7 +87,7 @@ fn figures_are_found_by_their_names_and_papers() {
     assert!(said(&output).contains("--report: /dev/null/x: Not a directory"), "{}", said(&output));
 }
 
-/// What is done stays, the files go, and the exit status says why.
+/// Finished results stay, the files are removed, and the exit status gives the reason.
 #[test]
 fn an_interrupted_run_leaves_a_report() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -103,7 +103,7 @@ fn an_interrupted_run_leaves_a_report() {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_secs(1));
-    // SAFETY: our child, which was not waited for yet.
+    // SAFETY: our child, not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let document: Value = serde_json::from_str(&read(&folder.path().join("report/figures.json"))).unwrap();
@@ -155,7 +155,7 @@ fn a_command_of_the_user_runs_on_both_sides() {
                 .unwrap(),
         )
     };
-    // What --prepare makes is what each run finds; each side leaves its mark.
+    // Each run finds what --prepare makes; each side leaves a mark.
     let seen = "cat a.db >>seen; echo ${LD_PRELOAD:+under} >>seen; echo changed >a.db";
     let text = run(&["--prepare", "echo new >a.db", "--", "sh", "-c", seen]);
     assert!(text.ends_with("status 0") && text.contains("\nplain") && text.contains("\nFamio"), "{text}");

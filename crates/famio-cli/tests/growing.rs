@@ -1,4 +1,4 @@
-//! What the commands say of growing files, which have no journal.
+//! The commands on growing files, which have no journal.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn json(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&famio(folder, args).stdout).unwrap()
 }
 
-/// `famio ps` showed it, and `stats` said that no process uses atomic files.
+/// `famio ps` showed it, but `stats` said that no process uses atomic files.
 #[test]
 fn a_growing_file_is_in_stats_and_metrics() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -50,7 +50,7 @@ fn a_growing_file_is_in_stats_and_metrics() {
     assert!(!has("famio_syncs_total{", "") && !has("famio_epoch{", ""), "{of_it:?}");
 }
 
-/// Its kind was a sentence, and nobody had it.
+/// Its kind used to be a sentence, and its owner was missing.
 #[test]
 fn status_of_a_growing_file() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -64,7 +64,7 @@ fn status_of_a_growing_file() {
     assert!(entry["owner"].is_null() && entry["state"] == "needs recovery" && entry["alive"] == false, "{entry}");
 }
 
-/// They named a journal that never was.
+/// They used to name a journal that had never existed.
 #[test]
 fn check_and_recover_say_what_is_cut_off() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

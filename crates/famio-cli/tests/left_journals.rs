@@ -1,4 +1,4 @@
-//! Journals that their files do not need any more, and journals that can't be read.
+//! Journals that their files do not need any more, and journals that cannot be read.
 
 mod common;
 
@@ -14,7 +14,7 @@ os.pwrite(a, b'open', 100)
 print('ready', flush=True)
 sys.stdin.read()";
 
-/// A folder with `o.db`, which a killed process has left, and its journal. `None`: the library is not built.
+/// A folder with `o.db`, left by a killed process, and its journal. `None`: the library is not built.
 fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     drop(start(folder.path(), &["--journal", "always", "--atomic", "o.db"], WRITER)?);
@@ -23,11 +23,11 @@ fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
     Some((folder, journal))
 }
 
-/// It was refused for ever: its file was there, though without need of it.
+/// It used to be refused forever: its file existed, though it did not need the journal.
 #[test]
 fn a_journal_that_its_moved_file_does_not_need_can_be_forgotten() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: not root, so that nobody knows where the file is");
+        return eprintln!("SKIPPED: not root, so that the place of the file is unknown");
     }
     let Some((folder, journal)) = crashed() else { return };
     let (folder, journal) = (folder.path(), journal.to_str().unwrap());
@@ -56,13 +56,14 @@ fn a_file_that_is_moved_back_is_recovered() {
     assert_eq!(std::fs::read(folder.join("o.db")).unwrap(), b"old".repeat(5000));
 }
 
-/// The advice was to use the journal, which nobody could, and that its creation had been cut short.
+/// The advice used to be to use the journal, which was impossible, and the message that its creation had been cut
+/// short.
 #[test]
 fn a_journal_of_another_version_has_one_advice() {
     let Some((folder, journal)) = crashed() else { return };
     let folder = folder.path();
     let mut bytes = std::fs::read(&journal).unwrap();
-    // The version follows the magic, in both copies of the header.
+    // The version follows the magic in both copies of the header.
     for at in [8, 2048 + 8] {
         bytes[at] = 9;
     }
@@ -77,7 +78,7 @@ fn a_journal_of_another_version_has_one_advice() {
     let entry: serde_json::Value =
         serde_json::from_slice(&famio(folder, &["status", "--json", "o.db"]).stdout).unwrap();
     assert!(entry[0]["kind"].is_null() && entry[0]["why"].as_str().unwrap().contains("version 9"), "{entry}");
-    // The backup has its place; the journal goes, and that is said.
+    // The backup replaces the file; the journal is removed, which is reported.
     std::fs::write(folder.join("o.bak"), "new").unwrap();
     let restored = famio(folder, &["restore", "o.bak", "o.db"]);
     let text = said(&restored);

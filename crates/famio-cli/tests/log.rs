@@ -15,7 +15,7 @@ fn run(folder: &Path, options: &[&str], script: &str) -> Option<Output> {
 }
 
 const NOTHING: &str = "import sys; print('its own', file=sys.stderr)";
-/// Is killed after a SYNC; then another process opens the file.
+/// Killed after a SYNC; then another process opens the file.
 const RECOVERED: &str = "
 import os, signal
 if os.fork() == 0:
@@ -56,7 +56,7 @@ fn levels_leave_out_what_matters_less() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// No setting weakens durability without a word on stderr.
+/// No setting weakens durability without a message on stderr.
 #[test]
 fn what_weakens_durability_is_on_stderr_in_any_case() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

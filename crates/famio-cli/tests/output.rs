@@ -1,4 +1,4 @@
-//! What the command says, and where that goes.
+//! The command's output, and where it goes.
 
 #[path = "common/documented.rs"]
 mod documented;
@@ -27,7 +27,7 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// It was a panic.
+/// It used to be a panic.
 #[test]
 fn a_full_disk_behind_stdout_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn a_reader_that_has_left_ends_the_command_quietly() {
     }
 }
 
-/// Lines that were broken in the source were broken again on a terminal of 80 columns.
+/// Lines broken in the source used to be broken again on a terminal of 80 columns.
 #[test]
 fn help_fits_a_terminal_and_is_broken_once() {
     const WIDTH: usize = 80;
@@ -70,7 +70,7 @@ fn help_fits_a_terminal_and_is_broken_once() {
         "run", "recover", "forget", "check", "status", "ps", "backup", "restore", "stats", "metrics", "top", "doctor",
         "torture", "trace", "bench",
     ];
-    // Examples are not broken at all.
+    // Examples are never broken.
     for command in commands.iter().copied() {
         let output = famio(folder.path()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -98,13 +98,13 @@ fn help_fits_a_terminal_and_is_broken_once() {
     }
 }
 
-/// As `cargo install` leaves it.
+/// As installed by `cargo install`.
 #[test]
 fn a_command_without_its_library_says_where_that_is_to_be_had() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::create_dir(folder.path().join("bin")).unwrap();
     let alone = folder.path().join("bin/famio");
-    // No copy: while another test forks, a file that was just written can't be executed.
+    // A hard link, not a copy: while another test forks, a file just written cannot be executed.
     std::fs::hard_link(env!("CARGO_BIN_EXE_famio"), &alone).unwrap();
     let mut command = Command::new(alone);
     command.args(["run", "--no-config", "--atomic", "a.db", "--", "true"]).env_remove("FAMIO_PRELOAD");
@@ -113,7 +113,7 @@ fn a_command_without_its_library_says_where_that_is_to_be_had() {
     assert!(said.ends_with("status 125"), "{said}");
 }
 
-/// The fields that docs/json.md names, of each command; and no others.
+/// The fields of each command's JSON are exactly those in docs/json.md.
 #[test]
 fn json_is_as_documented() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ fn completions_know_every_command() {
     }
 }
 
-/// Examples stay on lines of their own, and groff has nothing to say.
+/// Examples stay on lines of their own, and groff reports nothing.
 #[test]
 fn manual_pages_are_made_of_the_help() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn manual_pages_are_made_of_the_help() {
     }
 }
 
-/// Every key of `famio.toml`, and no other.
+/// The page lists every key of `famio.toml`, and no other.
 #[test]
 fn the_page_of_the_configuration_has_its_keys() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/famio.toml.5")).unwrap();
@@ -219,7 +219,7 @@ fn the_page_of_the_configuration_has_its_keys() {
     assert_eq!(sorted(keys), sorted(documented));
 }
 
-/// A file's name could clear the screen, or make a line of its own.
+/// A file's name could clear the screen, or add a line to the output.
 #[test]
 fn names_of_files_are_no_commands_for_a_terminal() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -252,7 +252,7 @@ fn no_row_of_doctor_is_a_head() {
     assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
 }
 
-/// The variable was looked at first.
+/// The variable used to be checked first.
 #[test]
 fn a_variable_that_the_command_line_overrides_is_not_looked_at() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,4 +1,4 @@
-//! `famio recover` and `famio status` on what a killed process leaves.
+//! `famio recover` and `famio status` on files of a killed process.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 const FILE: &str = "FAMIO_TEST_FILE";
 const BLOCK: usize = 4096;
 
-/// Not a test by itself: what the killed process does. One commit, then writes without one.
+/// Not a test of its own, but the process that is killed: one commit, then more writes.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(FILE) else { return };
@@ -26,7 +26,7 @@ fn child() {
     atomic.sync().unwrap();
     write(&atomic, 0, b'c');
     write(&atomic, 2 * BLOCK as u64, b'c');
-    // To stderr: the test runner has its own lines on stdout.
+    // To stderr, since the test runner prints its own lines on stdout.
     std::io::stderr().write_all(b"ready\n").unwrap();
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
@@ -64,7 +64,7 @@ impl Place {
         child
     }
 
-    /// As a crash leaves it.
+    /// The place after a crash.
     fn crashed() -> Self {
         let place = Self::new();
         let mut child = place.writer();
@@ -120,7 +120,7 @@ fn a_folder_is_searched() {
 fn a_change_by_somebody_else_needs_a_decision() {
     for (winner, size) in [("--use=journal", 2 * BLOCK), ("--use=file", 2 * BLOCK + 5)] {
         let place = Place::crashed();
-        // Back to the size that the crash left, and more.
+        // Extended to the size that the crash left, and further.
         File::options().write(true).open(place.file()).unwrap().set_len(2 * BLOCK as u64 + 5).unwrap();
         place.expect(&["recover"], 3, "--use");
         place.expect(&["status"], 5, "needs recovery");
@@ -143,7 +143,7 @@ fn a_file_in_use_is_left_alone() {
     place.is_committed();
 }
 
-/// The epoch of a journal of records was 0, and its crash 'active'.
+/// The epoch of a journal of records used to be shown as 0, and its state after a crash as 'active'.
 #[test]
 fn a_journal_of_records_tells_its_epoch() {
     let place = Place { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() };
@@ -170,13 +170,13 @@ fn a_journal_of_records_tells_its_epoch() {
     place.expect(&["recover"], 0, "recovered to epoch");
 }
 
-/// A data file under a lease is not opened: that would end the lease, or fail.
+/// A data file under a lease must not be opened: that would end the lease, or fail.
 #[test]
 fn a_look_ends_no_lease() {
     let place = Place::crashed();
     let held = File::options().read(true).write(true).open(place.file()).unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&held);
-    // SAFETY: an open descriptor; a broken lease is not to end this process.
+    // SAFETY: an open descriptor; a lease break must not end this process.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
         assert_eq!(libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK), 0);
@@ -196,7 +196,7 @@ fn journals(place: &Place) -> Vec<PathBuf> {
     all.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
 }
 
-/// It could be got rid of by `rm` alone.
+/// It could only be removed by `rm`.
 #[test]
 fn an_orphaned_journal_is_shown_and_removed_when_that_is_asked_for() {
     let place = Place::crashed();
@@ -228,7 +228,7 @@ fn a_journal_that_a_file_may_need_is_not_forgotten() {
     child.kill().unwrap();
     child.wait().unwrap();
     refused(3, "famio recover");
-    // Moved to another folder: only root can be told where to.
+    // Moved to another folder: only root can find out where.
     let moved = place.folder.path().join("elsewhere");
     std::fs::create_dir(&moved).unwrap();
     std::fs::rename(place.file(), moved.join("app.db")).unwrap();
@@ -241,7 +241,7 @@ fn a_journal_that_a_file_may_need_is_not_forgotten() {
     place.expect(&["recover"], 0, "recovered to epoch");
 }
 
-/// A journal's path was named that never was one.
+/// The message used to name a journal's path that had never existed.
 #[test]
 fn a_missing_journal_is_looked_for_and_not_named() {
     let place = Place::crashed();
@@ -327,7 +327,7 @@ input()";
     assert_eq!(listed(), None);
 }
 
-/// It was 'not permitted', with the journal's name.
+/// The message used to be 'not permitted', with the journal's name.
 #[test]
 fn a_file_that_is_immutable_stays_as_it_is() {
     let place = Place::crashed();

@@ -1,4 +1,4 @@
-//! What `famio backup --force` and `famio restore` replace, and what they leave alone.
+//! What `famio backup --force` and `famio restore` replace, and what they do not touch.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Commits `old`, writes more, says so, and waits for the end of its input.
+/// Commits `old`, writes more, reports that, and waits for the end of its input.
 const WRITER: &str = "
 import os, sys
 a = os.open('a.db', os.O_RDWR | os.O_CREAT)
@@ -50,7 +50,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The journal was dropped before the copy was looked at: the file was left in the middle of an epoch.
+/// The journal used to be dropped before the copy was examined, which left the file in the middle of an epoch.
 #[test]
 fn a_restore_that_fails_leaves_the_journal() {
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
@@ -144,7 +144,7 @@ fn a_process_that_has_only_read_so_far_is_named() {
     }
 }
 
-/// They became regular files.
+/// They used to become regular files.
 #[test]
 fn what_is_no_regular_file_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn what_is_no_regular_file_is_not_replaced() {
     assert!(std::fs::metadata(folder.join("fifo")).unwrap().file_type().is_fifo());
     symlink("nowhere", folder.join("dangling")).unwrap();
     refuses(folder, &["restore", "a.db", "dangling"], 1, "symbolic link");
-    // Metrics are for whoever reads the FIFO.
+    // Metrics go to the reader of the FIFO.
     let reader = Command::new("cat").arg(folder.join("fifo")).stdout(Stdio::piped()).spawn().unwrap();
     let path = folder.join("fifo");
     assert!(famio(folder, &["metrics", "--file", path.to_str().unwrap()]).status.success());
@@ -187,7 +187,7 @@ fn a_link_stays_and_the_file_keeps_its_owner_and_mode() {
     assert_eq!(names(&path("data")), ["l.db"]);
 }
 
-/// The journal is another name's too.
+/// The journal belongs to the other name, too.
 #[test]
 fn a_file_that_has_another_name_keeps_its_journal() {
     let Some(folder) = crashed("/dev/shm") else { return };
@@ -201,7 +201,7 @@ fn a_file_that_has_another_name_keeps_its_journal() {
     assert_eq!(std::fs::read(folder.join("a.db")).unwrap(), b"new");
 }
 
-/// An interrupted backup left a file as long as the one that it copied.
+/// An interrupted backup used to leave a file as long as the original.
 #[test]
 fn a_backup_that_is_killed_leaves_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -211,7 +211,7 @@ fn a_backup_that_is_killed_leaves_nothing() {
     (0..64).for_each(|_| big.write_all(&piece).unwrap());
     for signal in ["-INT", "-TERM", "-HUP", "-KILL"] {
         let mut backup = common::famio().current_dir(folder).args(["backup", "big", "copy"]).spawn().unwrap();
-        // As soon as it has a file of its own in the folder.
+        // As soon as it has created its file in the folder.
         let begun = |id: u32| {
             let all = std::fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
             all.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|path| {
@@ -240,7 +240,7 @@ fn a_folder_that_is_not_there_is_named() {
     assert_eq!(names(folder.path()), ["a.db"]);
 }
 
-/// What a crash between the rename and the end of the journal leaves: the new file, and a journal that is nobody's.
+/// A crash between the rename and the removal of the journal leaves the new file and an orphaned journal.
 #[test]
 fn a_crash_after_the_rename_leaves_the_new_file() {
     let Some(folder) = crashed("/dev/shm") else { return };

@@ -13,7 +13,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A library that does nothing: these tests are about the command.
+        // An empty library: these tests concern the command.
         let source = folder.path().join("empty.c");
         std::fs::write(&source, "int famio_test_empty;\n").unwrap();
         let library = folder.path().join("libempty.so");
@@ -199,7 +199,7 @@ fn programs_that_would_run_unprotected() {
     std::fs::write(place.path().join("script"), format!("#!{}\n", program.display())).unwrap();
     executable(&place.path().join("script"), 0o755);
     refused(&place.run(&["--atomic", "a", "./script"]), 125, "statically linked");
-    // Dynamically linked it runs, for the C libraries in it.
+    // Linked dynamically, it runs, since it may call C libraries.
     let go = "__attribute__((section(\".go.buildinfo\"))) int go = 1;\nint main(void) { return 0; }\n";
     place.compile("go", go, &[]);
     let output = place.run(&["--atomic", "a", "./go"]);
@@ -224,7 +224,7 @@ fn a_script_without_a_first_line_runs_as_under_execvp() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "./bare x\n");
 }
 
-/// Sets up io_uring and kernel AIO by the bare system calls; 64-bit numbers, and on x86-64 those of 32-bit programs.
+/// Sets up io_uring and kernel AIO by bare system calls: the 64-bit numbers, and on x86-64 those of 32-bit programs.
 const RINGS: &str = r#"
 #include <errno.h>
 #include <stdio.h>
@@ -263,7 +263,7 @@ fn asynchronous_io_is_refused_unless_it_is_allowed() {
     place.compile("rings", RINGS, &[]);
     let bare = Command::new(place.path().join("rings")).output().unwrap();
     let status = bare.status.code();
-    // A container may refuse them to everybody: then there is nothing to see here.
+    // A container may refuse them in general: then there is nothing to test.
     let possible = String::from_utf8(bare.stdout).unwrap();
     let neither = "ring Function not implemented\nqueue Function not implemented\nothers work\n";
     let check = |output: Output, allowed: bool, what: &str| {
@@ -289,7 +289,7 @@ fn asynchronous_io_is_refused_unless_it_is_allowed() {
     refused(&place.run(&["--atomic", "a", "--async-io", "perhaps", "true"]), 125, "perhaps");
 }
 
-/// Who is not root may install a filter only with no_new_privs; root keeps set-user-id programs working.
+/// Without root, a filter can be installed only with no_new_privs; with root, set-user-id programs go on working.
 #[test]
 fn privileges_are_given_up_only_where_they_must_be() {
     // SAFETY: no arguments.
@@ -301,8 +301,8 @@ fn privileges_are_given_up_only_where_they_must_be() {
     let look = ["run", "--atomic", "a", "--", "grep", "-E", "^(NoNewPrivs|Seccomp):", "/proc/self/status"];
     let output = place.famio().args(look).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "NoNewPrivs:\t0\nSeccomp:\t2\n", "{output:?}");
-    // Somebody else's: the command is copied to where that one may go.
-    // By a process of its own: a descriptor of ours that writes it would go to the children of other tests, and it could not run.
+    // Another user: the command is copied to a place that user may access. By a separate process: while a descriptor
+    // for writing it, inherited by other tests' children, is open, the copy could not be executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_famio")).arg(place.path().join("famio")).status().unwrap();
     assert!(copied.success());
     let mut command = Command::new(place.path().join("famio"));
@@ -311,7 +311,7 @@ fn privileges_are_given_up_only_where_they_must_be() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "NoNewPrivs:\t1\nSeccomp:\t2\n", "{output:?}");
 }
 
-/// Where no filter can be installed, the program does not run unless the user says so.
+/// If no filter can be installed, the program does not run unless the user permits that.
 #[test]
 fn a_container_without_seccomp() {
     let place = Place::new();

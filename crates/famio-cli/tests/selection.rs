@@ -1,11 +1,12 @@
-//! Which files a glob selects, and what `famio run` says of files that it does not: with the real library.
+//! Which files a glob selects, and what `famio run` reports about other files: with the real library.
 
 mod common;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Writes each file that it is told; `-FILE` is not synced, `=FILE` is by `msync`, `+FILE` by `O_SYNC`, `<FILE` is only read.
+/// Writes each file in its arguments; `-FILE` is not synced, `=FILE` is synced by `msync`, `+FILE` by `O_SYNC`,
+/// `<FILE` is only read.
 const WRITER: &str = r#"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ impl Place {
         command
     }
 
-    /// Runs it: exit status and what was said, with `$` for the folder.
+    /// Runs it; returns exit status and output, with `$` for the folder.
     fn run(&self, args: &[&str]) -> (i32, String) {
         self.said(self.famio().arg("run").args(args).output().unwrap())
     }
@@ -86,7 +87,7 @@ impl Place {
         assert_eq!((code, said.as_str()), (status, expected.as_str()), "{args:?}");
     }
 
-    /// Whether the glob selects the file, as `--verbose` tells.
+    /// Whether the glob selects the file, according to `--verbose`.
     #[track_caller]
     fn selects(&self, glob: &str, file: &str) -> bool {
         let (code, said) = self.run(&["--verbose", "--atomic", glob, "--", "./w", file]);
@@ -103,7 +104,7 @@ fn a_glob_that_selects_nothing_is_said() {
     place.says(&["--atomic", "*.sqlite", "./w", "app.db"], 0, &[unprotected, nothing]);
     place.says(&["--atomic", "*.sqlite", "./w", "=app.db"], 0, &[unprotected, nothing]);
     place.says(&["--atomic", "*.sqlite", "./w", "+app.db"], 0, &[unprotected, nothing]);
-    // Without a SYNC nothing was promised for the file; the glob is idle all the same.
+    // Without a SYNC nothing was promised for the file; still, the glob is idle.
     place.says(&["--atomic", "*.sqlite", "./w", "-app.db"], 0, &[nothing]);
     place.says(&["--atomic", "app.db", "./w", "app.db"], 0, &[]);
     place.says(&["--atomic", "app.db", "./w", "-app.db"], 0, &[]);
@@ -198,12 +199,13 @@ fn a_run_has_one_voice() {
             "--atomic no selected no file that the program wrote",
         ],
     );
-    // What still runs when the first process ends may yet write the file: the last one says that none did.
+    // A process that still runs when the first one ends may yet write the file; the last process reports that none
+    // did.
     let script = "(read line; ./w data/x) <fifo & exec 3>fifo; exit 0";
     assert!(Command::new("mkfifo").arg(place.path("fifo")).status().unwrap().success());
     let output = place.famio().args(["run", "--atomic", "data/", "sh", "-c", script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    // A run in a run watches its own.
+    // A nested run reports about its own processes.
     let me = env!("CARGO_BIN_EXE_famio");
     let (code, said) = place.run(&["--atomic", "no", "--", me, "run", "--atomic", "a.db", "--", "./w", "a.db"]);
     let line = "famio: FAMIO_ATOMIC no selected no file that the program wrote\n";
@@ -225,7 +227,7 @@ fn programs_that_lose_the_library_are_named() {
         0,
         &[&lost("$/static (statically linked)")],
     );
-    // What could not be started was no part of the run.
+    // A program that could not be started was not part of the run.
     let (code, said) = place.run(&["--atomic", "app.db", "sh", "-c", "env -i ./nothing; ./w app.db"]);
     assert!(code == 0 && said.contains("nothing") && !said.contains("Famio"), "{code} {said}");
 }
@@ -245,13 +247,13 @@ fn require_makes_it_an_error() {
         let (code, said) = run(args);
         assert!(code == 125 && said.ends_with(instead), "{args:?}: {code} {said}");
     }
-    // Its own failure stays.
+    // The program's own failure is kept.
     let (code, said) = run(&["--atomic", "no.db", "env", "STATUS=7", "./w", "-app.db"]);
     assert!(code == 7 && !said.contains(instead), "{code} {said}");
-    // Output of the program that waits in libc's buffer is not lost.
+    // Output in libc's buffer is not lost.
     let output = place.famio().args(["run", "--require", "--atomic", "no.db", "echo", "text"]).output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(125), "text\n"));
-    // What would go on without the library is not started.
+    // A program that would run without the library is not started.
     let (code, said) = run(&["--atomic", "app.db", "env", "-i", "./w", "unstarted"]);
     assert!(code == 125 && said.contains("not started") && !place.path("unstarted").exists(), "{code} {said}");
     // Known beforehand.
@@ -369,7 +371,7 @@ fn doctor_says_what_selects_a_file() {
     assert!(of_folder.starts_with("ok glob FAMIO_ATOMIC '*.db': selects 1 file now, first "), "{of_folder}");
 }
 
-/// What a daemon has at descriptor 2 is a file of its own.
+/// A daemon's descriptor 2 may be a file of its own.
 #[test]
 fn messages_go_to_no_file_of_the_programs() {
     let Some(place) = Place::new() else { return };
@@ -387,13 +389,13 @@ fn messages_go_to_no_file_of_the_programs() {
     );
     assert_eq!(place.run(&["--atomic", "no", "./closes"]), (0, String::new()));
     assert_eq!(std::fs::read_to_string(place.path("own")).unwrap(), "data");
-    // A log is for messages.
+    // A log may get messages.
     let (code, said) = place.run(&["--atomic", "no", "sh", "-c", "exec 2>>log; ./w own"]);
     assert_eq!((code, said.as_str()), (0, ""));
     assert!(std::fs::read_to_string(place.path("log")).unwrap().contains("--atomic no selected no file"));
 }
 
-/// What is not watched is not judged: a process of another user can't take part.
+/// Unseen parts are not judged: a process of another user cannot take part.
 #[test]
 fn another_users_part_is_not_judged() {
     // SAFETY: no arguments.
@@ -405,7 +407,7 @@ fn another_users_part_is_not_judged() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(place.path(""), open).unwrap();
     let script = "exec setpriv --reuid=1234 --clear-groups ./w other";
-    // The loader must be able to read the library, which a folder of root's may forbid: then it says so itself.
+    // The loader must be able to read the library, which root's folder may prevent; then the loader reports that.
     let (code, said) = place.run(&["--atomic", "no", "sh", "-c", script]);
     assert!(code == 0 && !said.contains("selected no file"), "{code} {said}");
     let (code, said) = place.run(&["--require", "--atomic", "no", "sh", "-c", script]);

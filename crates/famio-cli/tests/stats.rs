@@ -1,4 +1,4 @@
-//! What `famio stats`, `metrics` and `top` say of a program that runs.
+//! `famio stats`, `metrics` and `top` on a running program.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn famio() -> Command {
     command
 }
 
-/// A program that has written and waits.
+/// A program that has written, and waits.
 struct Running {
     child: Child,
     folder: tempfile::TempDir,
@@ -45,7 +45,7 @@ impl Running {
         let library = common::built("libfamio_preload.so")?;
         let folder = tempfile::tempdir_in(parent).unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
-        // SAFETY: the descriptor is open; the program is to have it.
+        // SAFETY: the descriptor is open; the program is to inherit it.
         unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFD, 0) };
         let mut child = famio()
             .args([
@@ -129,7 +129,7 @@ fn what_was_done_is_counted_and_looking_changes_nothing() {
         assert!((1..=10).contains(&measured("write_nanoseconds")), "{file}");
         let run = all["runs"].as_array().unwrap().iter().find(|run| run["pid"] == running.child.id()).expect("its run");
         assert_eq!((&run["demotions"], &run["conflicts"]), (&1.into(), &0.into()), "{run}");
-        // The background may have written back meanwhile.
+        // The background may have written blocks back meanwhile.
         let without = |mut file: serde_json::Value| {
             for name in ["write_backs", "file_bytes", "journal_size"] {
                 file.as_object_mut().unwrap().remove(name);
@@ -147,7 +147,7 @@ fn what_was_done_is_counted_and_looking_changes_nothing() {
     }
 }
 
-/// Ends with the test, however that ends.
+/// Ends with the test, even if that fails.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,4 +1,4 @@
-//! `famio torture` on sqlite3, with its own journal off: what it finds, what it does not, and what it leaves.
+//! `famio torture` on sqlite3 with SQLite's journal off: what it finds, what it does not, and what it leaves.
 
 mod common;
 
@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Transactions that rewrite more pages than the cache holds, so that SQLite writes to the file in the middle of them.
+/// Transactions that rewrite more pages than the cache holds, so that SQLite writes to the file in the middle of
+/// them.
 const WORK: &str = "\
 PRAGMA synchronous=FULL; PRAGMA cache_size=8;
 CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, tx INTEGER, text TEXT);
@@ -16,7 +17,7 @@ INSERT INTO t SELECT value, 0, printf('%0200d', 0) FROM generate_series(1, 500) 
 const TRANSACTION: &str =
     "UPDATE t SET tx = tx + 1, text = printf('%0200d', tx + 1 + id);\nSELECT 'ack ' || max(tx) FROM t;\n";
 
-/// Whole, sound, and not before what was acknowledged.
+/// Complete, intact, and not older than what was acknowledged.
 const CHECK: &str = "\
 acked=$(sed -n 's/^ack //p' \"$FAMIO_TORTURE_OUTPUT\" | tail -n 1)
 found=$(sqlite3 app.db 'SELECT min(tx), max(tx), count(*) FROM t' 2>/dev/null) || found=
@@ -68,7 +69,7 @@ fn ended(output: &Output, status: i32) -> String {
     text
 }
 
-/// Processes that have this word in their command line.
+/// The number of processes with this word in their command line.
 fn processes_with(word: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     entries.filter(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| has(&line, word))).count()
@@ -104,7 +105,7 @@ fn the_same_without_protection_is_found_out() {
 #[test]
 fn a_wrong_checker_fails_and_the_evidence_stays() {
     let Some(place) = Place::new() else { return };
-    // Not before one was killed in the middle: where nothing is left there is nothing to keep.
+    // Only after a kill in the middle: if nothing is left, there is nothing to keep.
     let check = "echo it is all wrong; [ $FAMIO_TORTURE_KILLS -lt 2 ] || [ ! -e famio-torture-77/killed/0.mark ]";
     let args = ["--atomic", "app.db", "--seed", "77", "--kills", "1000", "--within", "0.2", "--check", check];
     let text = ended(&place.torture(&[&args[..], &["--", "sqlite3", "-init", "/dev/null", "app.db"]].concat()), 1);
@@ -125,7 +126,7 @@ fn a_run_that_tests_nothing_says_so() {
     let Some(place) = Place::new() else { return };
     let check =
         ["--kills", "2", "--within", "0.05", "--check", "true", "--", "sqlite3", "-init", "/dev/null", "app.db"];
-    // Of what is not protected nothing is known: it may fail.
+    // Nothing is known about unprotected files: the check may fail.
     let text = ended(&place.torture(&[&["--atomic", "./other.db", "--may-fail"], &check[..]].concat()), 2);
     assert!(text.contains("nothing was tested"), "{text}");
     let text = ended(&place.torture(&["--atomic", "a.db", "--within", "60", "--check", "true", "--", "true"]), 2);
@@ -152,7 +153,7 @@ fn a_program_that_fails_is_a_failure_unless_it_may() {
 fn all_that_the_program_started_dies_with_it() {
     let Some(place) = Place::new() else { return };
     let word = format!("31{}", std::process::id());
-    // One in the group, one in a session of its own.
+    // One process in the group, one in a new session.
     let script = format!("sleep {word} & setsid sleep {word} & sqlite3 -init /dev/null app.db");
     let check = format!("! pgrep -f '^sleep {word}'");
     let args = ["--atomic", "app.db", "--kills", "20", "--within", "0.3", "--check", &check, "--", "sh", "-c", &script];
@@ -170,7 +171,7 @@ fn an_interrupt_leaves_nothing_behind() {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("seed "), "{line}");
-    // SAFETY: a child that is not waited for.
+    // SAFETY: a child not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
     assert_eq!(processes_with(&format!("sleep\0{word}")), 0);

@@ -1,4 +1,4 @@
-//! `famio trace` on real programs: what is listed, what is suggested, what is written to famio.toml.
+//! `famio trace` on real programs: what is listed, what is suggested, and what is written to famio.toml.
 
 mod common;
 
@@ -33,7 +33,7 @@ impl Place {
         self.famio(args).output().unwrap()
     }
 
-    /// Traces a program that ends well, and gives the report.
+    /// Traces a program, which must succeed; returns the report.
     fn report(&self, program: &[&str]) -> Value {
         let json = self.path("report.json");
         let mut args = vec!["--json", "--output", json.to_str().unwrap(), "--"];
@@ -96,10 +96,10 @@ fn sqlites_database_is_suggested_and_its_journal_is_not() {
     assert_eq!(place.file(&report, "app.db-journal")["kind"], "temporary");
     let database = place.file(&report, "app.db");
     assert!(database["locks"].as_u64().unwrap() > 0 && database["syncs"].as_u64().unwrap() >= 3, "{database:#}");
-    // A journal that stays.
+    // A journal that is kept.
     let report = place.report(&["sqlite3", "app.db", "PRAGMA journal_mode=PERSIST; INSERT INTO t VALUES (3)"]);
     assert_eq!(place.file(&report, "app.db-journal")["kind"], "companion");
-    // A write-ahead log that stays since its program is killed.
+    // A write-ahead log that remains because its program is killed.
     let json = place.path("report.json");
     let sql = "PRAGMA journal_mode=WAL; INSERT INTO t VALUES (4)";
     let args = ["--json", "-o", json.to_str().unwrap(), "--", "sqlite3", "app.db", sql, ".shell kill -9 $PPID"];
@@ -181,7 +181,7 @@ fn coreutils_and_a_shell_that_forks() {
     assert!(order[0] == "database" && order[order.len() - 1] == "temporary", "{order:?}");
 }
 
-/// Every way to write that is not `write`, each with its bytes.
+/// Every way to write other than `write`, each with its bytes.
 const CALLS: &str = r#"
 #define _GNU_SOURCE
 #include <aio.h>
@@ -289,13 +289,13 @@ fn what_is_suggested_is_written_and_used() {
     let done = place.trace(&["--yes", "--", "sqlite3", "app.db", SQL]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(std::fs::read_to_string(place.path("famio.toml")).unwrap(), "atomic = [\"./app.db\"]\n");
-    // Once more: nothing new, and nothing lost.
+    // Again: nothing new, and nothing lost.
     let text = "# mine\natomic = [\"./app.db\"] # the one\npolicy = \"undo\"\n";
     std::fs::write(place.path("famio.toml"), text).unwrap();
     let done = place.trace(&["--yes", "--", "sqlite3", "app.db", "INSERT INTO t VALUES (1)"]);
     assert!(String::from_utf8_lossy(&done.stderr).contains("names it already"), "{done:?}");
     assert_eq!(std::fs::read_to_string(place.path("famio.toml")).unwrap(), text);
-    // From a folder below, where another database is: the file above is the one that counts.
+    // From a subfolder with another database: the file above is the one that counts.
     std::fs::create_dir(place.path("data")).unwrap();
     let done =
         place.famio(&["--yes", "--", "sqlite3", "two.db", SQL]).current_dir(place.path("data")).output().unwrap();
@@ -306,7 +306,7 @@ fn what_is_suggested_is_written_and_used() {
         "{written}"
     );
     assert!(written.contains("\"./data/two.db\"") && written.contains("policy = \"undo\""), "{written}");
-    // Elsewhere, by name; and what is not below its folder has its whole path.
+    // Another file, by its name; files outside its folder get their full path.
     let other = tempfile::tempdir().unwrap();
     let file = other.path().join("my.toml");
     let done = place.trace(&["--write", file.to_str().unwrap(), "--", "sqlite3", "three.db", SQL]);
@@ -315,7 +315,7 @@ fn what_is_suggested_is_written_and_used() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
 }
 
-/// Processes that open the same files at the same moment count them together, and every file once.
+/// Processes that open the same files at the same time: each file must be listed once, with all their calls.
 const CROWD: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -366,7 +366,7 @@ fn many_processes_and_many_files() {
     assert!(String::from_utf8_lossy(&done.stderr).lines().count() > 500);
 }
 
-/// On a terminal of its own, made by script(1).
+/// On a new terminal, made by script(1).
 #[test]
 fn on_a_terminal_it_asks() {
     let Some(place) = Place::new() else { return };
@@ -426,7 +426,7 @@ fn the_status_and_the_streams_are_the_programs() {
     std::fs::remove_file(place.path("famio.toml")).unwrap();
 }
 
-/// A server in the background is waited for, and a signal to the command reaches the program.
+/// The command waits for a server in the background, and passes a signal to the program.
 #[test]
 fn what_runs_on_is_waited_for() {
     let Some(place) = Place::new() else { return };
@@ -448,9 +448,9 @@ fn what_runs_on_is_waited_for() {
         place.famio(&["--", "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    // SAFETY: a child that is not waited for yet.
+    // SAFETY: a child not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-    // The trap runs when the read of the fifo ends, by the signal or by this: once the shell has come to it.
+    // The trap runs when the read of the fifo ends, by the signal or by this, once the shell has reached the read.
     let status = loop {
         let _ = std::fs::File::options().write(true).custom_flags_nonblock().open(&fifo);
         if let Some(status) = child.try_wait().unwrap() {
@@ -462,7 +462,7 @@ fn what_runs_on_is_waited_for() {
     assert_eq!(std::fs::read(place.path("bye")).unwrap(), b"bye\n");
 }
 
-/// `open` of a fifo that must not wait for a reader.
+/// `open` of a fifo without waiting for a reader.
 trait Nonblock {
     fn custom_flags_nonblock(&mut self) -> &mut Self;
 }
@@ -473,7 +473,7 @@ impl Nonblock for std::fs::OpenOptions {
     }
 }
 
-/// The library without the command: a variable that names nothing, or nonsense, changes nothing for the program.
+/// The library without the command: if the variable names nothing, or nonsense, the program is not affected.
 #[test]
 fn a_program_that_is_not_traced() {
     let Some(place) = Place::new() else { return };

@@ -1,5 +1,5 @@
-//! `famio recover`, `status` and `check` of folders: what they can't look at is named, depth and length do not matter, and a
-//! marked file is never passed over.
+//! `famio recover`, `status` and `check` of folders: they name what they cannot examine, depth and path length do not
+//! matter, and no marked file is skipped.
 
 #[path = "common/crashed.rs"]
 mod crashed;
@@ -36,7 +36,7 @@ fn am_root() -> bool {
     root
 }
 
-/// With a mark of some journal, which is nowhere.
+/// Marks a file with a journal that does not exist.
 fn mark(file: &OwnedFd) {
     fsetxattr(file, "user.famio", b"any mark, be it a damaged one", XattrFlags::empty()).unwrap();
 }
@@ -49,12 +49,12 @@ fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The journal of a crash is removed: nothing but the mark says that the file is not as its last SYNC left it.
+/// The journal of a crash is removed: only the mark shows that the file is not as its last SYNC left it.
 #[test]
 fn a_marked_file_whose_journal_is_gone() {
     let crashed = Crashed::new();
     std::fs::remove_dir_all(crashed.folder().join(".famio")).unwrap();
-    // Beside a folder with a `.famio/` of its own, which is walked first.
+    // Beside a folder that has a `.famio/` and is walked first.
     let other = crashed.folder().join("other");
     std::fs::create_dir_all(other.join(".famio")).unwrap();
     let (file, journal) = (crashed.file().display().to_string(), crashed.folder().join(".famio").display().to_string());
@@ -75,7 +75,7 @@ fn a_marked_file_whose_journal_is_gone() {
     assert_eq!(famio(&["status"], &crashed.folder()).0, 0);
 }
 
-/// A journal in a pool elsewhere is found by the mark, and both come to one report, whichever is met first.
+/// The mark leads to a journal in a pool elsewhere; both give one report, whichever is found first.
 #[test]
 fn a_marked_file_whose_journal_is_in_a_pool() {
     for pool in ["a-pool", "z-pool"] {
@@ -90,7 +90,7 @@ fn a_marked_file_whose_journal_is_in_a_pool() {
     }
 }
 
-/// Names of 250 bytes, 20 of them: a path of 5,000. The file at its end has a mark.
+/// 20 names of 250 bytes: a path of 5,000. The file at its end has a mark.
 fn long(folder: &Path) -> PathBuf {
     let mut path = folder.to_path_buf();
     let mut here = openat(CWD, folder, OFlags::DIRECTORY, Mode::empty()).unwrap();
@@ -145,11 +145,11 @@ fn no_folder_is_too_deep() {
     assert!(names.iter().all(|name| err.contains(name)), "{} bytes: {}", err.len(), &err[..err.len().min(2000)]);
     assert!(status == 3 && out.contains("recovered to epoch"), "{status}: {out}");
     crashed.is_committed();
-    // What the test's own library removes it would remove with a descriptor a level.
+    // The test's own library would need a descriptor per level to remove this.
     assert!(Command::new("rm").arg("-rf").arg(crashed.folder().join("d")).status().unwrap().success());
 }
 
-/// Nobody's "nothing": what a user may not read is named.
+/// What a user may not read must be named, not counted as nothing.
 #[test]
 fn what_cannot_be_read_is_named() {
     if !am_root() {
@@ -185,7 +185,7 @@ fn what_cannot_be_read_is_named() {
     }
 }
 
-/// FIFOs under every name that means something: nobody waits for a writer.
+/// FIFOs under every name that has a meaning: no command waits for a writer.
 #[test]
 fn nothing_waits_for_a_fifo() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,4 +1,4 @@
-//! POSIX aio: requests on atomic files are done here and now, the others go to libc. Who is to be told of the end is told by libc.
+//! POSIX aio: requests on atomic files are carried out at once, others go to libc. libc sends the notifications.
 
 use crate::next::Next;
 use crate::outcome::set_errno;
@@ -20,8 +20,8 @@ fn listio() -> Option<Listio> {
     unsafe { NEXT.get::<Listio>() }
 }
 
-/// Sends the signal, or starts the thread, that `event` asks for: libc does when a list of requests ends, and an empty one
-/// ends at once. A request is told nothing that was not said before: the event is a copy.
+/// Sends the signal, or starts the thread, that `event` asks for: libc does that when a list of requests ends, and an
+/// empty list ends at once. The event is copied.
 fn tell(event: &Event) {
     let nothing = ptr::null_mut();
     if event.is_wanted()
@@ -92,7 +92,7 @@ pub unsafe fn lio_listio(mode: c_int, blocks: *const *mut c_void, count: c_int, 
         // SAFETY: the caller's promise.
         return unsafe { next(mode, blocks, count, event) };
     }
-    // SAFETY: the caller's promise: so many pointers.
+    // SAFETY: the caller's promise: `count` pointers.
     let mut rest = unsafe { core::slice::from_raw_parts(blocks, count as usize) }.to_vec();
     let (mut refused, mut wrong) = (None, false);
     for block in rest.iter_mut().filter(|block| !block.is_null()) {
@@ -107,7 +107,7 @@ pub unsafe fn lio_listio(mode: c_int, blocks: *const *mut c_void, count: c_int, 
         }
         *block = ptr::null_mut();
     }
-    // libc waits for the others, and tells of the end of all; it passes over those that are null.
+    // libc waits for the other requests, and notifies at the end of all; it skips null entries.
     // SAFETY: the list is ours; libc copies from it and from the event what it needs later.
     let result = unsafe { next(mode, rest.as_ptr(), count, event) };
     match refused {

@@ -4,7 +4,7 @@ use crate::next::Next;
 use core::ffi::{c_long, c_void};
 use famio::posix;
 
-/// libaio's: the result is a negated errno.
+/// libaio's function; its result is a negated errno.
 ///
 /// # Safety
 /// As libaio's.
@@ -15,7 +15,7 @@ pub unsafe fn io_submit(context: usize, count: c_long, blocks: *const *const i32
 
 macro_rules! ring {
     ($name:ident, $symbol:literal, ($($argument:ident: $type:ty),*)) => {
-        /// liburing's: the result is a negated errno.
+        /// liburing's function; its result is a negated errno.
         ///
         /// # Safety
         /// As liburing's.

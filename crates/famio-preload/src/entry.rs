@@ -1,4 +1,4 @@
-//! Hooks with a convention of their own, and the entries that the C shim calls.
+//! Hooks with unusual conventions, and the entries that the C shim calls.
 
 use crate::next::{Next, find};
 use crate::outcome::{finish, note};
@@ -7,17 +7,17 @@ use core::sync::atomic::AtomicBool;
 use famio::posix::{self, Ret, Tried, process, table};
 use famio::sys::syscall as raw;
 
-/// `closefrom`, which tells no errors.
+/// `closefrom`, which reports no errors.
 pub fn closefrom(first: i32) {
     let first = first.max(0) as u32;
-    // Not libc's own where the kernel has no close_range: that would close what is the library's.
+    // Not libc's function if the kernel has no close_range: it would close the library's descriptors.
     if finish(|| posix::close_range(first, u32::MAX, 0)) < 0 {
         note(|| posix::close_each_from(first));
     }
 }
 
-/// `open` and `openat`. C has them with a variable number of arguments, and those of an integer come as others do, on x86-64 and on
-/// aarch64; what `mode` holds where none was given, nobody looks at.
+/// `open` and `openat`. They are variadic in C; on x86-64 and aarch64, integer arguments are passed in the same way
+/// as for others. If no mode was given, `mode` has any value, and is not used.
 ///
 /// # Safety
 /// As `openat`.
@@ -25,7 +25,7 @@ pub fn closefrom(first: i32) {
 pub unsafe fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { posix::try_open(dirfd, path, flags, mode) } {
-        Ok(fd) => fd, // errno is not near either, and stays as it is
+        Ok(fd) => fd, // errno would be a cache miss; it stays unchanged
         // SAFETY: as above.
         Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
     }
@@ -69,8 +69,8 @@ pub fn posix_fadvise(fd: i32, offset: i64, length: i64, advice: i32) -> i32 {
     if is_refused(fd) { libc::EBADF } else { -posix::fadvise(fd, offset, length, advice) as i32 }
 }
 
-/// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own: where it makes a standard stream
-/// the new program would not find the file by its mark.
+/// `posix_spawn_file_actions_adddup2`, whose result is an errno. The child's `dup2` is libc's own: if it made the
+/// descriptor a standard stream, the new program would not find the file by its mark.
 ///
 /// # Safety
 /// As that function.
@@ -90,19 +90,19 @@ pub unsafe fn spawn_dup2(actions: *mut c_void, fd: i32, new: i32) -> i32 {
     }
 }
 
-/// libc's.
+/// libc's function.
 pub static VFORK: Next = Next::new(c"vfork");
-/// libc's.
+/// libc's function.
 pub static FORK: Next = Next::new(c"fork");
 
-/// Where [`vfork`] goes on: at libc's.
+/// The address of libc's function, for [`vfork`].
 extern "C" fn before_vfork() -> *const c_void {
     note(process::before_spawn);
-    // SAFETY: an address is an address.
+    // SAFETY: only the address is used.
     unsafe { VFORK.get::<*const c_void>().or_else(|| FORK.get()) }.unwrap_or(core::ptr::null())
 }
 
-/// `vfork`: libc's, with no frame of ours around it, since the child returns from it first.
+/// `vfork`: jumps to libc's, without a stack frame of ours, since the child returns from it first.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -142,7 +142,7 @@ pub unsafe fn exit_now(status: i32) -> ! {
     }
 }
 
-/// For `libfamio`, where the program uses it under this library: its calls come here, where the files are.
+/// For `libfamio`, if the program uses it under this library: its calls come here, where the files are.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_nv_table() -> *const famio::posix::nv::Table {
     &famio::posix::nv::TABLE
@@ -154,7 +154,7 @@ pub extern "C" fn famio_is_managed(fd: c_int) -> bool {
     table::is_managed(fd)
 }
 
-/// For the C fronts of the syncs: whether they tell [`famio_synced`] of descriptors that are not ours.
+/// For the C fronts of syncs: whether they call [`famio_synced`] for descriptors of non-atomic files.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static famio_in_run: AtomicBool = AtomicBool::new(false);
@@ -165,16 +165,17 @@ pub extern "C" fn famio_synced(fd: c_int) {
     note(|| posix::run_notes::synced(fd));
 }
 
-/// What a call by a number gives that is the library's own.
+/// The result of a call on an internal descriptor.
 pub const REFUSED: Ret = -(libc::EBADF as Ret);
 
-/// Whether `fd` is the library's own: a program that has not opened the number gets `EBADF` by it, and reaches no journal.
+/// Whether `fd` is an internal descriptor: a program that uses a number which it has not opened gets `EBADF`, and
+/// reaches no journal.
 #[inline]
 pub fn is_refused(fd: c_int) -> bool {
     posix::is_internal(fd) && !table::is_managed(fd)
 }
 
-/// For the C fronts and the shim: 1 for an atomic file's descriptor, 2 for one of the library's own, 0 for others.
+/// For the C fronts and the shim: 1 for an atomic file's descriptor, 2 for an internal one, 0 for others.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_whose(fd: c_int) -> c_int {
     match () {
@@ -184,7 +185,7 @@ pub extern "C" fn famio_whose(fd: c_int) -> c_int {
     }
 }
 
-/// For the C fronts, which look without a call.
+/// For the C fronts, which read it without a call.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static famio_descriptors: table::Looked = table::Looked::DESCRIPTORS;
@@ -194,7 +195,7 @@ pub static famio_descriptors: table::Looked = table::Looked::DESCRIPTORS;
 pub static famio_fast_path: table::Looked = table::Looked::FAST_PATH;
 const _: () = assert!(table::LEAF_BITS == crate::hooks::LEAF_BITS);
 
-/// For the front of `close`: an atomic file's descriptor, or one of the library's own.
+/// For the front of `close`: whether it is an atomic file's descriptor or an internal one.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_is_known(fd: c_int) -> bool {
     table::is_managed(fd) || posix::is_internal(fd)
@@ -220,24 +221,24 @@ pub unsafe extern "C" fn famio_ioctl(fd: c_int, request: usize, argument: usize)
     finish(|| if is_refused(fd) { REFUSED } else { unsafe { posix::ioctl(fd, request as u32, argument) } }) as c_int
 }
 
-/// libc's.
+/// libc's function.
 pub static FCNTL: Next = Next::new(c"fcntl");
 
 /// For the C shim: libc's `fcntl`.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_next_fcntl() -> *const c_void {
-    // SAFETY: an address is an address.
+    // SAFETY: only the address is used.
     unsafe { FCNTL.get::<*const c_void>() }.unwrap_or(core::ptr::null())
 }
 
-/// For the C shim: the system call alone.
+/// For the C shim: only the system call.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_raw_close(fd: i32) -> isize {
-    // SAFETY: no memory is passed; whose the descriptor is the caller knows.
+    // SAFETY: no memory is passed; the caller knows the descriptor.
     unsafe { famio::sys::syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
 }
 
-/// For the C shim: the system call alone.
+/// For the C shim: only the system call.
 ///
 /// # Safety
 /// As the system call.
@@ -257,11 +258,11 @@ pub extern "C" fn famio_find_setcanceltype() -> *const c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_next_vdprintf() -> *const c_void {
     static NEXT: Next = Next::new(c"vdprintf");
-    // SAFETY: an address is an address.
+    // SAFETY: only the address is used.
     unsafe { NEXT.get::<*const c_void>() }.unwrap_or(core::ptr::null())
 }
 
-/// Which system calls [`famio_syscall`] looks at.
+/// Which system calls [`famio_syscall`] handles.
 static ROUTED: [bool; 512] = posix::ROUTED;
 
 /// A system call of the table, by number.
@@ -278,8 +279,8 @@ extern "C" fn famio_failed(result: Ret) -> Ret {
     finish(|| result)
 }
 
-/// `syscall(2)`. What is not in the table goes to the kernel as in libc, with no frame of ours around it: a child made
-/// by `clone` or `vfork` returns from here on another stack or before its parent.
+/// `syscall(2)`. A call that is not in the table goes to the kernel as in libc, without a stack frame of ours: a child made
+/// by `clone` or `vfork` returns from here on another stack, or before its parent.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]

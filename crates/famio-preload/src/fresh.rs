@@ -1,8 +1,8 @@
-//! Calls that give out two descriptors.
+//! Calls that return two descriptors.
 
 use famio::posix::{Ret, table};
 
-/// After such a call: what the table still holds under those numbers is stale.
+/// After such a call: drops stale table entries of both numbers.
 ///
 /// # Safety
 /// The kernel has just filled in `fds`, if `result` is 0.

@@ -1,6 +1,6 @@
-//! For what the build scripts of this library and of `famio-trace` make.
+//! For the code that the build scripts of this library and of `famio-trace` generate.
 
-/// The instruction that goes on to another function with everything left in place.
+/// The instruction that jumps to another function with all registers unchanged.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {

@@ -1,4 +1,4 @@
-//! The POSIX interposer: thin hooks over `famio::posix`. The exports are made from `hooks.txt` by `build.rs`.
+//! The POSIX interposer: thin hooks over `famio::posix`. `build.rs` generates the exports from `hooks.txt`.
 
 mod aio;
 mod asynchronous;

@@ -1,4 +1,4 @@
-//! The library's memory is its own: see [`famio::heap`].
+//! The library has its own memory: see [`famio::heap`].
 
 #[global_allocator]
 static HEAP: famio::heap::Heap = famio::heap::Heap::new();

@@ -1,11 +1,11 @@
-//! libc's own functions, for the few hooks that need their bodies.
+//! libc's own functions, for the few hooks that need them.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use core::{mem, ptr};
 
-/// A function of the next library, looked up once: at the first call, or, where POSIX lets a signal handler make that, by the
-/// constructor, since the dynamic linker has a lock.
+/// A function of the next library, looked up once: at the first call, or, if POSIX allows that call in a signal
+/// handler, by the constructor, since the dynamic linker has a lock.
 pub struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -17,7 +17,7 @@ impl Next {
         Self { name, address: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Looks it up, if that was not done.
+    /// Looks it up, unless that was done.
     pub fn find(&self) -> *mut c_void {
         let mut address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
@@ -27,7 +27,7 @@ impl Next {
         address
     }
 
-    /// As a function pointer of type `F`; `None` where no library has it.
+    /// As a function pointer of type `F`; `None` if no library has it.
     ///
     /// # Safety
     /// `F` is the type of the function of that name.
@@ -42,7 +42,7 @@ impl Next {
     }
 }
 
-/// The address of the next library's symbol, or null. errno is left alone.
+/// The address of the next library's symbol, or null. Leaves errno unchanged.
 pub fn find(name: &CStr) -> *mut c_void {
     // SAFETY: `name` is a C string.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }

@@ -1,9 +1,9 @@
-//! The stat functions of glibc before 2.33, which carry a version of the structure.
+//! The stat functions of glibc before 2.33, which take a version of the structure.
 
 use core::ffi::c_char;
 use famio::posix::{self, Ret};
 
-/// On 64-bit systems all versions that there ever were are the kernel's own structure.
+/// On 64-bit systems, all versions have always been the kernel's structure.
 fn known(version: i32) -> bool {
     version == 0 || (cfg!(target_arch = "x86_64") && version == 1)
 }

@@ -1,4 +1,4 @@
-//! From the kernel's convention to C's; no panic leaves the library.
+//! Converts results from the kernel's convention to C's; no panic leaves the library.
 
 use famio::posix::Ret;
 use famio::sys;
@@ -11,7 +11,7 @@ pub fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Runs `call`; an error becomes -1 and errno, and success leaves errno as it was.
+/// Runs `call`; turns an error into -1 and errno, and otherwise leaves errno unchanged.
 #[inline]
 pub fn finish(call: impl FnOnce() -> Ret) -> Ret {
     let errno = errno();
@@ -24,7 +24,7 @@ pub fn finish(call: impl FnOnce() -> Ret) -> Ret {
     result
 }
 
-/// Runs what has no result, and leaves errno as it was.
+/// Runs a call without a result, and leaves errno unchanged.
 #[inline]
 pub fn note(call: impl FnOnce()) {
     finish(|| {
@@ -33,14 +33,14 @@ pub fn note(call: impl FnOnce()) {
     });
 }
 
-/// Runs a hook that follows its own convention.
+/// Runs a hook that has its own convention.
 #[inline]
 pub fn plain<T>(call: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {
             panicked();
-            // There is no value that means failure for every such function.
+            // Not every such function has a value that means failure.
             std::process::abort()
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 /// Calls `visit` for every descriptor in a message.
 ///
 /// # Safety
-/// `message` is null, or good for the kernel, which has taken it or is about to.
+/// `message` is null, or valid for the kernel, which has received it or is about to.
 unsafe fn each(message: *const msghdr, mut visit: impl FnMut(RawFd)) {
     // SAFETY: the caller's promise; the macros stay inside `msg_control`.
     unsafe {
@@ -53,7 +53,7 @@ pub unsafe fn sends_many(messages: *const mmsghdr, count: u32) {
     }
 }
 
-/// After a message has come, or an error.
+/// After a message was received, or an error.
 ///
 /// # Safety
 /// As [`each`].
@@ -64,7 +64,7 @@ pub unsafe fn received(message: *const msghdr, result: isize) {
     }
 }
 
-/// After `result` messages have come, or an error.
+/// After `result` messages were received, or an error.
 ///
 /// # Safety
 /// As [`each`], for so many.

@@ -1,4 +1,4 @@
-//! The exec family: files are left clean before another program takes over.
+//! The exec family: files are closed clean before another program takes over.
 
 use crate::next::Next;
 use crate::outcome::set_errno;
@@ -9,12 +9,12 @@ use famio::sys::syscall;
 
 type Strings = *const *const c_char;
 
-/// The program's environment as it is now.
+/// The program's current environment.
 pub fn environment() -> Strings {
     unsafe extern "C" {
         static environ: Strings;
     }
-    // SAFETY: libc's variable; a program that changes it in another thread during exec has a race of its own.
+    // SAFETY: libc's variable; a program that changes it in another thread during exec has a race anyway.
     unsafe { environ }
 }
 
@@ -38,7 +38,7 @@ pub unsafe fn spawning(program: Program, envp: Strings) {
     unsafe { note_program(program, envp, false) };
 }
 
-/// The same of a shell.
+/// The same for a shell.
 pub fn spawning_shell() {
     // SAFETY: a C string, and the program's environment.
     unsafe { spawning(Program::At(libc::AT_FDCWD, c"/bin/sh".as_ptr()), environment()) };
@@ -65,7 +65,7 @@ pub unsafe fn execveat(dirfd: i32, path: *const c_char, argv: Strings, envp: Str
 
 macro_rules! through {
     ($name:ident, $next:ident, $symbol:literal, ($($argument:ident: $type:ty),*), $program:expr, $environment:expr) => {
-        /// libc's.
+        /// libc's function.
         pub static $next: Next = Next::new($symbol);
 
         /// # Safety

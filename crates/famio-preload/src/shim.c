@@ -1,5 +1,5 @@
-/* Functions with a variable number of arguments, which Rust cannot define. Each unpacks and calls on. (`open`, whose one argument more is
- * an integer, is in entry.rs.) */
+/* Variadic functions, which Rust cannot define. Each unpacks its arguments and passes them on. (`open`, whose
+ * additional argument is an integer, is in entry.rs.) */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-/* Called directly, not by the procedure linkage table. */
+/* Called directly, not through the procedure linkage table. */
 #pragma GCC visibility push(hidden)
 extern int famio_fcntl(int fd, int command, unsigned long argument);
 extern int famio_ioctl(int fd, unsigned long request, unsigned long argument);
@@ -24,7 +24,7 @@ extern int famio_execv(const char *path, char **argv);
 extern int famio_execvp(const char *file, char **argv);
 extern int famio_execve(const char *path, char **argv, char **envp);
 
-/* libc's own, looked up when first needed; null if there is none. */
+/* libc's own function, looked up when first needed; null if there is none. */
 typedef int fcntl_function(int, int, ...);
 typedef int vdprintf_function(int, const char *, va_list);
 extern fcntl_function *famio_next_fcntl(void);
@@ -35,8 +35,8 @@ extern setcanceltype_function *famio_find_setcanceltype(void);
 typedef long call_function(long, long, long, long, long, long);
 extern call_function famio_hook_close;
 
-/* What Rust's own library calls for ours: where a descriptor is dropped, a hash table gets its seed, a thread is waited for. libc's
- * functions are cancellation points, and Rust has no way to leave its own so. */
+/* Functions that Rust's standard library calls on our behalf: when a descriptor is dropped, a hash table gets its
+ * seed, or a thread is joined. libc's functions are cancellation points, and Rust code cannot be unwound that way. */
 static long outcome(long result) {
   if (result >= 0) return result;
   errno = (int)-result;
@@ -58,7 +58,8 @@ __attribute__((visibility("hidden"))) int __wrap_pthread_join(pthread_t thread, 
   return joined;
 }
 
-/* This thread may be cancelled at any instruction. Calls of ours may not: Rust has no way to leave its functions so. */
+/* This thread may be cancelled at any instruction. Calls of this library must not be: Rust functions cannot be
+ * unwound that way. */
 __thread int famio_cancels_at_once __attribute__((tls_model("initial-exec")));
 long famio_without_cancel(call_function *next, call_function *call, long a, long b, long c, long d, long e, long f);
 #pragma GCC visibility pop
@@ -68,8 +69,8 @@ static setcanceltype_function *setcanceltype(void) {
   return found ? found : famio_find_setcanceltype();
 }
 
-/* By the type and not by the state: where glibc 2.36 finds a cancellation as it enables the state, pthread_join gets no
- * PTHREAD_CANCELED. */
+/* By the type and not by the state: if glibc 2.36 finds a cancellation when it enables the state, pthread_join does
+ * not return PTHREAD_CANCELED. */
 long famio_without_cancel(call_function *next, call_function *call, long a, long b, long c, long d, long e, long f) {
   setcanceltype_function *set = setcanceltype();
   int before;
@@ -78,13 +79,13 @@ long famio_without_cancel(call_function *next, call_function *call, long a, long
   bool ours = !next || whose;
   long result = 0;
   if (whose == 2 && call != famio_hook_close) {
-    errno = EBADF; /* the library's own */
+    errno = EBADF; /* internal */
     result = -1;
   } else if (ours) {
     result = call(a, b, c, d, e, f);
   }
   int error = errno;
-  set(before, NULL); /* and what came meanwhile cancels here */
+  set(before, NULL); /* a cancellation that came meanwhile takes effect here */
   errno = error;
   return ours ? result : next(a, b, c, d, e, f);
 }
@@ -92,13 +93,14 @@ long famio_without_cancel(call_function *next, call_function *call, long a, long
 int famio_shim_pthread_setcanceltype(int type, int *old) {
   setcanceltype_function *set = setcanceltype();
   if (!set) return ENOSYS;
-  if (type == PTHREAD_CANCEL_ASYNCHRONOUS) famio_cancels_at_once = 1; /* before the first moment that counts */
+  if (type == PTHREAD_CANCEL_ASYNCHRONOUS) famio_cancels_at_once = 1; /* before it can matter */
   int result = set(type, old);
   if (result == 0 && type == PTHREAD_CANCEL_DEFERRED) famio_cancels_at_once = 0;
   return result;
 }
 
-/* Waiting for a lock is a cancellation point: libc's function waits, on any descriptor, since locks are the kernel's. */
+/* Waiting for a lock is a cancellation point: libc's function waits, on any descriptor, since the kernel has the
+ * locks. */
 int famio_shim_fcntl(int fd, int command, ...) {
   va_list list;
   va_start(list, command);
@@ -124,7 +126,7 @@ int famio_shim_ioctl(int fd, unsigned long request, ...) {
 static int print(int fd, const char *format, va_list list) {
   int whose = famio_whose(fd);
   if (whose == 2) {
-    errno = EBADF; /* the library's own */
+    errno = EBADF; /* internal */
     return -1;
   }
   if (!whose) {
@@ -160,7 +162,7 @@ int famio_shim_dprintf(int fd, const char *format, ...) {
   return done;
 }
 
-/* The flag asks libc to look for %n in writable memory; what is formatted stays the same. */
+/* The flag makes libc check for %n in writable memory; the formatted text stays the same. */
 int famio_shim___vdprintf_chk(int fd, int flag, const char *format, va_list list) {
   (void)flag;
   return print(fd, format, list);
@@ -175,7 +177,7 @@ int famio_shim___dprintf_chk(int fd, int flag, const char *format, ...) {
   return done;
 }
 
-/* Counts and copies the list's arguments into an array on the stack of the caller of COLLECT. */
+/* Counts and copies the variable arguments into an array on the stack of the caller of COLLECT. */
 #define COLLECT(first)                                              \
   va_list list;                                                     \
   va_start(list, first);                                            \

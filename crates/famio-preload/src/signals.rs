@@ -1,5 +1,5 @@
-//! The program's handlers: those of SIGBUS and SIGSEGV stand behind the guard of the library's own copies, the others behind a
-//! function that keeps them out of calls in progress.
+//! The program's signal handlers: those of SIGBUS and SIGSEGV run behind the guard of the library's copies, the
+//! others behind a function that postpones them during calls of the library.
 
 use crate::next::Next;
 use crate::outcome::set_errno;
@@ -7,7 +7,7 @@ use core::ptr;
 use famio::map::guard;
 use famio::posix::handlers;
 
-/// libc's.
+/// libc's function.
 pub static SIGACTION: Next = Next::new(c"sigaction");
 
 /// # Safety

@@ -10,13 +10,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use famio::posix::{self, handlers, process};
 
-/// libc's functions behind the fronts; null until the constructor has run: the kernel is called directly.
+/// libc's functions behind the fronts; null until the constructor has run; until then the kernel is called directly.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static famio_next: [AtomicPtr<c_void>; NEXT_NAMES.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; NEXT_NAMES.len()];
 
-/// libc's `pthread_setcanceltype`, for the C shim: a thread may be cancelled in whatever of ours it calls to get there.
+/// libc's `pthread_setcanceltype`, for the C shim. Looked up beforehand, since a thread may be cancelled in any
+/// function that would look it up.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static famio_setcanceltype: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -28,7 +29,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = end;
 
-/// For fronts that are called before the constructor; a function that fails with `ENOSYS`, where libc has none.
+/// For fronts that are called before the constructor. Returns a function that fails with `ENOSYS` if libc has none.
 #[unsafe(no_mangle)]
 extern "C" fn famio_find_next(index: usize) -> *const c_void {
     extern "C" fn none() -> isize {
@@ -74,7 +75,7 @@ extern "C" fn constructor() {
 }
 
 extern "C" fn end() {
-    // What streams hold goes through the library while it is there.
+    // Buffered data of streams must go through the library while it works.
     crate::outcome::plain(crate::stdio::flush_all);
     end_quickly();
 }
@@ -83,7 +84,7 @@ extern "C" fn end_with(status: i32, _: *mut c_void) {
     end();
     let instead = process::end_status(status);
     if instead != status {
-        // In glibc, handlers that are left run, and the last status counts.
+        // In glibc, the remaining exit handlers run, and the last status counts.
         // SAFETY: ends the process.
         unsafe { libc::exit(instead) };
     }

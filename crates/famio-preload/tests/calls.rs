@@ -1,4 +1,4 @@
-//! C programs, one per family of calls: first on a plain file, then on an atomic one.
+//! C programs, one per family of calls, run on a plain file and then on an atomic one.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn open_family() {
 
 #[test]
 fn reads_writes_sizes_and_stat() {
-    // At its end it sets a limit that no journal fits under.
+    // At its end, it sets a limit under which no journal fits.
     let said = same("io");
     assert!(said.lines().count() == 1 && said.contains("because of a limit on file sizes"), "{said}");
 }
@@ -37,7 +37,7 @@ fn demotion_is_said_and_right() {
 #[test]
 fn asynchronous_requests() {
     assert_eq!(same("aio"), "");
-    // A kill is back to what `aio_fsync` committed.
+    // A kill takes the file back to what `aio_fsync` committed.
     let program = build("aio");
     let folder = Folder::new("aio-kill");
     let done = under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
@@ -57,7 +57,7 @@ fn descriptors_from_a_parent_an_exec_or_a_socket() {
     let (out, _) = succeed(under(&folder, "cat").arg("atomic"));
     assert_eq!(out, "Carent+");
     for (how, wanted) in [("orphan", "committed+"), ("orphan before", "Committed+")] {
-        // Its output ends with the child, not with the parent.
+        // The output ends when the child ends, not the parent.
         let done = under(&folder, &program).args(["atomic", how]).output().unwrap();
         assert_eq!(done.status.signal(), Some(libc::SIGKILL));
         assert_eq!(String::from_utf8_lossy(&done.stdout), "well\n", "{how}: {}", String::from_utf8_lossy(&done.stderr));
@@ -97,7 +97,7 @@ fn children_and_every_way_to_end() {
         let wanted = if end == "pass" { "Rarent goes on? passed" } else { "Rarent goes on?" };
         assert_eq!(String::from_utf8(folder.read("atomic")).unwrap(), wanted, "{end}");
     }
-    // A kill is back to the last SYNC, for the next who opens the file.
+    // A kill takes the file back to its last SYNC, for the next process that opens it.
     let folder = Folder::new("process-kill");
     let done = under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
     assert_eq!(done.status.signal(), Some(libc::SIGKILL));
@@ -123,7 +123,7 @@ fn an_allocator_may_open_files_before_the_start() {
     let program = build("allocator");
     let folder = Folder::new("allocator-late");
     succeed(under(&folder, &program).args(["atomic", "with an environment"]));
-    // Any name may be meant by this, until its folder is looked at.
+    // This may select any name, until its folder is checked.
     succeed(under(&folder, &program).env("FAMIO_ATOMIC", "./**").args(["atomic", "with an environment"]));
     let _ = std::fs::remove_file(program);
 }
@@ -133,7 +133,7 @@ fn a_stream_finds_a_file_recovered() {
     let program = build("process");
     let folder = Folder::new("stream-kill");
     under(&folder, &program).args(["atomic", "kill"]).output().unwrap();
-    // fopen, as libc does it for the shell's `.`-less tools: sort reads with streams.
+    // fopen by libc itself: sort reads with streams.
     let (out, _) = succeed(under(&folder, "sort").arg("atomic"));
     assert_eq!(out.trim_end(), "Rarent goes on?");
     let _ = std::fs::remove_file(program);
@@ -157,7 +157,7 @@ fn what_a_crash_left_is_recovered_before_its_name_goes() {
         assert_eq!(out.trim_end(), left);
         assert!(folder.names().is_empty(), "{command}: {:?}", folder.names());
     }
-    // A journal that a kill left at the end of a close, when the mark was gone.
+    // A journal that a kill left at the end of a close, when the mark was removed already.
     kill();
     let journal = std::fs::read_dir(folder.path().join(".famio")).unwrap().next().unwrap().unwrap().path();
     succeed(under(&folder, "cat").arg("atomic"));
@@ -168,7 +168,7 @@ fn what_a_crash_left_is_recovered_before_its_name_goes() {
     std::fs::set_permissions(&journal, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     succeed(under(&folder, "rm").arg("atomic"));
     assert!(folder.names().is_empty());
-    // Replaced by a rename; and removed by a name in a folder's descriptor.
+    // Replaced by a rename; and removed by a name relative to a folder's descriptor.
     kill();
     succeed(under(&folder, "sh").args(["-c", "echo new > other; mv other atomic"]));
     assert_eq!(folder.names(), ["atomic"]);
@@ -190,7 +190,7 @@ fn nothing_is_managed_without_being_asked() {
     let _ = (std::fs::remove_file(program), only as fn(&str) -> _);
 }
 
-/// By the library alone, as where no filter of `famio run` is.
+/// By the library alone, as without the filter of `famio run`.
 #[test]
 fn io_uring_is_refused_unless_it_is_allowed() {
     let program = build("ring");
@@ -205,7 +205,7 @@ fn io_uring_is_refused_unless_it_is_allowed() {
         let (status, said) = run(setting);
         assert!(status == Some(10) && said.contains("io_uring refused"), "{status:?} {said}");
     }
-    // What the kernel itself says, and the notice once.
+    // The kernel's own answer, and the notice once.
     let (status, said) = run("allow");
     assert_eq!(status, bare.code(), "{said}");
     assert!(said.contains("not protected") && said.lines().count() == 1, "{said}");
@@ -213,8 +213,8 @@ fn io_uring_is_refused_unless_it_is_allowed() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Space that is reserved, and times that are set, are no outsider's change of the file; a cut by its path is no SYNC, though the
-/// file is open with `O_DSYNC`.
+/// Reserving space and setting times must not look like an outsider's change of the file; a cut by path is not a
+/// SYNC, even if the file is open with `O_DSYNC`.
 #[test]
 fn killed_long_after_the_last_write() {
     let program = build("late");
@@ -230,7 +230,7 @@ fn killed_long_after_the_last_write() {
     let _ = std::fs::remove_file(program);
 }
 
-/// The library's maps counted: after a lowered limit the program got no memory, and no stack.
+/// The library's maps used to count: under a lowered limit, the program got no memory and no stack.
 #[test]
 fn a_limit_on_the_address_space_leaves_the_program_what_it_asked_for() {
     assert_eq!(same("address_space"), "");

@@ -1,4 +1,4 @@
-//! Containers that have a file in common: mount and PID namespaces of their own, each with a `/dev/shm` of its own.
+//! Containers that share a file: each with its own mount and PID namespaces and its own `/dev/shm`.
 
 mod common;
 
@@ -11,14 +11,15 @@ use std::process::Command;
 
 const BUSY: &str = "Device or resource busy";
 
-/// What containers have in common: the file `atomic` in `data`, and memory in `shm`. Each sees them in `at`, by paths of its own.
+/// What containers share: the file `atomic` in `data`, and memory in `shm`. Each sees them in `at`, under different
+/// paths.
 struct Host {
     data: Folder,
     shm: Folder,
     at: Folder,
 }
 
-/// Where this process may make no namespaces, that is said loudly.
+/// Whether this process may make namespaces; if not, prints a loud message.
 fn may_contain() -> bool {
     let tried = Command::new("unshare").args(["--mount", "--pid", "--fork", "--mount-proc", "true"]).output().unwrap();
     if !tried.status.success() {
@@ -36,7 +37,7 @@ impl Host {
         Self { data, shm, at }
     }
 
-    /// A process in a container called `name`; `shares`: with the shared memory of the host.
+    /// A process in a container called `name`; `shares`: with access to the host's shared memory.
     fn contain(&self, name: &str, shares: bool, domain: &str) -> Agent {
         let root = self.at.path().join(name);
         for folder in ["data", "shm"] {
@@ -88,7 +89,8 @@ fn everywhere(name: &str, test: impl Fn(&Host, &str)) {
     test(&Host::new(name, Folder::on_disk(&format!("containers-{name}-data"))), "power");
 }
 
-/// Both thought that they were alone once: who merely read "recovered" the journal of the other, and that one's next SYNC was for nothing.
+/// Both used to believe that they were alone: a process that merely read the file "recovered" the other one's
+/// journal, and the other one's next SYNC had no effect.
 #[test]
 fn containers_with_memory_of_their_own_keep_out_of_each_other() {
     everywhere("apart", |host, domain| {
@@ -107,7 +109,7 @@ fn containers_with_memory_of_their_own_keep_out_of_each_other() {
         // Nothing of the first one's was touched.
         a.sees(0, "second");
         a.each(&["sync", "write 0 gone.."]);
-        // Its container goes with it: what it had committed is recovered by the other one.
+        // Its container ends with it: the other process recovers what it had committed.
         a.kill_contained();
         b.ok("open atomic");
         b.sees(0, "second");
@@ -147,7 +149,7 @@ fn what_another_container_changes_is_not_read_in_the_middle() {
     });
 }
 
-/// Both are process 1, and see the file, its journal and the memory by other paths.
+/// Both have process id 1, and see the file, its journal and the memory under different paths.
 #[test]
 fn containers_with_one_shm_are_processes_like_others() {
     everywhere("shared", |host, domain| {
@@ -164,7 +166,7 @@ fn containers_with_one_shm_are_processes_like_others() {
         b.sees(590, "a49");
         assert!(!host.shm.names().is_empty(), "{domain}: it lies elsewhere");
         b.ok("sync");
-        // What one writes who is killed is rolled back, and what the other has written is not.
+        // If a process is killed, its writes are rolled back, and the other one's are not.
         a.ok("write 0 gone");
         b.ok("write 200 stays");
         a.kill_contained();
@@ -174,7 +176,7 @@ fn containers_with_one_shm_are_processes_like_others() {
         c.ok("open atomic");
         c.sees(200, "stays");
         c.ok("sync");
-        // And with maps.
+        // The same with maps.
         b.each(&["map", "store 0 mapped"]);
         c.sees(0, "mapped");
         c.each(&["mapread", "write 10 written"]);
@@ -190,7 +192,7 @@ fn containers_with_one_shm_are_processes_like_others() {
     });
 }
 
-/// What a kill leaves lies in memory that the next container has, or has not.
+/// The memory that a killed process leaves may or may not be accessible to the next container.
 #[test]
 fn what_a_killed_container_wrote_stays_if_its_memory_is_shared() {
     if !may_contain() {
@@ -211,7 +213,7 @@ fn what_a_killed_container_wrote_stays_if_its_memory_is_shared() {
     }
 }
 
-/// Nothing of a living container's is recovered by the command, also in the moment in which nobody there has the file's ownership.
+/// The commands recover nothing that a living container uses, even at a moment when no process there owns the file.
 #[test]
 fn the_commands_leave_alone_what_another_container_uses() {
     if !may_contain() {
@@ -231,7 +233,7 @@ fn the_commands_leave_alone_what_another_container_uses() {
     );
     a.sees(0, "second");
     a.ok("sync");
-    // It has the file open, and no session.
+    // It has the file open, without a session.
     a.each(&["close", "open atomic"]);
     for _ in 0..300 {
         a.sees(0, "second");
@@ -244,7 +246,8 @@ fn the_commands_leave_alone_what_another_container_uses() {
     host.nothing_left();
 }
 
-/// Of a file that it does not see, a process can't tell whether it is gone. The memory of living processes was swept away.
+/// A process cannot tell whether a file that it does not see is gone. It used to remove the memory of living
+/// processes.
 #[test]
 fn memory_of_files_that_another_container_sees_stays() {
     if !may_contain() {
@@ -261,7 +264,7 @@ fn memory_of_files_that_another_container_sees_stays() {
         std::fs::File::options().write(true).open(host.shm.path().join(name)).unwrap().set_modified(old).unwrap()
     };
     there.iter().for_each(age);
-    // Sweeps: here the paths of the other one lead nowhere.
+    // Sweeps; here the other container's paths lead nowhere.
     let sweep = || {
         let mut b = Command::new(program());
         b.current_dir(other.path()).env("LD_PRELOAD", library()).env("FAMIO_ATOMIC", "atomic*");
@@ -274,7 +277,7 @@ fn memory_of_files_that_another_container_sees_stays() {
     };
     sweep();
     assert_eq!(host.shm.names(), there);
-    // What a killed one has left, too: its file may be recovered yet.
+    // Also memory that a killed process has left: its file may still be recovered.
     a.kill_contained();
     let left = host.shm.names();
     left.iter().for_each(age);
@@ -287,7 +290,7 @@ fn memory_of_files_that_another_container_sees_stays() {
     host.nothing_left();
 }
 
-/// All that lay in `/dev/shm` lies in the folder that is named; one that is of no use is said to be so.
+/// Everything that lies in `/dev/shm` by default lies in the folder that is named; an unusable folder is reported.
 #[test]
 fn the_folder_of_shared_memory_is_the_one_that_is_named() {
     let (folder, shm) = (Folder::on_disk("shm-named"), Folder::new("shm-named"));
@@ -303,7 +306,7 @@ fn the_folder_of_shared_memory_is_the_one_that_is_named() {
     let kinds = |end: &str| shm.names().iter().filter(|name| name.ends_with(end)).count();
     assert_eq!((kinds(".arena"), kinds(".shadow")), (1, 1));
     assert!(shared_memory::of_folder(folder.path()).is_empty());
-    // With another folder it is another container's.
+    // With another folder, it belongs to another container.
     let mut b = Agent::new(&folder, "power");
     b.ok("open atomic");
     assert_eq!(b.tell("read 0 5"), BUSY);
@@ -321,7 +324,7 @@ fn the_folder_of_shared_memory_is_the_one_that_is_named() {
         assert_eq!(done.status.code(), Some(125), "{said}");
         assert!(said.contains("FAMIO_SHM") && said.contains(word) && said.contains("not started"), "{said}");
     }
-    // Others could replace what lies there: the file is not protected, which is said, or is an error.
+    // Others could replace what lies there: the file is not protected, which is a notice or an error.
     mode(0o777);
     for (require, answer) in [("0", "ok"), ("1", "Permission denied")] {
         let mut command = agent(shm.path());

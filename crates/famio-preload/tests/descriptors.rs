@@ -1,4 +1,4 @@
-//! The library's own descriptors, and programs that close, replace, move and fill descriptors.
+//! The library's own descriptors, and programs that close, replace, move and use up descriptors.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What is written last, and synced.
+/// Whether the file has what was written last, and synced.
 fn is_all(folder: &Folder, letter: u8) -> bool {
     let bytes = folder.read("atomic");
     bytes.len() == 64 * (64 << 10) && bytes.iter().all(|&byte| byte == letter)
@@ -30,8 +30,8 @@ fn folders(name: &str) -> [(Folder, &'static str); 3] {
     ]
 }
 
-/// Runs the program to its kill after the last SYNC. Every other file has its own bytes (the program looks), and a recovery
-/// finds what was synced.
+/// Runs the program to its kill after the last SYNC. Every other file must have its own bytes (the program checks
+/// that), and a recovery must find what was synced.
 fn survives(hows: &[&str]) {
     let program = build("descriptors");
     for how in hows {
@@ -72,7 +72,7 @@ fn what_is_closed_out_of_sight_is_opened_anew_and_never_written_through() {
     survives(&["inlined", "replaced"]);
 }
 
-/// What the library opened had, for a moment, the number that another thread's `open` would have got.
+/// For a moment, a descriptor of the library had the number that another thread's `open` should have got.
 #[test]
 fn the_program_gets_the_lowest_numbers() {
     survives(&["numbers"]);
@@ -83,8 +83,8 @@ fn what_the_program_wants_moves_away() {
     survives(&["dup2", "dup2-all", "dupfd"]);
 }
 
-/// The lowest free number is the library's for a moment whenever that opens a file: a file that the program put there just then was
-/// taken for the library's own, which wrote a journal's header over it; and was closed.
+/// Whenever the library opens a file, it has the lowest free number for a moment. If the program put a file there at
+/// that moment, the library took it for its own: it wrote a journal's header over it, and closed it.
 #[test]
 fn what_the_program_puts_in_the_way_of_an_open_stays_its_own() {
     survives(&["passing"]);
@@ -111,7 +111,7 @@ fn a_limit_that_is_lowered_lets_the_file_be_closed() {
     let _ = std::fs::remove_file(program);
 }
 
-/// A passing `EMFILE` at the first write was a lasting `EEXIST`, or `EMFILE`: the journal was left.
+/// A temporary `EMFILE` at the first write became a permanent `EEXIST` or `EMFILE`: the journal was left.
 #[test]
 fn a_first_write_without_descriptors_fails_and_leaves_nothing() {
     let program = build("emfile");
@@ -123,8 +123,8 @@ fn a_first_write_without_descriptors_fails_and_leaves_nothing() {
     let _ = std::fs::remove_file(program);
 }
 
-/// A write gave `EMFILE` where the other process's epoch was to be read, and an empty control file was left; a journal took the
-/// numbers that a low limit left to the program.
+/// A write failed with `EMFILE` when the other process's epoch had to be read, and left an empty control file; and a
+/// journal took the numbers that a low limit left to the program.
 #[test]
 fn work_of_ours_needs_none_of_the_programs_numbers() {
     let program = build("no_number");
@@ -138,20 +138,20 @@ fn work_of_ours_needs_none_of_the_programs_numbers() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Journal, lock file with the arena, and the page where processes meet: no more, whatever the file's journal.
+/// A journal, a lock file with the arena, and the control page: no more, whatever journal the file has.
 #[test]
 fn a_file_takes_few_descriptors() {
     let program = build("descriptors");
     for (folder, domain) in folders("count") {
         let (counted, _) = succeed(&mut run(&folder, &program, "count", domain));
         let counted: u32 = counted.trim().parse().unwrap();
-        assert!(counted <= 4, "{counted} in {:?}", folder.path()); // one of the file, while it is settled
+        assert!(counted <= 4, "{counted} in {:?}", folder.path()); // one for the file, during a checkpoint
     }
     let _ = std::fs::remove_file(program);
 }
 
-/// Under a hard limit that is as low as the soft one the library has numbers that the program could have: what the program wrote by
-/// one that it had not opened went into a journal.
+/// If the hard limit equals the soft one, the library's numbers are numbers that the program could have: a program
+/// that wrote to one that it had not opened wrote into a journal.
 #[test]
 fn a_number_of_the_librarys_is_none_of_the_programs() {
     let program = build("stray");

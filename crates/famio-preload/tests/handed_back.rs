@@ -1,4 +1,4 @@
-//! What was handed back to the kernel, or is a program's standard error, where another program goes on with it.
+//! Demoted files, and files at a program's standard error, when another program goes on with them.
 
 mod common;
 
@@ -16,8 +16,8 @@ fn run(how: &str, domain: &str) -> Folder {
     folder
 }
 
-/// It could be read by the same descriptor, since the library opens it for both; and a file that was opened anew was atomic again,
-/// beside a descriptor that writes past the log.
+/// The file could be read through the same descriptor, since the library opens it for both; and opened again, the
+/// file was atomic, beside a descriptor that wrote past the log.
 #[test]
 fn stays_so_and_write_only_after_an_exec() {
     for how in ["write-only", "write-only-shared"] {
@@ -25,19 +25,19 @@ fn stays_so_and_write_only_after_an_exec() {
     }
 }
 
-/// Was `EBUSY`.
+/// It used to fail with `EBUSY`.
 #[test]
 fn one_that_appends_becomes_a_standard_stream_after_an_exec() {
     assert_eq!(run("append", "").read("atomic"), b"onetwothree");
 }
 
-/// A child that shares the description has an ordinary file then, and not a session that writes by offset.
+/// A child that shares the description then has an ordinary file, not a session that writes by offset.
 #[test]
 fn one_that_appends_becomes_a_standard_stream_beside_a_child() {
     assert_eq!(run("append-forked", "").read("atomic"), b"onetwothree");
 }
 
-/// It was atomic by that descriptor, with a session beside what the kernel wrote, which was lost.
+/// Through that descriptor the file was atomic, with a session whose kernel-side writes were lost.
 #[test]
 fn is_so_by_a_descriptor_that_a_child_has_not_used_yet() {
     for domain in ["", "emulated"] {
@@ -45,7 +45,7 @@ fn is_so_by_a_descriptor_that_a_child_has_not_used_yet() {
     }
 }
 
-/// Opened anew it was atomic, beside the descriptor that the other of the two writes by.
+/// Opened again, it was atomic, beside the descriptor by which the other process writes.
 #[test]
 fn stays_so_after_a_fork() {
     for domain in ["", "emulated"] {
@@ -67,7 +67,7 @@ fn what_it_put_there_by_dup2_is_its_standard_error() {
     assert!(String::from_utf8_lossy(&said).contains("domain emulated"));
 }
 
-/// Was the kernel's size, and the file was handed back.
+/// It showed the kernel's size, and the file was demoted.
 #[test]
 fn a_look_by_name_is_no_standard_stream() {
     assert_eq!(run("stat", "").read("atomic"), b"bytes");

@@ -1,11 +1,11 @@
-//! What POSIX calls async-signal-safe is so: handlers of signals make calls on atomic files, wherever they interrupt their
-//! thread.
+//! Calls that POSIX defines as async-signal-safe are: signal handlers make calls on atomic files, wherever they
+//! interrupt their thread.
 
 mod common;
 
 use common::{Folder, build, succeed, under};
 
-/// Runs a program on a plain and on an atomic file, on tmpfs and on disk. Gives what was said under the library.
+/// Runs a program on a plain and on an atomic file, on tmpfs and on disk. Returns its output under the library.
 fn everywhere(name: &str) -> Vec<String> {
     let program = build(name);
     let mut said = Vec::new();
@@ -19,26 +19,27 @@ fn everywhere(name: &str) -> Vec<String> {
     said
 }
 
-/// Was a hang: the first write started a thread, and took memory from the program's allocator, which had its lock held.
+/// It used to hang: the first write started a thread, and took memory from the program's allocator, whose lock was
+/// held.
 #[test]
 fn a_handler_writes_while_its_thread_is_in_malloc() {
     assert_eq!(everywhere("in_malloc"), ["", ""]);
 }
 
-/// Calls of a handler's gave `EDEADLK` where it had interrupted one of the thread's; one that left by `siglongjmp` kept the locks;
-/// and `_exit` in one threw away what had been written.
+/// A handler's calls failed with `EDEADLK` if it had interrupted one of the thread's calls; a handler that left by
+/// `siglongjmp` kept the locks; and `_exit` in one dropped what had been written.
 #[test]
 fn handlers_run_between_calls() {
     assert_eq!(everywhere("between"), ["", ""]);
 }
 
-/// Ended the program: a descriptor of ours was closed by libc's `close`, where the thread was cancelled.
+/// It used to end the program: libc's `close`, where the thread was cancelled, closed an internal descriptor.
 #[test]
 fn a_thread_is_cancelled_at_its_own_points() {
     assert_eq!(everywhere("cancel_deferred"), ["", ""]);
 }
 
-/// Ended the program: a thread was cancelled in the middle of a call, which Rust does not let happen.
+/// It used to end the program: a thread was cancelled in the middle of a call, which Rust does not allow.
 #[test]
 fn a_thread_is_cancelled_at_any_instruction() {
     assert_eq!(everywhere("cancel"), ["", ""]);

@@ -1,5 +1,5 @@
-//! A file that somebody makes immutable (`chattr +i`) while it has a journal. Nobody may bring to it what was committed, root
-//! neither; on a plain file that would be there already, so it has to be read all the same.
+//! A file that becomes immutable (`chattr +i`) while it has a journal. No process, not even root's, may copy
+//! committed data to it. On a plain file that data would be there already, so it must be readable all the same.
 
 mod common;
 
@@ -46,7 +46,7 @@ impl Bench {
         (0..SIZE).map(|at| if (5000..9100).contains(&at) { b'B' } else { b'a' }).collect()
     }
 
-    /// A process that was killed has left it, and it can't be written any more.
+    /// A process that was killed has left it, and it cannot be written any more.
     fn killed(&self) {
         let done = self.does("die").output().unwrap();
         assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{}", String::from_utf8_lossy(&done.stderr));

@@ -1,4 +1,4 @@
-//! Programs that are killed, with `FAMIO_ON_KILL=keep`: what is there of their calls, and of their stores through maps.
+//! Programs that are killed with `FAMIO_ON_KILL=keep`: what remains of their calls, and of their stores through maps.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn agent(folder: &Folder, domain: &str, on_kill: &str) -> Agent {
     agent
 }
 
-/// Each kind of journal.
+/// For each kind of journal.
 fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
     let folders = [("", true), ("emulated", true), ("", false)];
     for (at, (domain, in_memory)) in folders.into_iter().enumerate() {
@@ -31,7 +31,7 @@ fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
     }
 }
 
-/// What the next program reads, and what it says on stderr.
+/// What the next program reads, and its stderr.
 fn next(folder: &Folder) -> (Vec<u8>, String) {
     let shown = under(folder, "cat").arg("atomic").stderr(Stdio::piped()).output().unwrap();
     assert!(shown.status.success(), "{shown:?}");
@@ -85,7 +85,8 @@ fn others_see_it_at_once_and_go_on() {
     });
 }
 
-/// Of a process that stores through a map and was the last one nobody has the stores: it is all rolled back, and that is said.
+/// If a process that stores through a map was the last one, its stores are lost: everything is rolled back, which is
+/// reported.
 #[test]
 fn stores_through_maps_stay_while_others_have_the_file() {
     everywhere("stores", |folder, domain| {
@@ -107,7 +108,7 @@ fn stores_through_maps_stay_while_others_have_the_file() {
     });
 }
 
-/// One that only reads the file, and one that gives it another name.
+/// A process that only reads the file, and one that renames it.
 #[test]
 fn whoever_comes_next_keeps_it() {
     everywhere("whoever", |folder, domain| {

@@ -12,7 +12,7 @@ fn it_is_in_nobodys_way() {
     assert_eq!(folder.names(), ["atomic again", "atomic mapped", "atomic third"]);
 }
 
-/// It was killed by our mark's signal.
+/// It used to be killed by the signal of the library's mark.
 #[test]
 fn the_break_of_the_programs_own_comes_by_its_own_signal() {
     let (folder, program) = (Folder::new("own-lease"), build("own_lease"));

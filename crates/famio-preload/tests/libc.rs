@@ -1,4 +1,4 @@
-//! Every function of this machine's libc is either in the table or known to be no file I/O.
+//! Every function of this machine's libc is either in the table or known to do no file I/O.
 
 #[allow(dead_code)]
 #[path = "../table.rs"]
@@ -9,7 +9,7 @@ use object::{Object, ObjectSymbol};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Parts of a name that look like file I/O: such a name has to be listed in full.
+/// Parts of a name that suggest file I/O: such a name has to be listed in full.
 const LOOKS_LIKE_FILES: [&str; 30] = [
     "open", "close", "creat", "read", "write", "file", "sync", "seek", "trunc", "falloc", "stat", "link", "rename",
     "unlink", "remove", "dup", "sendf", "copy_", "splice", "map", "dir", "aio", "uring", "fd", "xattr", "mkst",
@@ -39,7 +39,7 @@ fn others() -> Vec<String> {
         .collect()
 }
 
-/// Without what only looks so: threads don't read, and a state is no stat.
+/// Except misleading ones: threads do not read, and a state is not a stat.
 fn looks_like_files(name: &str) -> bool {
     let innocent = ["thread", "mutexattr", "create", "state", "status"];
     let name = innocent.iter().fold(name.to_owned(), |name, part| name.replace(part, ""));
@@ -56,14 +56,14 @@ fn takes(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The libc that this test runs with.
+/// The libc with which this test runs.
 fn libc() -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so."));
     path.expect("glibc").into()
 }
 
-/// What it exports to programs: private versions are for its own parts.
+/// Its exports to programs; private versions are for its own parts.
 fn exported() -> BTreeSet<String> {
     let bytes = std::fs::read(libc()).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
@@ -80,7 +80,7 @@ fn exported() -> BTreeSet<String> {
         .collect();
     let defined =
         file.dynamic_symbols().filter(|symbol| symbol.is_definition() && !private.contains(&symbol.index().0));
-    // The names of the versions themselves are symbols too.
+    // The names of versions are symbols, too.
     let names = defined.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
     names.filter(|name| !name.starts_with("GLIBC_")).collect()
 }
@@ -112,7 +112,7 @@ fn no_name_is_in_both_lists() {
     }
 }
 
-/// A pattern must not swallow what a libc of tomorrow adds.
+/// A pattern must not cover what a future libc adds.
 #[test]
 fn a_new_file_function_is_noticed() {
     let (table, others) = (in_table(), others());

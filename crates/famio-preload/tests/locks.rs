@@ -1,4 +1,5 @@
-//! Locks on atomic files: in memory while nobody else can have the file open, in the kernel before anybody can look.
+//! Locks on atomic files: in memory while no other process can have the file open, in the kernel before another one
+//! can check them.
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
-/// The same calls, and an outsider's look, on a plain and an atomic file.
+/// The same calls, and an outsider's check, on a plain and an atomic file.
 fn differential(folder: &Folder, ways: &[&str]) {
     let program = build("locks");
     for how in ways {
@@ -27,13 +28,13 @@ fn differential(folder: &Folder, ways: &[&str]) {
 
 #[test]
 fn they_are_those_of_a_plain_file() {
-    // It ends with a fork, an exec, or a child that no library is told of.
+    // It ends with a fork, an exec, or a child that the library is not told of.
     differential(&Folder::new("locks"), &["", "exec", "clone"]);
 }
 
 #[test]
 fn they_are_those_of_a_plain_file_on_a_disk() {
-    // At an exec the kernel closes the library's own descriptor of the file, and drops them.
+    // At an exec, the kernel closes the library's own descriptor of the file, and drops the locks.
     differential(&Folder::on_disk("locks"), &["", "clone"]);
 }
 
@@ -56,7 +57,7 @@ impl Shell {
         Self { child, said }
     }
 
-    /// Runs statements: what they printed.
+    /// Runs statements; returns their output.
     fn run(&mut self, sql: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{sql}\n.print END").unwrap();
         let mut text = String::new();
@@ -92,7 +93,7 @@ fn shells(folder: &Folder, second_is_under: bool) {
     let mut first = Shell::new(folder, true, "auto");
     first.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
     let mut rows = 0;
-    // The lease is there, and between BEGIN and COMMIT nothing but the lease is in the kernel.
+    // The lease is there, and between BEGIN and COMMIT the kernel has only the lease.
     loop {
         first.run("BEGIN IMMEDIATE;");
         first.run(INSERT);
@@ -108,7 +109,7 @@ fn shells(folder: &Folder, second_is_under: bool) {
     assert!(kernels(folder, "atomic.db").iter().any(|kind| kind == "POSIX"), "not made in the kernel");
     assert_eq!(second.run("BEGIN IMMEDIATE; SELECT 'locked by both';"), "");
     first.run("COMMIT;");
-    // An outsider may read, if late, and is not to write.
+    // An outsider may read, after a delay, and must not write.
     if second_is_under {
         assert_eq!(seen, format!("{}\n", rows - 1));
         assert_eq!(second.run("SELECT count(*) FROM t;"), format!("{rows}\n"));
@@ -143,7 +144,7 @@ fn two_shells_of_sqlite() {
     }
 }
 
-/// In one process: neither ends the lease, and between BEGIN and COMMIT nothing but the lease is in the kernel.
+/// In one process: neither connection ends the lease, and between BEGIN and COMMIT the kernel has only the lease.
 fn connections(folder: &Folder) {
     let mut shell = Shell::new(folder, true, "auto");
     shell.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
@@ -153,12 +154,12 @@ fn connections(folder: &Folder) {
         shell.run(&format!(".connection {}", rows % 2));
         shell.run("BEGIN IMMEDIATE;");
         shell.run(INSERT);
-        // While it only grows it has a lease, too, which goes with that.
+        // While the file only grows, it has a lease, too, which ends when it does not any more.
         in_memory = if kernels(folder, "atomic.db") == ["LEASE"] { in_memory + 1 } else { 0 };
         shell.run("COMMIT;");
         rows += 1;
     }
-    // A third one comes; the shell looks at the file by a stream first, which ends the lease for a while.
+    // A third one comes; the shell first examines the file by a stream, which ends the lease for a while.
     shell.run(".connection 2\n.open atomic.db");
     assert_eq!(shell.run("SELECT count(*) FROM t;"), format!("{rows}\n"));
     while kernels(folder, "atomic.db") != ["LEASE"] {
@@ -166,12 +167,12 @@ fn connections(folder: &Folder) {
         rows += 1;
     }
     shell.run(".connection 0\n.connection close 2");
-    // The kernel's list leaves out a lock now and then while others come and go.
+    // The kernel's list sometimes misses a lock while others change.
     assert!((0..20).any(|_| kernels(folder, "atomic.db") == ["LEASE"]), "the close has ended the lease");
     // One keeps the other out.
     shell.run("BEGIN IMMEDIATE;");
     assert_eq!(shell.run(".connection 1\nBEGIN IMMEDIATE; SELECT 'locked by both';"), "");
-    // The locks are there for others, too, and both go on.
+    // The locks keep other processes out, too, and both go on.
     let mut second = Shell::new(folder, false, "auto");
     assert_eq!(second.run("BEGIN IMMEDIATE; SELECT 'locked by both';"), "");
     shell.run(&format!(".connection 0\n{INSERT}\nCOMMIT;"));
@@ -225,7 +226,7 @@ fn wait_for_lock(file: &std::fs::File, how: &str) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Whether somebody waits for a lock on the file.
+/// Whether a process waits for a lock on the file.
 fn is_awaited(folder: &Folder, name: &str) -> bool {
     kernels(folder, name).iter().any(|kind| kind == "->")
 }

@@ -1,5 +1,5 @@
-//! A journal that is removed, moved or replaced while its file is open: rule 21, a SYNC that returns means a recovery that will find
-//! it.
+//! A journal that is removed, moved or replaced while its file is open. Rule 21: if a SYNC returns, a recovery will
+//! find its journal.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn has_all(bytes: &[u8], letter: u8) -> bool {
     bytes.len() == 24 * (64 << 10) && bytes.iter().all(|&byte| byte == letter)
 }
 
-/// The program is killed after a SYNC; a recovery finds what it committed.
+/// The program is killed after a SYNC; a recovery must find what it committed.
 fn is_found(how: &str, path: &str, letter: u8) {
     let program = build("lost_journal");
     for (folder, domain) in folders(how) {
@@ -82,7 +82,7 @@ fn a_file_that_moves_away_from_its_journal_takes_it_along() {
     is_found("file", "there/atomic", b'c');
 }
 
-/// A journal that says *clean*, where the next is to be, is no `EEXIST`.
+/// A journal in state *clean*, where the next one is to be created, must not cause `EEXIST`.
 #[test]
 fn a_clean_journal_that_could_not_be_removed_is_no_hindrance() {
     is_found("known", "there/atomic", b'c');
@@ -119,7 +119,7 @@ fn without_a_place_for_it_sync_and_writes_fail() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Whoever came next took the journal for one that a dead process had left, and recovered it under the writer's feet.
+/// The next process took the journal for a dead process's, and recovered it while the writer used it.
 #[test]
 fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
     everywhere("control", |folder, domain| {
@@ -141,12 +141,12 @@ fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
         writer.kill();
         other.ok("open atomic");
         other.sees(0, "second");
-        other.ok("write 0 fourth"); // and sweeps the arena, which nothing names any more
+        other.ok("write 0 fourth"); // and removes the arena, which nothing names any more
         other.end();
     });
 }
 
-/// The child got `EBUSY`, until a recovery decided; and the writer `EIO` for what a child had written.
+/// The child got `EBUSY` until a recovery; and the writer got `EIO` for what a child had written.
 #[test]
 fn without_a_place_to_meet_children_and_their_parent_find_each_other() {
     let program = build("lost_place");
@@ -174,7 +174,7 @@ fn without_a_place_to_meet_children_and_their_parent_find_each_other() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Was `EBUSY` for good: the SYNC made the journal anew, but the other found nobody there.
+/// It was `EBUSY` permanently: the SYNC created the journal again, but the other process found no control page.
 #[test]
 fn a_sync_after_it_lets_others_come_again() {
     everywhere("place", |folder, domain| {
@@ -185,7 +185,7 @@ fn a_sync_after_it_lets_others_come_again() {
         writer.ok("write 0 second");
         let mut other = Agent::new(folder, domain);
         assert_ne!(other.tell("open atomic"), "ok"); // nothing leads to the writer
-        std::thread::sleep(std::time::Duration::from_millis(10)); // the look at the journal before it does not count any more
+        std::thread::sleep(std::time::Duration::from_millis(10)); // the previous check for the journal is outdated by then
         writer.ok("sync");
         other.ok("open atomic");
         other.sees(0, "second");

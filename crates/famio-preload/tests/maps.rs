@@ -1,4 +1,4 @@
-//! Programs that map their files: what they see is as on a plain file, and after a kill there is the last SYNC.
+//! Programs that map their files: they see what they would see on a plain file, and after a kill, the last SYNC.
 
 mod common;
 
@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
-/// As [`under`]; `limit`: from which size on a file's maps are private ones, as of a file larger than a quarter of memory.
+/// As [`under`]; `limit`: the size from which a file's maps are private, as for a file larger than a quarter of
+/// memory.
 fn under_with(limit: Option<&str>, folder: &Folder, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = under(folder, program);
     command.envs(limit.map(|limit| ("FAMIO_MAP_MEMORY", limit)));
     command
 }
 
-/// On a plain file without the interposer, which shows that the program is right, and on atomic ones: on tmpfs and on disk.
+/// On a plain file without the interposer, which shows that the program is right, and on atomic ones: on tmpfs and on
+/// disk.
 fn both(what: &str) -> String {
     both_with(None, what)
 }
@@ -75,7 +77,7 @@ fn private_maps_and_errors() {
     assert_eq!(both("private") + &both("errors"), "");
 }
 
-/// All but what has two maps of the same bytes, or a child that stores.
+/// Everything except two maps of the same bytes, or a child that stores.
 #[test]
 fn maps_of_large_files_are_no_other() {
     let of_one_map = ["grows", "by_number", "streams", "after_close", "cuts", "removes", "race", "first"];
@@ -95,7 +97,7 @@ fn names_that_go_while_a_file_is_mapped() {
     assert!(said.lines().all(|line| line.contains("the name by which it was opened is gone")), "{said}");
 }
 
-/// It waited for ever.
+/// It used to wait forever.
 #[test]
 fn a_map_over_another_files_beside_opens() {
     assert_eq!(both("orders"), "");
@@ -127,7 +129,7 @@ fn a_flag_of_open_makes_a_file_atomic() {
         assert_eq!(run("kill").signal(), Some(libc::SIGKILL));
         succeed(under(&folder, "cat").arg("by-flag").env("FAMIO_ATOMIC", "by-flag"));
         assert_eq!(folder.read("by-flag"), b"durable");
-        // The kernel knows no such flag.
+        // The kernel does not know this flag.
         let mut alone = Command::new(&program);
         alone.args(["plain", "kill"]).current_dir(folder.path()).env_remove("LD_PRELOAD");
         assert_eq!(alone.status().unwrap().signal(), Some(libc::SIGKILL));
@@ -136,7 +138,7 @@ fn a_flag_of_open_makes_a_file_atomic() {
     let _ = std::fs::remove_file(program);
 }
 
-/// What is in the first two bytes of each page, as the next finds it who opens the file.
+/// The first two bytes of each page, as seen by the next process that opens the file.
 fn seen(folder: &Folder) -> String {
     succeed(under(folder, "cat").arg("atomic"));
     let bytes = folder.read("atomic");
@@ -164,11 +166,11 @@ fn after_a_kill_there_is_the_last_sync() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Three threads store the round's number, 64 times each, all over pages of their own; then one writes it by a call and SYNCs,
-/// and says so. `quiet`: nobody else SYNCs. After a kill at any moment:
-/// - no round that was said to be durable is lost, in any word;
+/// Three threads store the round's number, 64 times each, all over pages of their own; then one writes it by a call
+/// and SYNCs, and reports that. `quiet`: no other thread SYNCs. After a kill at any moment:
+/// - no round reported as durable is lost, in any word;
 /// - no word is of a round after the one that had begun, and none is half a number;
-/// - `quiet`: the words are all of one round, and so is what was written by the call.
+/// - `quiet`: all words, and what was written by the call, are of one round.
 fn torn(limit: Option<&str>, folder: &Folder, program: &Path, quiet: bool, wait: Duration) -> u64 {
     let mut command = under_with(limit, folder, program);
     command.args(["atomic", "torn"]).args(quiet.then_some("quiet")).stdout(Stdio::piped());
@@ -236,8 +238,8 @@ fn is_there(program: &str, arguments: &[&str]) -> bool {
     there
 }
 
-/// Kills writers at random moments. `writer` says on stdout the number of each transaction that is durable; `checker` looks
-/// through the file, and says which was the last. `slack` transactions may be lost.
+/// Kills writers at random moments. `writer` prints the number of each transaction that is durable; `checker` checks
+/// the file, and prints the last one. `slack` transactions may be lost.
 fn kills(limit: Option<&str>, what: &str, kills: u64, slack: u64, writer: &[&str], checker: &[&str]) {
     for make in [Folder::new, Folder::on_disk] as [fn(&str) -> Folder; 2] {
         let folder = make(what);
@@ -300,13 +302,13 @@ with env.begin() as t:
 print(n)
 "#;
 
-/// `limit`: as of [`under_with`]. `size`: of the map, in MiB.
+/// `limit`: as for [`under_with`]. `size`: of the map, in MiB.
 fn lmdb(limit: Option<&str>, size: u64, kills_each: u64) {
     const PYTHON: &str = "/usr/bin/python3";
     if !is_there(PYTHON, &["-c", "import lmdb"]) {
         return;
     }
-    // Without `metasync` LMDB itself may lose the last transaction.
+    // Without `metasync`, LMDB itself may lose the last transaction.
     for (mode, slack) in [("default", 0), ("w", 0), ("s", 0), ("ws", 0), ("m", 1), ("wm", 1)] {
         let mode = if mode == "default" { "-" } else { mode };
         let [writes, checks] =
@@ -327,13 +329,13 @@ fn lmdb_loses_nothing() {
     lmdb(None, 32, 2);
 }
 
-/// With `writemap` the file is as long as the map: 100 GiB, of which next to nothing is there.
+/// With `writemap`, the file is as long as the map: 100 GiB, almost all of it holes.
 #[test]
 fn lmdb_with_a_map_larger_than_memory_loses_nothing() {
     lmdb(None, 100 << 10, 2);
 }
 
-/// It outgrows what it may have of memory while it is mapped.
+/// The file outgrows its memory limit while it is mapped.
 #[test]
 fn lmdb_that_outgrows_its_memory_loses_nothing() {
     lmdb(Some("128K"), 32, 2);
@@ -395,7 +397,7 @@ fn sqlite_with_a_map_loses_nothing_at_many_kills() {
     sqlite(Some("64K"), 20);
 }
 
-/// Threads with a file each: in one file, fio's mmap engine fails its own check on a plain one.
+/// Each thread has its own file: with a shared file, fio's mmap engine fails its own check even on a plain one.
 fn fio(size: &str) {
     if !is_there("fio", &["--version"]) {
         return;

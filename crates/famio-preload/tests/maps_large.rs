@@ -1,4 +1,4 @@
-//! Mapped files larger than the memory that their maps may take: protected, and what they take is what is stored.
+//! Mapped files larger than the memory that their maps may take: they are protected, and take memory only for stores.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn folders(name: &str) -> [Folder; 2] {
     [Folder::new(name), Folder::on_disk(name)]
 }
 
-/// What it says on stdout; nothing is said on stderr, or only that it can't be done here.
+/// Its stdout; stderr must be empty, or say only that this is impossible here.
 fn run(folder: &Folder, program: &Path, arguments: &[&str]) -> Option<String> {
     let (out, said) = succeed(under(folder, program).arg("atomic").args(arguments));
     if said.contains("handed back") {
@@ -36,7 +36,7 @@ fn run(folder: &Folder, program: &Path, arguments: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// The same on a plain file shows that the program is right; there it says what is only Famio's.
+/// A run on a plain file shows that the program is right; it reports what only Famio can do.
 #[test]
 fn private_pages_are_as_shared_ones() {
     let program = build("large");
@@ -62,12 +62,12 @@ fn what_is_stored_and_never_synced_is_committed_at_the_end() {
     let _ = std::fs::remove_file(program);
 }
 
-/// 64 MiB of copied pages, and as much again of what waits to be written to the file, are about what it takes.
+/// About 64 MiB of copied pages, and as much again waiting to be written to the file.
 #[test]
 fn memory_is_bounded_by_what_was_stored_since_the_checkpoint() {
     let program = build("large");
     for folder in folders("large-memory") {
-        // 1,000 stores are 4 MiB of pages: without an end to them these would be 240.
+        // 1,000 stores are 4 MiB of pages; without a bound, these would be 240.
         run(&folder, &program, &["memory", &gib(), "120", "60"]);
         let seen = run(&folder, &program, &["check", &gib()]);
         assert!(seen.is_none_or(|seen| seen == "60\n"));
@@ -84,14 +84,14 @@ fn another_thread_that_stores_loses_nothing() {
     let _ = std::fs::remove_file(program);
 }
 
-/// Private pages are one process's: what another would write they could not show.
+/// Private pages belong to one process: they could not show what another process writes.
 #[test]
 fn another_process_can_neither_write_nor_map_it_meanwhile() {
     let program = build("large");
     for folder in folders("large-others") {
         let mut child =
             under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = child.stdout.take().unwrap(); // as long as the child
+        let mut said = child.stdout.take().unwrap(); // kept as long as the child
         said.read_exact(&mut [0; 2]).unwrap();
         let done = under(&folder, &program).args(["atomic", "other", &gib()]).output().unwrap();
         let told = String::from_utf8_lossy(&done.stdout).into_owned();

@@ -1,5 +1,5 @@
-//! An atomic file that gets another name, another file's name, or loses its last one, while it is open: its contents are
-//! right, and nothing of ours is left behind.
+//! An open atomic file that gets another name or another file's name, or loses its last one: its contents are right,
+//! and nothing of Famio's is left.
 
 #[path = "../../famio/tests/common/arenas.rs"]
 mod arenas;
@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program, removed with the value.
+/// The program, removed when dropped.
 struct Program(PathBuf);
 
 impl Drop for Program {
@@ -36,7 +36,7 @@ fn place(what: &str, on_disk: bool) -> Folder {
     folder
 }
 
-/// Every file below, with what it holds. The other file that a program did not touch is as it was.
+/// Every file below, with its contents. The other file, if the program did not touch it, must be unchanged.
 fn contents(folder: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -63,7 +63,7 @@ fn marked(path: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), c"user.famio".as_ptr(), std::ptr::null_mut(), 0) >= 0 }
 }
 
-/// No journal, no mark; nothing for recovery to do.
+/// No journal, no mark, and nothing for recovery to do.
 fn nothing_left(folder: &Folder, arenas: &[PathBuf], what: &str) {
     for name in contents(folder.path()).keys() {
         assert!(!name.contains("famio"), "{what}: {name}");
@@ -78,7 +78,7 @@ fn nothing_left(folder: &Folder, arenas: &[PathBuf], what: &str) {
     assert!(reports.iter().all(|r| matches!(r.outcome, Outcome::NothingToDo)), "{what}: {reports:?}");
 }
 
-/// What there is in the end: names with `_` for the file's own name, and what each holds.
+/// The final state: names, with `_` for the file's own name, and contents.
 type End = &'static [(&'static str, &'static str)];
 
 fn check_end(folder: &Folder, name: &str, end: End, what: &str) {
@@ -128,7 +128,7 @@ fn names_change_under_an_open_file() {
     }
 }
 
-/// The journal goes with the file, or is where the next who opens it finds it.
+/// The journal moves with the file, or is where the next process that opens it finds it.
 #[test]
 fn killed_after_a_new_name() {
     let program = Program(build("names"));
@@ -154,7 +154,7 @@ fn killed_after_a_new_name() {
     }
 }
 
-/// A program without Famio (this test) gives the open file another name: the close finds its journal all the same.
+/// A program without Famio (this test) renames the open file: the close must find its journal all the same.
 #[test]
 fn an_outsider_renames_an_open_file() {
     let program = Program(build("names"));
@@ -177,7 +177,8 @@ fn an_outsider_renames_an_open_file() {
     }
 }
 
-/// What a process left that was killed as the last thing of its was to be removed: beside a file that is gone nobody would look.
+/// A control file left by a process that was killed just before removing it: beside a removed file, no process would
+/// look for it.
 #[test]
 fn a_control_file_goes_with_its_file() {
     let program = Program(build("names"));

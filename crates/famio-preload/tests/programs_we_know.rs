@@ -1,4 +1,4 @@
-//! Programs that everybody has, on atomic files.
+//! Common programs on atomic files.
 
 mod common;
 
@@ -107,7 +107,8 @@ fn coreutils_copy_and_show() {
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
 }
 
-/// libc's own `stdout` writes past the library: behind a file's end, not at the kernel's position, and with notice.
+/// libc's own `stdout` writes past the library: beyond the file's end, not at the kernel's position; the file is
+/// demoted, with a notice.
 #[test]
 fn a_standard_stream_makes_an_ordinary_file() {
     for shell in ["sh", "bash"] {

@@ -1,5 +1,5 @@
-//! What programs did under the published Libnvmmio and MadFS, each as a test of ours. More, of the library alone, is in
-//! `crates/famio/tests/defects.rs` and `published.rs`; the calls themselves are in `calls.rs`.
+//! Failures of programs under the published Libnvmmio and MadFS, each as a test of Famio. More, of the library alone,
+//! are in `crates/famio/tests/defects.rs` and `published.rs`; the calls themselves are in `calls.rs`.
 
 mod common;
 
@@ -18,14 +18,14 @@ fn both(what: &str) {
     let _ = std::fs::remove_file(program);
 }
 
-/// A table of 1024 without a check of bounds; a failed open passed on as -1; `exit` at an lseek beyond the end and at
-/// `O_WRONLY`.
+/// A table of 1024 entries without bounds checks; a failed open passed on as -1; `exit` at an lseek beyond the end
+/// and at `O_WRONLY`.
 #[test]
 fn defect_10_descriptors() {
     both("descriptors");
 }
 
-/// `stat` did not compile on a libc of today, and showed the size that was allocated.
+/// `stat` did not compile with a current libc, and showed the allocated size.
 #[test]
 fn defect_11_stat() {
     both("sizes");

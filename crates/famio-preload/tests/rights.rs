@@ -1,4 +1,5 @@
-//! Rights that are missing: what can be protected is, the rest is said and left to the kernel before the first write.
+//! Missing rights: what can be protected is; everything else is reported, and left to the kernel before the first
+//! write.
 
 mod common;
 
@@ -17,7 +18,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`: this takes root, to become others.
+    /// `None`: needs root, to become other users.
     fn new(name: &str) -> Option<Self> {
         // SAFETY: no arguments.
         if unsafe { libc::geteuid() } != 0 {
@@ -27,7 +28,7 @@ impl Bench {
         Some(Self { folder: Folder::new(name), program: build("rights") })
     }
 
-    /// With the program that changes its rights; `disk`: the file is to lie there.
+    /// With the program that changes its rights; `disk`: whether the file lies on a disk.
     fn of_changes(name: &str, disk: bool) -> Option<Self> {
         let mut bench = Self::new(name)?;
         let rights = std::mem::replace(&mut bench.program, build("rights_changes"));
@@ -43,7 +44,8 @@ impl Bench {
         assert_eq!(self.folder.names(), ["atomic"]);
     }
 
-    /// What had no right to remove its journal left it, ended: who opens the file next takes it away.
+    /// A process without the right to remove its journal left it in state *clean*: the next process that opens the
+    /// file removes it.
     fn ends_after_a_look_with(&self, text: &str) {
         assert_eq!(String::from_utf8_lossy(&self.folder.read("atomic")), text);
         let (out, said) = succeed(under(&self.folder, "cat").arg("atomic"));
@@ -84,7 +86,7 @@ impl Drop for Bench {
     }
 }
 
-/// Was `EACCES` at the first write.
+/// It used to fail with `EACCES` at the first write.
 #[test]
 fn a_file_made_read_only_is_protected() {
     let Some(bench) = Bench::new("rights-read-only") else { return };
@@ -99,7 +101,7 @@ fn a_file_made_read_only_is_protected() {
     assert_eq!(mode & 0o7777, 0o444);
 }
 
-/// Was `EACCES`.
+/// It used to fail with `EACCES`.
 #[test]
 fn whose_folder_is_anothers_writes_through_the_kernel() {
     let Some(bench) = Bench::new("rights-folder") else { return };
@@ -126,7 +128,7 @@ fn whose_folder_is_anothers_is_protected_by_a_pool() {
     assert_eq!(std::fs::read_dir(&pool).unwrap().count(), 0);
 }
 
-/// Was `ENOENT` at `open`.
+/// `open` used to fail with `ENOENT`.
 #[test]
 fn a_root_without_proc_and_dev() {
     let Some(bench) = Bench::new("rights-chroot") else { return };
@@ -135,7 +137,7 @@ fn a_root_without_proc_and_dev() {
     assert_eq!(bench.folder.read("jail/atomic"), b"in jail");
 }
 
-/// The second was `EBUSY`.
+/// The second used to fail with `EBUSY`.
 #[test]
 fn workers_that_gave_up_root_write_through_the_kernel() {
     let Some(bench) = Bench::new("rights-workers") else { return };
@@ -145,7 +147,7 @@ fn workers_that_gave_up_root_write_through_the_kernel() {
     assert_eq!(bench.folder.names(), ["atomic"]);
 }
 
-/// Was without a word: it was left to the kernel when it was only read.
+/// There used to be no message: the file was left to the kernel when it was only read.
 #[test]
 fn what_was_left_when_it_was_read_is_said_when_it_is_written() {
     let Some(bench) = Bench::of_changes("rights-read-first", false) else { return };
@@ -155,8 +157,8 @@ fn what_was_left_when_it_was_read_is_said_when_it_is_written() {
     bench.ends_with("kernel'ss");
 }
 
-/// The bits were lost: by the end of the session, which had no right to leave them, and by a session that only brought home what
-/// had been written before they were set.
+/// The bits were lost at the end of the session, which had no right to keep them, and by a session that only brought
+/// home what had been written before they were set.
 #[test]
 fn bits_set_after_a_write_stay() {
     for disk in [false, true] {
@@ -179,7 +181,7 @@ fn bits_set_after_a_write_stay() {
     }
 }
 
-/// Its file in `/dev/shm` was left: who committed had no right to remove it, and nobody tried again.
+/// Its file in `/dev/shm` was left: the process that committed had no right to remove it, and none tried again.
 #[test]
 fn an_epoch_that_travelled_is_gone() {
     let Some(bench) = Bench::of_changes("rights-epoch", false) else { return };
@@ -192,7 +194,7 @@ fn an_epoch_that_travelled_is_gone() {
     assert_eq!(names.filter(|name| name.starts_with(&begins)).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// The journal stayed.
+/// The journal used to stay.
 #[test]
 fn what_was_closed_as_another_user_is_tidied_up_at_the_end() {
     let Some(bench) = Bench::of_changes("rights-close", false) else { return };
@@ -202,7 +204,7 @@ fn what_was_closed_as_another_user_is_tidied_up_at_the_end() {
     }
 }
 
-/// Was tidied up at the end only, when the file may be gone.
+/// It used to be removed only at the end, when the file may be gone.
 #[test]
 fn what_was_closed_as_another_user_is_tidied_up_when_the_program_comes_back() {
     let Some(bench) = Bench::of_changes("rights-back", false) else { return };
@@ -210,7 +212,7 @@ fn what_was_closed_as_another_user_is_tidied_up_when_the_program_comes_back() {
     bench.ends_with("other");
 }
 
-/// Were `ENOENT`, `EBUSY` and `EFBIG`.
+/// These used to fail with `ENOENT`, `EBUSY` and `EFBIG`.
 #[test]
 fn a_child_that_gives_up_its_root_its_user_or_room_writes() {
     for what in ["chroot in a child", "setuid in a child", "a limit in a child"] {
@@ -222,7 +224,7 @@ fn a_child_that_gives_up_its_root_its_user_or_room_writes() {
     }
 }
 
-/// Went to offset 0.
+/// The write used to go to offset 0.
 #[test]
 fn a_write_by_offset_to_an_appending_descriptor_that_was_handed_back() {
     let Some(bench) = Bench::of_changes("rights-append", false) else { return };
@@ -230,7 +232,8 @@ fn a_write_by_offset_to_an_appending_descriptor_that_was_handed_back() {
     bench.ends_with("stream!");
 }
 
-/// A `link` made it atomic again, while descriptors of it were the kernel's: writes went to the wrong place, or were not seen.
+/// A `link` made the file atomic again while the kernel had descriptors of it: writes went to the wrong place, or
+/// were not seen.
 #[test]
 fn a_file_that_was_handed_back_stays_the_kernels() {
     let Some(bench) = Bench::of_changes("rights-stays", false) else { return };
@@ -239,14 +242,14 @@ fn a_file_that_was_handed_back_stays_the_kernels() {
     bench.ends_with("End!");
 }
 
-/// Succeeded.
+/// They used to succeed.
 #[test]
 fn direct_writes_are_aligned_as_the_kernel_wants_them() {
     let Some(bench) = Bench::of_changes("rights-direct", true) else { return };
     succeed(&mut bench.command("direct, unaligned"));
 }
 
-/// The journal stayed readable for those who may not read the file any more.
+/// The journal stayed readable for users who may not read the file any more.
 #[test]
 fn a_journal_is_no_more_open_than_its_file_is_now() {
     for disk in [false, true] {
@@ -256,7 +259,7 @@ fn a_journal_is_no_more_open_than_its_file_is_now() {
     }
 }
 
-/// It kept its mode, and whoever was to recover the file refused it.
+/// The journal kept its mode, and a process that was to recover the file refused it.
 #[test]
 fn a_journal_follows_its_files_mode_from_another_root() {
     for disk in [false, true] {
@@ -269,7 +272,7 @@ fn a_journal_follows_its_files_mode_from_another_root() {
     }
 }
 
-/// The kernel gives a lease back to the file's owner and to root alone: whoever opened the file waited for 45 s.
+/// The kernel gives a lease back only to the file's owner and root: a process that opened the file waited for 45 s.
 #[test]
 fn a_program_that_becomes_another_user_has_no_lease() {
     let Some(bench) = Bench::of_changes("rights-lease", false) else { return };

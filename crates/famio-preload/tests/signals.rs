@@ -1,10 +1,10 @@
-//! Handlers of signals that make the calls that they interrupted.
+//! Signal handlers that make the same calls that they have interrupted.
 
 mod common;
 
 use common::same;
 
-/// Was a hang: the handler waited for a mutex that the thread below it held. Then it was `EDEADLK`.
+/// It used to hang: the handler waited for a mutex that its own thread held. Later, it failed with `EDEADLK`.
 #[test]
 fn a_handler_makes_the_calls_that_it_interrupts() {
     assert_eq!(same("signals"), "");

@@ -1,4 +1,4 @@
-//! Machines with little room in `/dev/shm`, as containers have by default.
+//! Machines with little space in `/dev/shm`, as containers have by default.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const PIECE: usize = 1 << 16;
 
-/// What `epoch` writes.
+/// The data that `epoch` writes.
 fn written(megabytes: usize, letter: u8) -> Vec<u8> {
     let mut all = vec![letter; megabytes << 20];
     for (i, piece) in all.chunks_mut(PIECE).enumerate() {
@@ -19,8 +19,8 @@ fn written(megabytes: usize, letter: u8) -> Vec<u8> {
     all
 }
 
-/// A command in a mount namespace where `/dev/shm` is as `mount` makes it, under the interposer. `None`, said loudly, where this
-/// process may not mount.
+/// A command under the interposer, in a mount namespace where `/dev/shm` is as `mount` makes it. `None`, with a loud
+/// message, if this process may not mount.
 fn with_shm(mount: &str, folder: &Folder, program: &Path) -> Option<Command> {
     let allowed = Command::new("unshare").args(["--mount", "sh", "-c", mount]).output().unwrap();
     if !allowed.status.success() {
@@ -35,7 +35,7 @@ fn with_shm(mount: &str, folder: &Folder, program: &Path) -> Option<Command> {
 
 const SMALL: &str = "mount -t tmpfs -o size=64m small /dev/shm";
 
-/// Was `ENOSPC` at 62 MiB, though the disk had room.
+/// It used to fail with `ENOSPC` at 62 MiB, though the disk had space.
 #[test]
 fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     let folder = Folder::on_disk("small-shm");
@@ -45,7 +45,7 @@ fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(folder.read("atomic") == written(512, b'A'));
     assert_eq!(folder.names(), ["atomic"]);
-    // Killed in a second large epoch it is as it was.
+    // Killed in a second large epoch, the file is unchanged.
     let done = run(&["atomic", "96", "B", "kill"]).unwrap();
     assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!(folder.names(), [".famio", "atomic"]);
@@ -53,7 +53,7 @@ fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     std::fs::write(folder.path().join("plain"), written(512, b'A')).unwrap();
     let (plain, _) = succeed(Command::new("sha1sum").arg("plain").current_dir(folder.path()));
     assert_eq!(out.split(' ').next(), plain.split(' ').next());
-    // And goes on.
+    // And it can go on.
     let done = run(&["atomic", "10", "C", "sync"]).unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let found = folder.read("atomic");
@@ -61,7 +61,7 @@ fn an_epoch_larger_than_shm_goes_on_on_the_disk() {
     let _ = std::fs::remove_file(program);
 }
 
-/// A process in the mount namespace of another one.
+/// A process in another process's mount namespace.
 fn beside(other: &Agent, folder: &Folder, agent: &Path) -> Agent {
     let mut command = Command::new("nsenter");
     let folder = format!("--wd={}", folder.path().display());
@@ -70,7 +70,8 @@ fn beside(other: &Agent, folder: &Folder, agent: &Path) -> Agent {
     Agent::of(command)
 }
 
-/// A file in a new folder, opened by two processes with one small `/dev/shm`; and their program. `None`: that can't be had here.
+/// A file in a new folder, opened by two processes with one small `/dev/shm`; and their program. `None`: impossible
+/// here.
 fn two_with_small_shm(name: &str) -> Option<(Folder, PathBuf, [Agent; 2])> {
     let folder = Folder::on_disk(name);
     std::fs::write(folder.path().join("atomic"), "........").unwrap();
@@ -82,7 +83,8 @@ fn two_with_small_shm(name: &str) -> Option<(Folder, PathBuf, [Agent; 2])> {
     Some((folder, agent, [a, b]))
 }
 
-/// It can't travel: the others are told so until it is committed. Then, too, who read waited for a minute, and was told so.
+/// The epoch cannot be handed over: other processes get an error until it is committed. A reader used to wait a
+/// minute even after that, and then got an error.
 #[test]
 fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
     let Some((folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-two") else { return };
@@ -106,7 +108,7 @@ fn an_epoch_larger_than_shm_beside_other_processes_is_written_and_committed() {
     let _ = std::fs::remove_file(agent);
 }
 
-/// What lies there is the writer's alone to find: who reads gets the turn instead.
+/// Only the writer can find what lies on the disk, so a reader acquires ownership instead.
 #[test]
 fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
     let Some((_folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-read") else { return };

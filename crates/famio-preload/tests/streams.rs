@@ -11,7 +11,7 @@ fn a_stream_is_what_c_promises() {
     assert_eq!(same("streams"), "");
 }
 
-/// Was a crash, and bytes in the wrong place.
+/// It used to crash, or put bytes in the wrong place.
 #[test]
 fn what_a_stream_of_ours_is_not_fails() {
     let program = build("streams");

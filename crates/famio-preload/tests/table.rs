@@ -1,4 +1,4 @@
-//! The table, the library that is made from it, and the document, are in step.
+//! The table, the library generated from it, and the document must match.
 
 mod common;
 #[allow(dead_code)]
@@ -90,7 +90,7 @@ fn weaker_durability_is_said_once() {
         let (_, said) =
             succeed(under(&folder, "sh").args(["-c", &script]).env("FAMIO_ATOMIC", "*.db").env(name, value));
         assert_eq!(said.lines().filter(|line| line.contains(what)).count(), 1, "{said}");
-        // By none: nothing to say.
+        // Opened by none: no message.
         let (_, said) = succeed(under(&folder, "true").env(name, value));
         assert_eq!(said, "");
     }
@@ -113,11 +113,11 @@ fn a_program_that_does_not_care_pays_little() {
     preloaded.sort();
     let added = preloaded[10].saturating_sub(plain[10]);
     eprintln!("`true` takes {added:?} more of a processor (median of 21)");
-    // Optimised it is under 1 ms; this also runs unoptimised. How long a busy machine lets it wait does not count.
+    // Optimised, it takes less than 1 ms; this also runs unoptimised. Waiting on a busy machine does not count.
     assert!(added < Duration::from_millis(10), "{added:?}");
 }
 
-/// What a command has of a processor until it ends, well.
+/// The processor time that a command, which must succeed, takes.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for it, and says what it had")]
 fn processor_time(command: &mut Command) -> Duration {
     let child = command.spawn().unwrap();

@@ -1,4 +1,5 @@
-//! Several processes with one atomic file: what each sees, what one leaves that dies, and what is there after a SYNC.
+//! Several processes with one atomic file: what each sees, what a process leaves that dies, and what is there after a
+//! SYNC.
 
 mod common;
 
@@ -40,17 +41,17 @@ fn what_one_wrote_who_died_is_rolled_back_and_nobody_elses() {
     everywhere("die", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         b.ok("write 100 bbbb");
-        a.ok("write 200 aaaa"); // takes the turn: what b wrote travels
-        b.ok("write 300 BBBB"); // and so does what a wrote
+        a.ok("write 200 aaaa"); // acquires ownership: what b wrote is handed over
+        b.ok("write 300 BBBB"); // and so is what a wrote
         b.kill();
-        // In one block; b had the turn.
+        // In one block; b was the owner.
         a.sees(98, "......");
         a.sees(198, "..aaaa..");
         a.sees(298, "......");
         a.ok("sync");
         let mut c = Agent::with(folder, domain);
         c.ok("write 104 cc");
-        a.ok("write 108 dd"); // what c wrote travels, and a has the turn
+        a.ok("write 108 dd"); // what c wrote is handed over, and a is the owner
         c.kill();
         a.sees(98, "..........dd..");
         a.ok("sync");
@@ -83,7 +84,7 @@ fn a_sync_commits_what_another_has_written() {
 fn what_others_write_over_or_beyond_stays() {
     everywhere("over", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-        // Written over in part; left unlocked; appended to.
+        // Partly overwritten; written under no lock; appended to.
         a.ok("write 200 over");
         b.ok("write 202 OVER");
         a.ok("append end");
@@ -105,7 +106,7 @@ fn what_others_write_over_or_beyond_stays() {
     });
 }
 
-/// Nor has a cut to stay, since another process has read up to it; and who has read may write after that.
+/// A cut need not stay either if another process has read up to it; and a process that has read may write afterwards.
 #[test]
 fn what_was_read_is_rolled_back_all_the_same() {
     everywhere("reads", |folder, domain| {
@@ -127,7 +128,8 @@ fn what_was_read_is_rolled_back_all_the_same() {
     });
 }
 
-/// One that can't write, as `tail` or a monitor; one that copies the whole file and leaves, as a backup; and one that could write.
+/// A process that cannot write, such as `tail` or a monitor; one that copies the whole file and exits, such as a
+/// backup; and one that could write.
 #[test]
 fn a_process_that_only_reads_keeps_nothing_of_a_killed_writer() {
     for lives in [true, false] {
@@ -163,7 +165,7 @@ fn a_process_that_only_reads_keeps_nothing_of_a_killed_writer() {
     }
 }
 
-/// Each way to lock a file and to give the lock up, or a part of it, or to turn it into one for reading.
+/// Each way to lock the file and to give the lock up, or a part of it, or to turn it into a read lock.
 const LOCKS: [[&str; 2]; 8] = [
     ["lock", "unlock"],
     ["lock", "share"],
@@ -183,7 +185,7 @@ fn what_was_written_under_a_lock_stays_once_that_is_given_up() {
             b.sees(100, "....");
             a.each(&[lock, "write 100 done", "append done", unlock]);
             b.sees(100, "done");
-            // Nor does another descriptor end that, unless the lock goes with it.
+            // Closing another descriptor does not end the section, unless that drops the lock.
             a.each(&[lock, "write 200 half", "append half"]);
             if unlock != "peek atomic" && !lock.contains("record") {
                 a.ok("peek atomic");
@@ -199,7 +201,7 @@ fn what_was_written_under_a_lock_stays_once_that_is_given_up() {
     }
 }
 
-/// At the moment of the unlock nobody else had the file open, or had looked at it.
+/// At the moment of the unlock, no other process had the file open, or had looked at it.
 #[test]
 fn who_comes_after_an_unlock_finds_what_was_written_under_the_lock_and_it_stays() {
     for (number, [lock, unlock]) in LOCKS.into_iter().enumerate() {
@@ -220,8 +222,9 @@ fn who_comes_after_an_unlock_finds_what_was_written_under_the_lock_and_it_stays(
     }
 }
 
-/// Nobody had come when the first lock was given up, and what was written under it can't be told from the half that was written under
-/// the next: all goes, since nobody can have seen the one without the other. Without a lock, all stays.
+/// No other process was there when the first lock was given up, so what was written under it cannot be told from the
+/// half written under the next lock: everything is rolled back, since no process can have seen one without the other.
+/// Without a lock, everything stays.
 #[test]
 fn who_comes_in_the_middle_of_the_next_transaction_keeps_none_of_it() {
     for half in [true, false] {
@@ -243,7 +246,7 @@ fn who_comes_in_the_middle_of_the_next_transaction_keeps_none_of_it() {
     }
 }
 
-/// A lock of a description goes with it, though another descriptor of the file stays.
+/// A description's lock ends with it, though another descriptor of the file stays.
 #[test]
 fn closing_what_has_the_lock_hands_over() {
     for (number, lock) in ["lock", "range own w 100 1", "range record w 100 1"].into_iter().enumerate() {
@@ -261,7 +264,7 @@ fn closing_what_has_the_lock_hands_over() {
     }
 }
 
-/// Of two, one after the other; the second by a lock for reading in its place.
+/// Two parts, one after the other; the second by replacing the lock by a read lock.
 #[test]
 fn each_part_that_is_unlocked_hands_over() {
     everywhere("parts", |folder, domain| {
@@ -280,7 +283,8 @@ fn each_part_that_is_unlocked_hands_over() {
     });
 }
 
-/// It was read to its end with each change of hands, a quarter of a second long; and was too large for it from 256 MiB on.
+/// Each hand-over used to read it to its end, which took a quarter of a second; and from 256 MiB on, the file was too
+/// large for that.
 #[test]
 fn a_file_that_was_made_long_changes_hands() {
     everywhere("long", |folder, domain| {
@@ -302,7 +306,8 @@ fn a_file_that_was_made_long_changes_hands() {
     });
 }
 
-/// `stat` in a process that does not have the file open, while another has a session: no room that was made ahead.
+/// `stat` in a process that does not have the file open, while another has a session: preallocated space must not
+/// show.
 #[test]
 fn who_looks_sees_the_size_that_it_has() {
     everywhere("stat", |folder, domain| {
@@ -320,7 +325,8 @@ fn who_looks_sees_the_size_that_it_has() {
     });
 }
 
-/// As SQLite's shell reads a database's first bytes, without a lock, while another is in the middle of a transaction.
+/// SQLite's shell reads a database's first bytes without a lock, while another process is in the middle of a
+/// transaction.
 #[test]
 fn who_reads_past_a_lock_keeps_nothing() {
     everywhere("past", |folder, domain| {
@@ -341,7 +347,7 @@ fn who_reads_past_a_lock_keeps_nothing() {
     });
 }
 
-/// As undo has it in place: what a program without Famio reads is what the file has.
+/// With undo it lies in the file: a program without Famio reads what the file has.
 #[test]
 fn what_a_dead_one_wrote_in_place_goes_though_nobody_looks() {
     let folder = Folder::new("turns-orphan");
@@ -436,7 +442,7 @@ fn who_leaves_cleanly_leaves_what_it_wrote() {
         a.ok("write 20 b");
         a.end();
         b.sees(19, ".b.");
-        b.end(); // the last: all is
+        b.end(); // the last: everything is
         let file = folder.read("atomic");
         assert_eq!((file[10], file[20]), (b'a', b'b'));
     });
@@ -525,12 +531,12 @@ fn what_can_not_be_sent_off_is_not_lost() {
             let (pid, limit) = (agent.child.id().to_string(), format!("--nofile={files}"));
             assert!(std::process::Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
         };
-        // Beyond a soft limit there are numbers that are nobody's.
+        // Beyond the soft limit there are numbers that no descriptor has.
         limit(&a, "3:");
         b.ok("write 100 low");
         limit(&a, "1000:");
         a.ok("write 0 kept");
-        // To raise a hard limit again takes a right that root of a container may not have.
+        // Raising a hard limit needs a right that a container's root may lack.
         let raise = "ulimit -n 100 && ulimit -n 1000";
         if std::process::Command::new("sh").args(["-c", raise]).output().unwrap().status.success() {
             limit(&a, "3:3");
@@ -560,7 +566,7 @@ fn the_places_of_the_dead_are_used_again() {
             let mut b = Agent::with(folder, domain);
             a.ok("write 0 aaaa");
             b.ok("write 100 bbbb");
-            a.ok("write 0 AAAA"); // what b wrote travels
+            a.ok("write 0 AAAA"); // what b wrote is handed over
             b.kill();
         }
         a.end();
@@ -680,8 +686,8 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
     });
 }
 
-/// Each has places of its own, away from the others'; it reads theirs, too. A kill takes back what one wrote since the last SYNC, and
-/// nothing else.
+/// Each process writes at its own offsets, away from the others'; it also reads theirs. A kill must roll back what
+/// that process wrote since the last SYNC, and nothing else.
 #[test]
 fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
     const PLACES: usize = 40;
@@ -705,7 +711,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                     match dice.roll(8) {
                         0 => (at, None, "sync".to_string()),
                         1..3 => (at, None, format!("read {} 1", place(who, at))),
-                        3 => (at, None, format!("read {} 2", place(dice.roll(3) as usize, at))), // the second byte is nobody's
+                        3 => (at, None, format!("read {} 2", place(dice.roll(3) as usize, at))), // no process writes the second byte
                         _ => {
                             let byte = b'a' + dice.roll(26) as u8;
                             (at, Some(byte), format!("write {} {}", place(who, at), char::from(byte)))
@@ -738,7 +744,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 let line = agents[who].answer();
                 if what.ends_with(" 2") {
                     assert!(line.len() == 2 && line.ends_with('.'), "{domain} {who} {what}: {line}\n{log:#?}");
-                    continue; // it may be written, or rolled back, at this moment
+                    continue; // at this moment it may be there or rolled back
                 }
                 let expected =
                     if what.starts_with("read") { char::from(now[who][*at]).to_string() } else { "ok".into() };
@@ -764,12 +770,12 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 agents[victim] = Agent::with(folder, domain);
             }
             if synced {
-                // Which of the calls beside it it has covered is not known: one more.
+                // Which of the concurrent calls it has covered is unknown: one more.
                 agents[(victim + 1) % 3].ok("sync");
                 base = now;
             }
             if dice.roll(10) == 0 {
-                // Everybody's own, and they are all there.
+                // Everything is there, and each process's own.
                 for who in 0..3 {
                     for (at, &byte) in now[who].iter().enumerate() {
                         let there = agents[who].tell(&format!("read {} 1", place(who, at)));

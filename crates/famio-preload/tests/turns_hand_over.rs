@@ -1,4 +1,5 @@
-//! A session that is handed over goes on: nothing is done to file or journal, and what is not committed stays each writer's own.
+//! A session that is handed over continues: nothing is done to file or journal, and uncommitted writes stay their
+//! writers' own.
 
 mod common;
 
@@ -6,7 +7,7 @@ use common::agent::{Agent, everywhere, program};
 use common::{Folder, under};
 use std::process::{Command, Stdio};
 
-/// What a process does between two writes of 4 KiB, as strace sees it: on neither file nor journal is anything done.
+/// The system calls of a process between two writes of 4 KiB, as strace sees them: none on file or journal.
 #[test]
 fn no_system_call_is_made_on_file_or_journal() {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
@@ -43,13 +44,13 @@ fn no_system_call_is_made_on_file_or_journal() {
     assert!(folder.read("atomic") == expected);
 }
 
-/// Each lost what others had written, or kept what the dead one had.
+/// Each process lost what others had written, or kept what the dead one had.
 #[test]
 fn a_kill_between_two_of_many_hand_overs_takes_back_ones_own() {
     everywhere("hand-over-kill", |folder, domain| {
         for killed in 0..3 {
             let mut agents: Vec<_> = (0..3).map(|_| Agent::with(folder, domain)).collect();
-            agents[0].ok("write 0 .............................."); // of all
+            agents[0].ok("write 0 .............................."); // the background for all
             agents[0].ok("sync");
             for round in 0..3 {
                 for (number, agent) in agents.iter_mut().enumerate() {
@@ -70,7 +71,7 @@ fn a_kill_between_two_of_many_hand_overs_takes_back_ones_own() {
     });
 }
 
-/// The readers waited a minute and got `EBUSY`, and what a process had left that ended cleanly was lost.
+/// The readers waited a minute and got `EBUSY`, and what a process had written that exited cleanly was lost.
 #[test]
 fn a_reader_that_can_own_nothing_finds_what_the_last_writers_left() {
     everywhere("hand-over-reader", |folder, domain| {
@@ -82,7 +83,7 @@ fn a_reader_that_can_own_nothing_finds_what_the_last_writers_left() {
             b.ok(&format!("write {} b", 100 + 2 * i));
         }
         reader.sees(0, "a.a.a.a.");
-        a.end(); // what it wrote is the others' to commit
+        a.end(); // the others have to commit what it wrote
         b.kill();
         reader.sees(0, "a.a.a.a.");
         reader.sees(100, "........");
@@ -105,7 +106,8 @@ fn a_reader_that_can_own_nothing_finds_what_the_last_writers_left() {
     });
 }
 
-/// More than a MiB that is cut off, and more images than there may be: the session goes on without them, and nobody's bytes go.
+/// A cut of more than a MiB, or more images than allowed: the session goes on without them, and no process's bytes
+/// are lost.
 #[test]
 fn a_large_cut_beside_others_changes_ends_the_session_and_keeps_them() {
     everywhere("hand-over-cut", |folder, domain| {
@@ -126,7 +128,8 @@ fn a_large_cut_beside_others_changes_ends_the_session_and_keeps_them() {
     });
 }
 
-/// What a process changes again in its tenure has one image, whatever the others have written in between.
+/// If a process changes bytes again in its tenure, they have one image, whatever other processes have written in
+/// between.
 #[test]
 fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_before() {
     everywhere("hand-over-again", |folder, domain| {
@@ -138,7 +141,7 @@ fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_bef
         a.kill();
         b.sees(98, "..........");
         b.sees(198, "..b03938..");
-        // A lock that is given up makes what was written until then stay.
+        // Giving up a lock makes what was written until then permanent.
         let mut a = Agent::with(folder, domain);
         a.each(&["write 100 kept", "lock", "unlock"]);
         b.ok("write 200 BBBB");
@@ -147,7 +150,7 @@ fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_bef
         a.kill();
         b.sees(98, "..kept....");
         b.sees(200, "CCCC");
-        // What is cut off and written again.
+        // Bytes that are cut off and written again.
         let mut a = Agent::with(folder, domain);
         a.each(&["write 5000 end", "cut 4000"]);
         b.ok("write 200 DDDD");
@@ -166,7 +169,7 @@ fn bytes_that_were_changed_again_and_again_are_rolled_back_to_what_they_were_bef
     });
 }
 
-/// Each counted on the others to commit what all had written, and it was gone.
+/// Each relied on the others to commit what all had written, and it was lost.
 #[test]
 fn of_processes_that_close_or_end_at_the_same_time_the_last_commits() {
     everywhere("hand-over-leave", |folder, domain| {

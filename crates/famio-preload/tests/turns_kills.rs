@@ -1,5 +1,5 @@
-//! Several processes at one file, killed at random: no acknowledged record is lost, none is torn, nobody waits for ever, and
-//! nothing is left behind.
+//! Several processes with one file, killed at random: no acknowledged record is lost, none is torn, no process waits
+//! forever, and nothing is left.
 
 mod common;
 
@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 const SLOTS: usize = 32;
 
 fn read_after(folder: &Folder) -> Vec<u8> {
-    // Whoever opens it recovers it first.
+    // Opening it recovers it first.
     let copied = under(folder, "cat").arg("atomic").output().unwrap();
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
@@ -67,7 +67,7 @@ fn appenders(folder: &Folder, domain: Option<&str>, processes: usize, time: Dura
     appenders_with(folder, domain, processes, (time, pause), false);
 }
 
-/// `keep`: what is acknowledged is written, and as a rule not synced.
+/// `keep`: acknowledged records are written, and usually not synced.
 fn appenders_with(
     folder: &Folder,
     domain: Option<&str>,
@@ -83,7 +83,7 @@ fn appenders_with(
         let mut command = under(folder, &program);
         command.args(["atomic", &number.to_string()]).envs(domain.map(|domain| ("FAMIO_DOMAIN", domain)));
         if keep {
-            // Without SYNCs they may be faster than the clock.
+            // Without SYNCs, they may be faster than the clock.
             let first = 10_000_000 * (1 + starts.fetch_add(1, Ordering::Relaxed));
             command.arg("500").arg(first.to_string()).env("FAMIO_ON_KILL", "keep");
         }
@@ -132,7 +132,7 @@ fn appenders_that_do_not_sync_and_are_kept_on_disk() {
     appenders_with(&Folder::on_disk("keep-appends"), None, 3, times, true);
 }
 
-/// Eight processes with two threads each, a kill a second.
+/// Eight processes with two threads each, a kill per second.
 #[test]
 #[ignore = "long: ten minutes, or FAMIO_TURNS_SECONDS"]
 fn eight_processes_for_long() {
@@ -149,8 +149,8 @@ fn sqlite(database: &Path, folder: &Folder, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two shells that write to one database at once, killed and begun anew. No journal of SQLite's survives a kill: what one that
-/// was killed has left half done is rolled back by the library, before the other reads it.
+/// Two shells that write to one database at once, killed and restarted. SQLite's journal does not survive a kill: if
+/// a shell is killed, the library rolls back its unfinished transaction before the other one reads it.
 fn two_shells(folder: &Folder, time: Duration, pause: Duration, settings: &str) {
     if Command::new("sqlite3").arg("--version").output().is_err() {
         println!("SKIPPED: there is no sqlite3");
@@ -208,7 +208,7 @@ fn two_sqlite_shells_on_disk() {
     two_shells(&Folder::on_disk("turns-sqlite"), seconds(4), Duration::from_millis(400), "");
 }
 
-/// They read the database by maps of it.
+/// They read the database through maps of it.
 const MAPPED: &str = "pragma mmap_size=268435456;";
 
 #[test]

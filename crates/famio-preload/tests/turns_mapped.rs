@@ -9,13 +9,13 @@ use std::time::Duration;
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Each has numbers of its own, and its last in two places; entries of the other are read, too.
+/// Each process has its own numbers, with the last one in two places; it also reads entries of the other.
 const WRITES: &str = r#"
 import sys, os, lmdb, random
 me, mode = sys.argv[1].encode(), sys.argv[2]
 env = lmdb.open("atomic.mdb", subdir=False, map_size=256 << 20, writemap="w" in mode)
 while True:
-    env.reader_check() # the places of those who were killed while they read
+    env.reader_check() # the slots of readers that were killed
     with env.begin(write=True) as t:
         n = int(t.get(b"n" + me) or b"0") + 1
         assert n == int(t.get(b"z" * 300 + me) or b"0") + 1, "torn"
@@ -30,8 +30,8 @@ while True:
             assert k[:1] in b"nz" or b":" in v
 "#;
 
-/// Who first opens it writes its first pages and does not sync them: that is taken back if it dies before its first commit, also
-/// under the eyes of others who have read them by then (docs/programs.md).
+/// The first process that opens it writes its first pages without a SYNC: if it dies before its first commit, they
+/// are rolled back, even if others have read them by then (docs/programs.md).
 const CREATES: &str = r#"
 import sys, lmdb
 env = lmdb.open("atomic.mdb", subdir=False, map_size=256 << 20, writemap="w" in sys.argv[1])
@@ -62,7 +62,7 @@ fn is_there(program: &str, arguments: &[&str]) -> bool {
     there
 }
 
-/// As a lock that its own file has, LMDB's is nothing that Famio sees.
+/// LMDB's lock is in a file of its own, so Famio does not see it.
 fn lmdb(folder: &Folder, mode: &str, time: Duration, pause: Duration) {
     if !is_there(PYTHON, &["-c", "import lmdb"]) {
         return;
@@ -102,8 +102,8 @@ fn lmdb_by_three_processes_on_disk() {
     }
 }
 
-/// Each writes and verifies a part of its own; fio's mmap engine finds its own faults at any part but the first, also on a plain
-/// file.
+/// Each process writes and verifies a part of its own; at any part but the first, fio's mmap engine fails its own
+/// check even on a plain file.
 #[test]
 fn fio_by_four_processes() {
     if !is_there("fio", &["--version"]) {

@@ -1,4 +1,4 @@
-//! Several processes that map one atomic file: it is one memory to all of them.
+//! Several processes that map one atomic file: it is one memory for all of them.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn what_one_stores_or_writes_the_others_maps_show() {
         a.ok("write 300 fourth");
         b.sees(0, "first.");
         assert_eq!(b.tell("load 300 7"), "fourth.");
-        b.ok("sync"); // of all that anybody stored
+        b.ok("sync"); // covers what any process has stored
         b.kill();
         a.kill();
         let mut c = Agent::with(folder, domain);
@@ -30,7 +30,7 @@ fn what_one_stores_or_writes_the_others_maps_show() {
     });
 }
 
-/// They were of the kernel's file, and showed nothing of another process's writes.
+/// The maps were of the kernel's file, and did not show another process's writes.
 #[test]
 fn maps_of_a_file_that_nobody_changes_follow_who_begins_to() {
     everywhere("maps-quiet", |folder, domain| {
@@ -54,7 +54,8 @@ fn maps_of_a_file_that_nobody_changes_follow_who_begins_to() {
     });
 }
 
-/// With its descriptor it had left the file: what another process wrote after its first SYNC did not show.
+/// When its descriptor was closed, it had detached from the file: what another process wrote after its first SYNC did
+/// not show.
 #[test]
 fn a_map_follows_others_after_its_descriptor_that_only_reads_is_closed() {
     everywhere("maps-closed", |folder, domain| {
@@ -96,7 +97,7 @@ fn who_only_reads_maps_what_others_are_writing() {
     });
 }
 
-/// It waited for a session that was handed over as it is, which who only reads can't own: 10 seconds, then `EBUSY`.
+/// It waited for a session that was handed over uncommitted, which a reader cannot own: 10 seconds, then `EBUSY`.
 #[test]
 fn who_only_reads_and_is_there_before_maps_what_others_are_writing() {
     everywhere("maps-reader-before", |folder, domain| {
@@ -127,7 +128,7 @@ fn what_one_stored_is_committed_by_anothers_sync() {
     });
 }
 
-/// Half a transaction of one who dies is not left in a map that is only read.
+/// Half a transaction of a process that dies must not remain in a map that is only read.
 #[test]
 fn what_one_wrote_who_died_goes_from_a_map_that_is_read() {
     everywhere("maps-die", |folder, domain| {
@@ -151,7 +152,7 @@ fn what_one_wrote_who_died_goes_from_a_map_that_is_read() {
     });
 }
 
-/// Nobody else has looked at the file since.
+/// No other process has looked at the file since.
 #[test]
 fn who_comes_after_a_death_maps_what_was_there_before() {
     everywhere("maps-after", |folder, domain| {
@@ -173,7 +174,8 @@ fn who_comes_after_a_death_maps_what_was_there_before() {
     });
 }
 
-/// And its stores; but not where another one may store, too: whose they are cannot be told.
+/// The stores, too, are rolled back; but not if another process may store, since it is unknown which of them stored
+/// what.
 #[test]
 fn what_one_stored_who_died_goes_unless_another_stores_too() {
     everywhere("maps-die-storing", |folder, domain| {
@@ -221,7 +223,7 @@ fn what_one_stored_stays_when_it_leaves() {
     });
 }
 
-/// Handed back by one, it would go on as the others' memory.
+/// If one process demoted it, it would go on as the others' memory.
 #[test]
 fn what_others_have_mapped_is_not_handed_back() {
     everywhere("maps-hand-back", |folder, domain| {
@@ -263,7 +265,7 @@ fn a_map_stays_when_one_dies_whose_writes_it_shows() {
         a.ok("map");
         b.kill();
         a.ok("store 100 stored");
-        a.sees(8000, "bbbb"); // it was mapped: relied on
+        a.sees(8000, "bbbb"); // it was mapped, so relied on
         a.sees(100, "stored.");
         a.ok("write 200 written");
         a.ok("sync");
@@ -297,7 +299,7 @@ fn a_map_of_what_was_committed_follows_what_others_wrote() {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         a.ok("mapread");
         b.ok("write 0 bbbb");
-        a.ok("write 10 aaaa"); // its map is a shadow's from here on
+        a.ok("write 10 aaaa"); // from here on, its map is a shadow's
         assert_eq!(a.tell("load 0 14"), "bbbb......aaaa");
         a.sees(0, "bbbb......aaaa");
         a.ok("sync");
@@ -322,7 +324,7 @@ fn a_map_after_a_map_that_is_gone() {
         b.end();
         a.kill();
         let mut c = Agent::with(folder, domain);
-        c.sees(0, "bbbb......"); // it was not handed back
+        c.sees(0, "bbbb......"); // it was not demoted
         c.end();
     });
 }

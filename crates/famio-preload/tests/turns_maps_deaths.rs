@@ -1,16 +1,17 @@
-//! What one who is killed leaves in a map, in others' eyes; and what the living have is not taken for a dead one's.
+//! What a killed process leaves in a map that others see; and what living processes have must not be taken for a dead
+//! one's.
 
 mod common;
 
 use common::Folder;
 use common::agent::{Agent, everywhere};
 
-/// The file is mapped, for reading, and has these bytes.
+/// The file is mapped for reading, and has these bytes.
 const KEPT: [&str; 3] = ["mapread", "write 0 kept", "sync"];
-/// It is settled, and the turn stays: there is no session.
+/// It is checkpointed, and the process stays its owner without a session.
 const RENAMED: [&str; 2] = ["rename atomic other", "rename other atomic"];
 
-/// The one has joined a shadow and never had a turn; the other has the turn, and no session.
+/// One process has joined a shadow and never owned the file; the other owns it, without a session.
 #[test]
 fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
     everywhere("maps-die-between", |folder, domain| {
@@ -30,7 +31,7 @@ fn what_one_stored_who_died_goes_though_nobody_has_a_session() {
     });
 }
 
-/// Its map does, without a call by it. In far less time than this, but the machine may have much to do.
+/// The map shows this without a call by the process. Normally at once, but the machine may be busy.
 #[track_caller]
 fn shows_soon(agent: &mut Agent, what: &str) {
     let begun = std::time::Instant::now();
@@ -40,7 +41,7 @@ fn shows_soon(agent: &mut Agent, what: &str) {
     }
 }
 
-/// One stores, which `seer` sees in its map, and is killed: that goes.
+/// A process stores, which `seer` sees in its map, and is killed: the stores must be rolled back.
 #[track_caller]
 fn one_dies_half_way(folder: &Folder, domain: &str, seer: &mut Agent) {
     let mut b = Agent::with(folder, domain);
@@ -50,7 +51,8 @@ fn one_dies_half_way(folder: &Folder, domain: &str, seer: &mut Agent) {
     shows_soon(seer, "kept.");
 }
 
-/// Who only looks at its map makes no call: with the turn and a session, with the turn alone, and with neither.
+/// A process that only looks at its map makes no call: as owner with a session, as owner without one, and not as
+/// owner.
 #[test]
 fn what_one_stored_who_died_goes_from_a_map_though_nobody_calls() {
     for way in ["session", "turn", "neither"] {
@@ -73,14 +75,14 @@ fn what_one_stored_who_died_goes_from_a_map_though_nobody_calls() {
     }
 }
 
-/// What it wrote travels: the turn has gone on since.
+/// What it wrote is handed over: ownership has passed on since.
 #[test]
 fn what_one_wrote_who_died_goes_from_a_map_after_its_turn() {
     everywhere("maps-die-travelling", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         a.each(&KEPT);
         b.ok("write 20 half");
-        a.ok("write 10 mine"); // with the turn
+        a.ok("write 10 mine"); // as the owner
         assert_eq!(a.tell("load 0 25"), "kept......mine......half.");
         b.kill();
         shows_soon(&mut a, "kept......mine...........");
@@ -89,7 +91,8 @@ fn what_one_wrote_who_died_goes_from_a_map_after_its_turn() {
     });
 }
 
-/// Who only joined the shadow had nobody to watch for it; nor had who made it while idle, or was idle with another file.
+/// A process that only joined the shadow did not watch for deaths; nor did the process that made it, while it was
+/// idle or busy with another file.
 #[test]
 fn what_one_stored_who_died_goes_from_the_map_of_who_was_idle() {
     for way in ["joined", "made", "busy"] {
@@ -110,7 +113,7 @@ fn what_one_stored_who_died_goes_from_the_map_of_who_was_idle() {
                 }
                 a.each(&["open atomic", "mapread"]);
             }
-            first.end(); // it is not to do it
+            first.end(); // it must not do it
             a.idle();
             one_dies_half_way(folder, domain, &mut a);
             a.end();
@@ -119,8 +122,8 @@ fn what_one_stored_who_died_goes_from_the_map_of_who_was_idle() {
     }
 }
 
-/// Who has left the file, for an `exec` that failed, can't tell the dead from the living: neither when a map of its own is to be put in order,
-/// nor when it reads.
+/// A process that has detached from the file, for an `exec` that failed, cannot tell the dead from the living:
+/// neither to repair its map nor to read.
 #[test]
 fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
     for way in ["by itself", "reads"] {
@@ -130,7 +133,7 @@ fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
             let mut a = Agent::with(folder, domain);
             a.each(&["mapread", "lock", "write 20 living"]);
             let mut d = Agent::with(folder, domain);
-            d.each(&["write 40 its", "close"]); // what a wrote travels, and nobody has the turn
+            d.each(&["write 40 its", "close"]); // what a wrote is handed over, and no process owns the file
             let mut b = Agent::with(folder, domain);
             b.each(&["map", "store 0 half"]);
             c.ok("exec");
@@ -155,7 +158,8 @@ fn after_an_exec_that_failed_nobody_is_taken_for_dead() {
     }
 }
 
-/// While the file is being compared, which takes a moment, somebody else may begin to store: that is not undone.
+/// While the file is being compared, which takes a moment, another process may begin to store: that must not be
+/// undone.
 #[test]
 fn what_is_stored_while_a_dead_ones_stores_are_undone_stays() {
     const SIZE: usize = 32 << 20;
@@ -173,7 +177,7 @@ fn what_is_stored_while_a_dead_ones_stores_are_undone_stays() {
         a.ok("store 0 mine");
         let begun = std::time::Instant::now();
         while c.tell("load 0 5") == "half." && begun.elapsed().as_secs() < 2 {
-            std::thread::yield_now(); // it stays, if it was not undone before somebody else could store
+            std::thread::yield_now(); // it stays if it was not undone before another process could store
         }
         assert_eq!(a.tell("load 0 5"), "mine.");
         a.ok("sync");

@@ -1,10 +1,10 @@
-//! Several processes that map one atomic file: beginnings and ends that meet.
+//! Several processes that map one atomic file: attaches and detaches that coincide.
 
 mod common;
 
 use common::agent::{Agent, everywhere};
 
-/// It commits nothing, as ever; it was told `EBADF`.
+/// The reader commits nothing, as always; but it used to get `EBADF`.
 #[test]
 fn who_only_reads_syncs_and_closes_while_others_store() {
     everywhere("maps-reader-sync", |folder, domain| {
@@ -23,13 +23,13 @@ fn who_only_reads_syncs_and_closes_while_others_store() {
     });
 }
 
-/// They were taken for those of the one who died.
+/// Its stores were taken for those of the process that died.
 #[test]
 fn what_one_stored_who_left_stays_though_another_dies() {
     everywhere("maps-leave-die", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         a.ok("map");
-        b.ok("write 500 written"); // the turn is not a's any more
+        b.ok("write 500 written"); // a is not the owner any more
         a.ok("store 0 stored");
         a.end();
         let mut c = Agent::with(folder, domain);
@@ -46,7 +46,7 @@ fn what_one_stored_who_left_stays_though_another_dies() {
     });
 }
 
-/// Who can write is gone, too: it is committed as what travels is.
+/// The process that can write has exited, too: the stores are committed like everything handed over.
 #[test]
 fn what_one_stored_who_left_is_committed_by_who_only_reads() {
     everywhere("maps-leave-reader", |folder, domain| {
@@ -67,7 +67,8 @@ fn what_one_stored_who_left_is_committed_by_who_only_reads() {
     });
 }
 
-/// One waited for the other's map of the kernel's file, and that one for the turn: 20 seconds, and `EBUSY`.
+/// One process waited for the other's map of the kernel's file, and the other one for ownership: 20 seconds, and
+/// `EBUSY`.
 #[test]
 fn one_begins_to_write_as_another_maps_once_more() {
     everywhere("maps-begin", |folder, domain| {
@@ -93,7 +94,7 @@ fn a_shadow_that_went_is_not_read_after_an_exec_that_failed() {
         a.ok("map");
         a.ok("store 0 stored");
         a.ok("unmap");
-        a.ok("exec"); // as the last it has left
+        a.ok("exec"); // as the last one, it has left
         a.sees(0, "stored.");
         let mut b = Agent::with(folder, domain);
         b.ok("write 0 written");
@@ -106,7 +107,7 @@ fn a_shadow_that_went_is_not_read_after_an_exec_that_failed() {
     });
 }
 
-/// It took the dead one's place at the door, and so nobody was seen to be dead.
+/// It took the dead process's slot on the control page, so that no process noticed the death.
 #[test]
 fn who_comes_after_a_death_does_not_see_half_of_what_was_written() {
     everywhere("maps-die-come", |folder, domain| {
@@ -129,14 +130,15 @@ fn who_comes_after_a_death_does_not_see_half_of_what_was_written() {
     });
 }
 
-/// The next write went to the size before: what had been cut was there again, and the dead one's own write was half gone.
+/// The next write used the size from before: bytes that had been cut reappeared, and half of the dead process's write
+/// was gone.
 #[test]
 fn where_what_a_dead_one_had_stays_its_size_stays_too() {
     everywhere("maps-die-size", |folder, domain| {
         for (size, next) in [(5000, 8000), (12_000, 7000)] {
             std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
             let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
-            b.ok("map"); // it may store: what it has stored can't be told from what another has
+            b.ok("map"); // it may store, so its stores cannot be told from another process's
             a.ok("write 100 stays");
             a.ok(&format!("cut {size}"));
             a.kill();
@@ -157,7 +159,8 @@ fn where_what_a_dead_one_had_stays_its_size_stays_too() {
     });
 }
 
-/// The descriptor that is kept for the map was of a link that had gone: what was written by another name was lost at the end.
+/// The descriptor kept for the map was of a link that was removed: what was written under another name was lost at
+/// the end.
 #[test]
 fn a_map_that_was_kept_by_a_link_that_is_gone() {
     everywhere("maps-link", |folder, domain| {

@@ -1,11 +1,12 @@
-//! Who reads a file that another process writes reads along in that one's session: the turn stays where it is.
+//! A process that reads a file which another one writes reads within that process's session: ownership stays where it
+//! is.
 
 mod common;
 
 use common::Folder;
 use common::agent::{Agent, everywhere, program};
 
-/// The number of the arena of the session: another turn has another one.
+/// The number of the session's arena: another owner has another one.
 fn arena(folder: &Folder) -> u64 {
     let beside = std::fs::read_dir(folder.path().join(".famio")).unwrap().flatten();
     let control = beside.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|what| what == "control"));
@@ -13,7 +14,7 @@ fn arena(folder: &Folder) -> u64 {
     u64::from_ne_bytes(page[24..32].try_into().unwrap())
 }
 
-/// The turn is `a`'s, and `b` reads along.
+/// `a` owns the file, and `b` reads beside it.
 fn settled(folder: &Folder, a: &mut Agent, b: &mut Agent) -> u64 {
     a.ok("write 0 Begin");
     b.sees(0, "Begin");
@@ -54,7 +55,7 @@ fn readers_see_all_and_a_writer_goes_on_with_the_session() {
     });
 }
 
-/// Of what was read along, what is not committed goes with its writer.
+/// What was read in this way and is not committed is rolled back with its writer.
 #[test]
 fn what_was_read_along_is_rolled_back_with_its_writer() {
     everywhere("read-killed", |folder, domain| {
@@ -70,7 +71,7 @@ fn what_was_read_along_is_rolled_back_with_its_writer() {
     });
 }
 
-/// The arena, the journal and the file outgrow what a reader has mapped of them.
+/// Arena, journal and file outgrow what a reader has mapped of them.
 #[test]
 fn what_outgrows_a_readers_maps_is_mapped_anew() {
     everywhere("read-grown", |folder, domain| {
@@ -96,7 +97,7 @@ fn what_outgrows_a_readers_maps_is_mapped_anew() {
     });
 }
 
-/// A writer that had the file alone writes past its caches; it is asked for the turn once.
+/// A writer in exclusive mode bypasses its caches; a reader revokes that mode once.
 #[test]
 fn who_had_the_file_alone_is_read_along_from_then_on() {
     everywhere("read-alone", |folder, domain| {
@@ -120,7 +121,7 @@ fn who_had_the_file_alone_is_read_along_from_then_on() {
     });
 }
 
-/// The session ends and another begins, of the same process or another one; with it the journal.
+/// The session and its journal end and others begin, of the same process or another one.
 #[test]
 fn sessions_end_under_a_reader() {
     everywhere("read-ends", |folder, domain| {

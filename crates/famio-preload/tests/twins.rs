@@ -1,4 +1,4 @@
-//! Several opens of one file in one process: they keep the write lease, and show what those of a plain file show.
+//! Several opens of one file in one process: they keep the write lease, and behave as on a plain file.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Writes that are each atomic and durable: with `atomicity = write`, and where descriptors or calls ask for it.
+//! Writes that are each atomic and durable: with `atomicity = write`, and if descriptors or calls ask for it.
 
 mod common;
 
@@ -14,7 +14,7 @@ const OWN: usize = 1 << 18;
 
 const WAYS: [&str; 5] = ["O_DSYNC", "O_SYNC", "RWF_DSYNC", "RWF_ATOMIC", "write"];
 
-/// A name for folders, whether they are in memory, and a domain that is asked for.
+/// A name for folders, whether they are in memory, and the domain.
 type Place = (&'static str, bool, &'static str);
 
 const PLACES: [Place; 3] = [("tmpfs", true, ""), ("emulated", true, "emulated"), ("disk", false, "")];
@@ -61,7 +61,7 @@ fn statx_tells_what_pwritev2_takes() {
     let _ = std::fs::remove_file(built);
 }
 
-/// The value that all words of a place have.
+/// The value that all words at an offset have.
 fn word_of(bytes: &[u8], at: usize, len: usize, what: &str) -> u64 {
     let words = bytes[at..at + len].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
     let mut words = words.collect::<Vec<_>>();
@@ -101,7 +101,7 @@ fn a_kill_leaves_each_write_whole_or_not_at_all() {
                 assert!(bytes == folder.read("atomic"), "{what}: another file without Famio");
                 for (thread, &last) in last.iter().enumerate() {
                     let found = word_of(&bytes, COMMON * 4 + thread * OWN, OWN / 2, &what);
-                    // Of a thread that has told nothing, what the program before has left may be there.
+                    // If a thread has reported nothing, the data of the previous program may be there.
                     assert!(found == last || found == last + 1 || last == 0, "{what}: {found}, told {last}");
                 }
                 word_of(&bytes, 0, COMMON, &what);

@@ -1,20 +1,21 @@
-//! From a file to its record: by path in the shared table, and by device and inode in a cache of this process.
+//! Finds the record of a file: by path in the shared table, and by device and inode in a cache of this process.
 //!
-//! By path, because a program that makes and deletes its journal a thousand times makes a thousand inodes.
+//! The key is the path, because a program that creates and deletes its journal a thousand times creates a thousand
+//! inodes.
 
 use crate::layout::{PATHS, RECORDS, Record, SLOTS, Shared};
 use crate::stat::{self, Path, Regular};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const PLACES: usize = 1024;
-/// An entry's lower half: a record's number, or that there was none.
+/// The lower part of an entry: a record's number, or a value for "none".
 const NUMBER: u64 = 0xffff;
 
-/// `upper 48 bits: device and inode, mixed; lower 16: a record's number, or NUMBER`. One word, so that threads and signal
-/// handlers see a whole one.
+/// `upper 48 bits: device and inode, mixed; lower 16: a record's number, or NUMBER`. One word, so that threads and
+/// signal handlers see a consistent entry.
 static CACHE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// Never zero, which is an empty place.
+/// Never zero, which marks a free entry.
 fn key(file: &Regular) -> u64 {
     let mixed = (file.inode ^ file.device.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1 << 63
@@ -24,7 +25,7 @@ fn place(key: u64) -> &'static AtomicU64 {
     &CACHE[(key >> 20) as usize % PLACES]
 }
 
-/// Whether files of this path are of interest at all.
+/// Whether files with this path are counted at all.
 fn counts(path: &[u8]) -> bool {
     let below = |folder: &[u8]| path.starts_with(folder);
     path.starts_with(b"/")
@@ -34,7 +35,7 @@ fn counts(path: &[u8]) -> bool {
         && !path.contains(&b'\n')
 }
 
-/// The file was opened, or got a name: what the cache says of its inode may be of another file.
+/// The file was opened, or got a name: the cache may have an entry of another file with its inode.
 pub fn at_open(shared: &'static Shared, fd: i32, file: &Regular) -> Option<&'static Record> {
     if !file.is_named {
         return None;
@@ -52,8 +53,8 @@ pub fn renamed(shared: &'static Shared, file: &Regular, path: &[u8]) -> Option<&
     number.and_then(|number| shared.records.get(number))
 }
 
-/// The record of a file that somebody opened for writing, by any descriptor. `writes`: the call shows that it can be written,
-/// however it came here.
+/// The record of a file that was opened for writing, by any descriptor. `writes`: the call shows that the descriptor
+/// is writable, wherever it came from.
 pub fn by_descriptor(shared: &'static Shared, fd: i32, file: &Regular, writes: bool) -> Option<&'static Record> {
     if let Some(number) = cached(file)
         && (number < RECORDS || !writes)
@@ -65,14 +66,14 @@ pub fn by_descriptor(shared: &'static Shared, fd: i32, file: &Regular, writes: b
     }
     let path = Path::of(fd)?;
     let number = if counts(path.bytes()) { find(shared, path.bytes(), writes) } else { None };
-    // A file that nobody has written yet: reads don't look again, until it is opened here.
+    // A file that was not written yet: reads do not search again until it is opened here.
     if number.is_some() || !writes {
         remember(file, number);
     }
     number.and_then(|number| shared.records.get(number))
 }
 
-/// The number of the record of a file that has one.
+/// The number of the file's record, if it has one.
 pub fn by_path(shared: &Shared, file: &Regular, path: impl FnOnce() -> Option<Path>) -> Option<usize> {
     match cached(file) {
         Some(number) if number < RECORDS => Some(number),
@@ -85,7 +86,7 @@ pub fn named(shared: &'static Shared, path: &[u8]) -> Option<&'static Record> {
     shared.records.get(find(shared, path, false)?)
 }
 
-/// The inode may be another file's from now on.
+/// The inode may belong to another file from now on.
 pub fn forget(file: &Regular) {
     let key = key(file);
     let entry = place(key).load(Ordering::Relaxed);
@@ -106,7 +107,7 @@ fn remember(file: &Regular, number: Option<usize>) {
     place(key).store(key & !NUMBER | number, Ordering::Relaxed);
 }
 
-/// The number of the record with this path; a new one if there is none and `make` says so.
+/// The number of the record with this path; with `make`, a new one if there is none.
 fn find(shared: &Shared, path: &[u8], make: bool) -> Option<usize> {
     if path.is_empty() {
         return None;
@@ -143,7 +144,7 @@ fn find(shared: &Shared, path: &[u8], make: bool) -> Option<usize> {
         let number = number as usize - 1;
         let record = shared.records.get(number)?;
         if is_at(shared, record, path) {
-            // One that was made for nothing has no path: it is no file.
+            // A record that was made in vain has no path, and so counts as no file.
             if let Some(new) = ours {
                 shared.records[new].path_length.store(0, Ordering::Release);
             }
@@ -158,7 +159,7 @@ fn is_at(shared: &Shared, record: &Record, path: &[u8]) -> bool {
     shared.path(record).is_some_and(|found| found.len() == path.len() && found.iter().zip(path).all(equal))
 }
 
-/// A new record with this path; nobody knows it yet.
+/// Makes a record with this path, which no other thread or process knows yet.
 fn claim(shared: &Shared, path: &[u8]) -> Option<usize> {
     let full = |used: u32| used as usize >= RECORDS;
     if full(shared.used.load(Ordering::Relaxed)) {
@@ -181,7 +182,7 @@ fn claim(shared: &Shared, path: &[u8]) -> Option<usize> {
     Some(number)
 }
 
-/// Whether a descriptor can write.
+/// Whether a descriptor is writable.
 pub fn writable(fd: i32) -> bool {
     let flags = stat::flags(fd);
     flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY

@@ -1,15 +1,16 @@
-//! What traced processes write and `famio trace` reads: one mapped file, with a record for each file that was opened for
-//! writing. It is there whatever ends a process. Counters only grow, and nothing in it is ever locked.
+//! The file that traced processes write and `famio trace` reads: it is mapped, with a record for each file that was
+//! opened for writing. It remains usable however a process ends. Counters only grow, and nothing in it is ever
+//! locked.
 //!
-//! Source of both `libfamio_trace.so` and the command: no dependencies but `core`.
+//! Part of both `libfamio_trace.so` and the command: no dependencies but `core`.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The first word of a file that is ready.
+/// The first word of an initialized file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"famio\0t1");
-/// How many files have a record.
+/// The number of records.
 pub const RECORDS: usize = 1 << 15;
-/// Places of the hash table over paths; more than records, so that a search ends.
+/// Slots of the hash table over paths; more than records, so that a search ends.
 pub const SLOTS: usize = 2 * RECORDS;
 /// Bytes for all paths.
 pub const PATHS: usize = 6 << 20;
@@ -52,18 +53,18 @@ pub enum Count {
     Replaced,
     /// Renamed to something else.
     Renamed,
-    /// How many there are.
+    /// The number of counters.
     End,
 }
 
 /// One file.
 #[repr(C)]
 pub struct Record {
-    /// Where its path begins in [`Shared::paths`].
+    /// Offset of its path in [`Shared::paths`].
     pub path_at: AtomicU32,
-    /// The path's length; 0: there is no file.
+    /// The path's length; 0: no file.
     pub path_length: AtomicU32,
-    /// By [`Count`].
+    /// Indexed by [`Count`].
     pub counts: [AtomicU64; Count::End as usize],
 }
 
@@ -74,13 +75,13 @@ pub struct Shared {
     pub magic: AtomicU64,
     /// Programs that the library was loaded into.
     pub programs: AtomicU64,
-    /// Files for which there was no room.
+    /// Files for which there was no record.
     pub left_out: AtomicU64,
-    /// Records taken.
+    /// Records in use.
     pub used: AtomicU32,
-    /// Bytes of paths taken.
+    /// Bytes of paths in use.
     pub paths_used: AtomicU32,
-    /// Number of a record and 1, by the path's hash; 0: free.
+    /// A record's number plus 1, by the path's hash; 0: free.
     pub slots: [AtomicU32; SLOTS],
     /// The files.
     pub records: [Record; RECORDS],

@@ -1,7 +1,8 @@
-//! What `famio trace` loads into programs: each file call of libc goes to libc as it came, and is counted in a file that
-//! the command maps too (`layout`). Nothing is kept per descriptor: at every call the kernel is asked what file it is of.
+//! The library that `famio trace` loads into programs: it passes each file call on to libc unchanged, and counts it
+//! in a file that the command maps, too (`layout`). Nothing is kept per descriptor: at every call, the kernel is
+//! asked for its file.
 //!
-//! `kinds.txt` says which calls are traced. No allocation, no lock, no libc function that is traced: a call may come from
+//! `kinds.txt` lists the traced calls. No allocation, no lock, no libc function that is traced: a call may come from
 //! a signal handler, a `vfork` child, or before any constructor.
 
 #[macro_use]

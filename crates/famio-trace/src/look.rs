@@ -1,4 +1,4 @@
-//! What is looked at before a call: what it will change.
+//! What must be examined before a call that will change it.
 
 use crate::layout::{Record, Shared};
 use crate::stat::{self, Regular};
@@ -6,7 +6,7 @@ use crate::*;
 use core::ffi::c_char;
 use core::ptr;
 
-/// In the wrapper's frame: what was there before the call.
+/// In the wrapper's frame: the state before the call.
 #[repr(C)]
 pub struct Look {
     is_file: u64,
@@ -14,7 +14,7 @@ pub struct Look {
     inode: u64,
     size: u64,
     is_named: u64,
-    /// A record's number and 1, of the file that loses its name.
+    /// The number plus 1 of the record of the file that loses its name.
     record: u64,
     spare: [u64; 2],
 }
@@ -25,7 +25,7 @@ impl Look {
         Self::new(stat::of(fd))
     }
 
-    /// Of a path, whose record can be told only while it is there.
+    /// For a path, whose record can be found only before the call.
     fn named(folder: i32, name: *const c_char) -> Self {
         let mut look = Self::new(stat::at(folder, name));
         if let (Some(file), Some(shared)) = (look.file(), start::shared()) {
@@ -67,7 +67,7 @@ pub fn before(kind: u32, a: &[isize; 6]) -> Look {
     match kind {
         WRITES | WRITES_AT | WRITES_V2 | PRINTS | CUTS | SENDS => Look::of(a[0] as i32),
         COPIES => Look::of(a[2] as i32),
-        // SAFETY: any descriptor is fine, and a bad pointer is the caller's to fault on, here as in libc.
+        // SAFETY: any descriptor is fine; a bad pointer faults here as it would in libc.
         AIO_WRITES => Look::of(unsafe { (*(a[0] as *const libc::aiocb)).aio_fildes }),
         REMOVES => Look::named(libc::AT_FDCWD, path(0)),
         REMOVES_AT => Look::named(a[0] as i32, path(1)),
@@ -80,7 +80,7 @@ pub fn before(kind: u32, a: &[isize; 6]) -> Look {
 /// For the wrappers.
 ///
 /// # Safety
-/// `arguments` are the call's six, and `look` is room for a [`Look`].
+/// `arguments` are the call's six arguments; `look` has room for a [`Look`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn famio_trace_before(kind: u32, arguments: *const [isize; 6], look: *mut Look) {
     // SAFETY: the caller's promise.

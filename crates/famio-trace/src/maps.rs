@@ -1,12 +1,12 @@
-//! Which file is mapped at an address: from `/proc/self/maps`, since `msync` is rare and maps come and go in many ways.
+//! Which file is mapped at an address: from `/proc/self/maps`, since `msync` is rare and maps change in many ways.
 
 use crate::stat::Path;
 use famio::sys::syscall as raw;
 
-/// A line has at most a path and what is before it.
+/// A line has at most a path and the fields before it.
 const LINE: usize = libc::PATH_MAX as usize + 128;
 
-/// The path of the file that is mapped there.
+/// The path of the file mapped there.
 pub fn file_at(address: usize) -> Option<Path> {
     let name = c"/proc/self/maps";
     // SAFETY: a C string; the descriptor is ours, and closed again.

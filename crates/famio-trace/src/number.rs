@@ -1,5 +1,5 @@
-//! `syscall(2)` by number: the traced calls go where their functions go, all others to libc's function as they came, with no
-//! frame of ours around them: a child made by `clone` or `vfork` returns on another stack or before its parent.
+//! `syscall(2)` by number: traced calls are handled like their functions; all others go to libc's function unchanged,
+//! without a stack frame of ours: a child made by `clone` or `vfork` returns on another stack, or before its parent.
 
 use crate::look::before;
 use crate::*;
@@ -60,7 +60,7 @@ static TRACED: [bool; 512] = {
 /// As the system call.
 unsafe extern "C" fn traced(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     let mut arguments = [a, b, c, d, e, f].map(|word| word as isize);
-    // pwritev2 by number has the upper half of the offset in between.
+    // pwritev2 by number has the upper half of the offset as an additional argument.
     if number == libc::SYS_pwritev2 {
         arguments[4] = arguments[5];
     }

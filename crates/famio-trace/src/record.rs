@@ -1,4 +1,4 @@
-//! What is counted after a call, by its kind.
+//! Counts calls after they have returned, by kind.
 
 use crate::layout::{Count, Record, Shared};
 use crate::look::Look;
@@ -11,12 +11,12 @@ use core::sync::atomic::Ordering;
 /// Counts a call that has returned `result`, as libc gives it.
 ///
 /// # Safety
-/// What the arguments point to is as the call demands: it has just succeeded with them, or nothing is looked at.
+/// The arguments' targets are as the call requires: it has just succeeded with them, or they are not used.
 pub unsafe fn after(kind: u32, a: &[isize; 6], result: isize, look: &Look) {
     let Some(shared) = shared() else { return };
     let fd = |at: usize| a[at] as i32;
     let path = |at: usize| a[at] as *const c_char;
-    // Calls with an int for a result leave the upper half of the register as it may be.
+    // A call with an int result leaves the upper half of the register undefined.
     let done = result as i32 == 0;
     match kind {
         OPENS => {
@@ -43,7 +43,7 @@ pub unsafe fn after(kind: u32, a: &[isize; 6], result: isize, look: &Look) {
             read(shared, fd(1), result);
         }
         COPIES => {
-            // SAFETY: null, or the offset that the kernel has just moved on.
+            // SAFETY: null, or the offset that the kernel has just updated.
             let end = unsafe { (a[3] as *const i64).as_ref() };
             wrote(shared, fd(2), look, end.map(|end| *end - result as i64), result);
             read(shared, fd(0), result);
@@ -85,7 +85,7 @@ fn opened(shared: &'static Shared, fd: i32) -> Option<&'static Record> {
     }
     let file = stat::of(fd)?;
     if !known::writable(fd) {
-        // The inode may have been another file's.
+        // The inode may have belonged to another file.
         known::forget(&file);
         return None;
     }
@@ -98,14 +98,14 @@ fn opened(shared: &'static Shared, fd: i32) -> Option<&'static Record> {
 }
 
 fn stream(shared: &'static Shared, fd: i32, mode: &[u8]) {
-    // `fdopen` of a file that was opened already counts as one more open; it can't be told from `fopen`.
+    // `fdopen` of a file that is counted already counts as another open; it cannot be told from `fopen`.
     if let Some(record) = opened(shared, fd) {
         add(record, Count::Streams, 1);
         add(record, Count::Updates, mode.contains(&b'+').into());
     }
 }
 
-/// Of a file that has a record, or that this descriptor can write.
+/// Counts for a file that has a record, or that this descriptor can write.
 fn count(shared: &'static Shared, fd: i32, what: Count, amount: u64) {
     let Some(file) = stat::of(fd) else { return };
     if let Some(record) = known::by_descriptor(shared, fd, &file, known::writable(fd)) {
@@ -163,7 +163,7 @@ fn mapped(shared: &'static Shared, a: &[isize; 6]) {
     count(shared, fd as i32, Count::MappedBytes, length as u64);
 }
 
-/// The file that is mapped at an address. Maps are not kept in mind: the kernel is asked.
+/// Counts a sync of the file mapped at an address. Maps are not tracked: the kernel is asked.
 fn synced_map(shared: &'static Shared, address: usize) {
     if let Some(path) = crate::maps::file_at(address)
         && let Some(record) = known::named(shared, path.bytes())
@@ -181,7 +181,7 @@ fn removed(shared: &'static Shared, look: &Look) {
     }
 }
 
-/// What the program wrote under one name has another one; or what it wrote has made room for another file.
+/// A file that the program wrote has another name; or it was replaced by another file.
 fn renamed(shared: &'static Shared, look: &Look, folder: i32, name: *const c_char) {
     let (Some(file), Some(path)) = (look.file(), Path::named(folder, name)) else { return };
     let new = match look.record(shared) {
@@ -196,10 +196,10 @@ fn renamed(shared: &'static Shared, look: &Look, folder: i32, name: *const c_cha
     }
 }
 
-/// POSIX aio: counted when it is queued.
+/// POSIX aio: counted when queued.
 ///
 /// # Safety
-/// The arguments are those of a call that libc has just taken.
+/// The arguments are those of a call that libc has just accepted.
 unsafe fn queued(shared: &'static Shared, kind: u32, a: &[isize; 6], look: &Look) {
     // SAFETY: the caller's promise.
     unsafe {

@@ -1,4 +1,4 @@
-/* What is not words in registers. */
+/* Arguments that are not words in registers. */
 #include <stdarg.h>
 
 /* The wrappers of libc's functions. A va_list is passed as a word. */

@@ -1,4 +1,4 @@
-//! Finding the shared file, and libc's functions.
+//! Finds the shared file, and libc's functions.
 
 use crate::layout::{Count, MAGIC, Record, Shared};
 use core::ffi::{CStr, c_char, c_void};
@@ -6,11 +6,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use famio::sys::syscall as raw;
 
-/// Names the shared file.
+/// The variable with the path of the shared file.
 const VARIABLE: &[u8] = b"FAMIO_TRACE=";
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
-/// 0: not yet looked for; 1: being looked for, or not there; 2: there.
+/// 0: not looked for yet; 1: being looked for, or absent; 2: mapped.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
 #[used]
@@ -45,8 +45,8 @@ fn attach() {
     }
     let Some(path) = variable() else { return };
     let size = size_of::<Shared>();
-    // SAFETY: a path that the environment holds; then a new mapping of an open file, whose size is checked, so that no
-    // access to it faults.
+    // SAFETY: a path in the environment; then a new mapping of an open file, whose size is checked, so that no access
+    // to it faults.
     unsafe {
         let fd = raw(
             libc::SYS_openat,
@@ -95,13 +95,13 @@ fn variable() -> Option<*const c_char> {
     None
 }
 
-/// Adds to a counter of a file.
+/// Adds to a file's counter.
 #[inline]
 pub fn add(record: &Record, what: Count, amount: u64) {
     record.count(what).fetch_add(amount, Ordering::Relaxed);
 }
 
-/// For the wrappers: the function of the next library. errno is left alone.
+/// For the wrappers: the function of the next library. Leaves errno unchanged.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -117,7 +117,7 @@ unsafe extern "C" fn famio_trace_next(name: *const c_char) -> *mut c_void {
     }
 }
 
-/// For the wrappers: no library has the function.
+/// For the wrappers: called if no library has the function.
 #[unsafe(no_mangle)]
 extern "C" fn famio_trace_missing() -> libc::c_long {
     // SAFETY: the thread's errno lives as long as the thread.

@@ -10,7 +10,7 @@ pub struct Regular {
     pub device: u64,
     pub inode: u64,
     pub size: u64,
-    /// It is in a folder: not deleted, nor made without a name.
+    /// It has a name: it was neither deleted nor created without one.
     pub is_named: bool,
 }
 
@@ -35,12 +35,12 @@ fn asked(number: libc::c_long, fd: i32, path: *const c_char, flags: i32) -> Opti
     })
 }
 
-/// The file of a descriptor; `None` for what is no regular file.
+/// The file of a descriptor; `None` if it is not a regular file.
 pub fn of(fd: i32) -> Option<Regular> {
     asked(libc::SYS_fstat, fd, core::ptr::null(), 0)
 }
 
-/// The file of a path, itself if it is a link.
+/// The file of a path; a link itself, if it is one.
 pub fn at(dirfd: i32, path: *const c_char) -> Option<Regular> {
     asked(libc::SYS_newfstatat, dirfd, path, libc::AT_SYMLINK_NOFOLLOW)
 }
@@ -64,7 +64,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// From the kernel; `None` where it can't be told.
+    /// From the kernel; `None` if unknown.
     pub fn of(fd: i32) -> Option<Self> {
         let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
         let (mut digits, mut count, mut rest) = ([0u8; 10], 0, u32::try_from(fd).ok()?);
@@ -84,7 +84,7 @@ impl Path {
         Some(path)
     }
 
-    /// Of a path that the program names, with links in its folders followed.
+    /// The path that the program names, with links in its folders followed.
     pub fn named(dirfd: i32, name: *const c_char) -> Option<Self> {
         let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         // SAFETY: the path is the program's, and a bad one is EFAULT. The descriptor is ours, and closed again.
@@ -99,7 +99,7 @@ impl Path {
         }
     }
 
-    /// These bytes, if they are not too many.
+    /// A copy of these bytes, if there are not too many.
     pub fn copy(from: &[u8]) -> Option<Self> {
         let mut path = Self { bytes: [0; libc::PATH_MAX as usize], length: from.len() };
         path.bytes.get_mut(..from.len())?.copy_from_slice(from);

@@ -1,4 +1,5 @@
-/* A traced function: libc's own, with a look before and after. All arguments of these functions are words in registers. */
+/* A traced function: calls libc's own, with a look before and after. All arguments of these functions are words in
+ * registers. */
 #include <stdbool.h>
 
 typedef long function(long, long, long, long, long, long);
@@ -11,7 +12,8 @@ extern bool famio_trace_on(void);
 extern void famio_trace_before(unsigned kind, const long *arguments, struct look *look);
 extern void famio_trace_after(unsigned kind, const long *arguments, long result, const struct look *look);
 
-/* libc's function is looked up by the same name: the checked forms check, and those of old programs do as they did. */
+/* libc's function is looked up by the same name: so the checked forms check, and those of old programs work as
+ * before. */
 #define WRAP(name, kind)                                                    \
   long famio_wrap_##name(long a, long b, long c, long d, long e, long f) {  \
     static function *volatile known;                                        \

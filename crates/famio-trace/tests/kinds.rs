@@ -1,4 +1,4 @@
-//! `kinds.txt` and the interposer's table are in step.
+//! `kinds.txt` and the interposer's table must match.
 
 #[allow(dead_code)]
 #[path = "../../famio-preload/table.rs"]
@@ -10,7 +10,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// Every function that the interposer exports is one of which somebody has decided whether it is traced.
+/// For every function that the interposer exports, `kinds.txt` says whether it is traced.
 #[test]
 fn every_hook_has_a_kind() {
     let kinds = read("kinds.txt");

@@ -1,5 +1,5 @@
-//! What the lowest layer costs on this machine: copies through each medium, and a guarded call.
-//! `cargo run --release -p famio --example persist_speed`
+//! The cost of the lowest layer on this machine: copies through each medium, and a guarded call. `cargo run --release
+//! -p famio --example persist_speed`
 
 use famio::map::{Mapping, guard};
 use famio::pmem::{Domain, Medium, cpu, medium};
@@ -61,7 +61,7 @@ fn copies(medium: &dyn Medium, map: &Mapping, len: usize, every: usize) -> f64 {
     let places = FILE as usize / len;
     time(((1 << 26) / len).clamp(50, 200_000), |i| {
         let target = map.ptr(((i % places) * len) as u64, len).expect("within the file");
-        // SAFETY: within the file, and nobody else uses it.
+        // SAFETY: within the file, and not used by others.
         unsafe { medium.copy(target, source.as_ptr(), len) };
         if i % every == 0 {
             medium.fence();

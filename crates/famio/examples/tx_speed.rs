@@ -1,4 +1,4 @@
-//! What a transaction costs, step by step: for who works on it. `famio bench tx` is for everybody.
+//! The cost of a transaction, step by step, for developers; `famio bench tx` is for users.
 use famio::{AtomicFile, Durability, PolicyChoice, Settings};
 use std::time::Instant;
 

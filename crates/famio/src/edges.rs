@@ -1,8 +1,10 @@
-//! The first and the last byte of a name tell most files that are not meant to be atomic, before any pattern is looked at.
+//! Name prefilter: the first and the last byte of its name rule out most files that are not selected, before any
+//! pattern is matched.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// With which bytes of ASCII the names may begin, and end, that are meant: a bit each. Any byte beyond ASCII may be one.
+/// The bytes with which selected names may begin and end: one bit for each ASCII byte. Any other byte is always
+/// possible.
 pub(crate) struct Edges {
     first: [AtomicU64; 2],
     last: [AtomicU64; 2],
@@ -13,17 +15,17 @@ impl Edges {
         Self { first: [AtomicU64::new(bits), AtomicU64::new(bits)], last: [AtomicU64::new(bits), AtomicU64::new(bits)] }
     }
 
-    /// Of no name.
+    /// Accepts no name.
     pub const fn none() -> Self {
         Self::filled(0)
     }
 
-    /// Of every name.
+    /// Accepts every name.
     pub const fn any() -> Self {
         Self::filled(u64::MAX)
     }
 
-    /// Names that fit a glob's last component are meant, too.
+    /// Also accepts names that match the last component of `glob`.
     pub fn add(&self, glob: &[u8]) {
         for (bits, edge) in [(&self.first, glob.first()), (&self.last, glob.last())] {
             match edge {
@@ -35,15 +37,15 @@ impl Edges {
         }
     }
 
-    /// Becomes the same as `other`. Who looks meanwhile may see some of both.
+    /// Becomes equal to `other`. A concurrent reader may see a mixture of both.
     pub fn set(&self, other: &Self) {
         for (to, from) in [(&self.first, &other.first), (&self.last, &other.last)] {
             to.iter().zip(from).for_each(|(to, from)| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed));
         }
     }
 
-    /// Whether a file may be meant, by its name: if not, it surely is not, where the path leads over no links. Most names show it
-    /// by the last byte.
+    /// Whether a file may be selected, by its name. If false, and no link is on the path, it certainly is not. For
+    /// most names the last byte decides.
     #[inline(always)]
     pub fn may_match(&self, path: &[u8]) -> bool {
         path.last().is_some_and(|&last| has(&self.last, last))
@@ -56,13 +58,14 @@ fn has(bits: &[AtomicU64; 2], byte: u8) -> bool {
     !byte.is_ascii() || bits[usize::from(byte >> 6)].load(Ordering::Relaxed) >> (byte & 63) & 1 != 0
 }
 
-/// Where the last component begins. Names are short: a loop here is sooner done than the nearest library's.
+/// The index where the last component begins. Names are short: a loop here is faster than a call of a library
+/// function.
 #[inline(always)]
 pub(crate) fn name_start(path: &[u8]) -> usize {
     const LOW: u64 = u64::MAX / 255 * 0x7F;
     let mut rest = path;
     while let Some((before, word)) = rest.split_last_chunk() {
-        // The highest bit of each byte that is a slash, and nothing else.
+        // Sets the highest bit of each byte that is a slash, and no other bit.
         let other = u64::from_le_bytes(*word) ^ (u64::MAX / 255 * u64::from(b'/'));
         let slashes = !(((other & LOW) + LOW) | other | LOW);
         if slashes != 0 {

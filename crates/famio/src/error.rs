@@ -1,17 +1,19 @@
-//! One error type: the errno that a POSIX caller gets, and, off the hot path, what was tried on which file.
+//! The error type: the errno for a POSIX caller and, except on hot paths, a message that says what failed on which
+//! file.
 
 use core::fmt;
 use core::num::NonZeroUsize;
 
-/// An errno with, where somebody should read it, a sentence that names the file, what was tried and what to do.
+/// An errno; where a person should read it, with a message that names the file, what was tried, and what to do.
 ///
-/// One word, so that results go through registers: one that is stored and loaded again in another size waits for all stores
-/// before it, which are a block of the caller's data.
+/// One word, so that results are returned in registers: a value that is stored and loaded again with another size
+/// waits for all earlier stores, which include a block of the caller's data.
 ///
-/// Invariant: an odd word is an errno, shifted by one; an even one a pointer from `Box<Told>`, which the error owns.
+/// Invariant: an odd word is an errno, shifted by one; an even word is a pointer from `Box<Told>`, which the error
+/// owns.
 pub struct Error(NonZeroUsize);
 
-/// An errno and its sentence.
+/// An errno and its message.
 struct Told {
     errno: i32,
     sentence: Box<str>,
@@ -28,7 +30,7 @@ impl Error {
         Self(NonZeroUsize::new((errno as u32 as usize) << 1 | 1).expect("odd numbers are not zero"))
     }
 
-    /// An errno with its sentence.
+    /// An errno with a message.
     pub fn with(errno: i32, detail: impl Into<Box<str>>) -> Self {
         let told = Box::into_raw(Box::new(Told { errno, sentence: detail.into() }));
         Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
@@ -42,7 +44,7 @@ impl Error {
         Some(unsafe { &*core::ptr::with_exposed_provenance(self.0.get()) })
     }
 
-    /// The same error with a sentence in front of what it says: `"journal /a/b: short read"`.
+    /// The same error with a prefix before its message: `"journal /a/b: short read"`.
     pub fn context(self, what: impl fmt::Display) -> Self {
         let errno = self.errno();
         let detail = match self.detail() {
@@ -52,12 +54,12 @@ impl Error {
         Self::with(errno, detail)
     }
 
-    /// The errno that a POSIX caller gets; always positive.
+    /// The errno for a POSIX caller; always positive.
     pub fn errno(&self) -> i32 {
         self.told().map_or((self.0.get() >> 1) as i32, |told| told.errno)
     }
 
-    /// The sentence, where there is one.
+    /// The message, if there is one.
     pub fn detail(&self) -> Option<&str> {
         self.told().map(|told| &*told.sentence)
     }
@@ -66,7 +68,7 @@ impl Error {
 impl Drop for Error {
     fn drop(&mut self) {
         if self.0.get() & 1 == 0 {
-            // SAFETY: the pointer came from `Box::into_raw`, and nobody else has it (see the invariant).
+            // SAFETY: the pointer came from `Box::into_raw`, and no other value has it (see the invariant).
             drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<Told>(self.0.get())) });
         }
     }
@@ -95,7 +97,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Keeps the sentence; the kind is the errno's, and `UnexpectedEof` of `ENXIO`, which reads beyond the end of a file give. A bare errno stays one.
+/// Keeps the message. The kind is the errno's, except that `ENXIO` (a read beyond the end of a file) becomes
+/// `UnexpectedEof`. An errno without a message remains an OS error.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
         let plain = std::io::Error::from_raw_os_error(error.errno());
@@ -104,7 +107,8 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// The words for the errnos that we give ourselves; others by number would need libc's `strerror`, which allocates.
+/// Descriptions of the errnos that Famio itself returns. For others, libc's `strerror` would be needed, which
+/// allocates.
 fn describe(errno: i32) -> &'static str {
     match errno {
         libc::EPERM => "not permitted",

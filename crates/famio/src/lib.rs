@@ -1,8 +1,8 @@
-//! Famio: failure-atomic mapped I/O. Everything that is written to a file between two SYNCs becomes durable as a
-//! whole or, after a crash, is gone as a whole.
+//! Famio: failure-atomic mapped I/O. Everything written to a file between two SYNCs becomes durable as a whole or,
+//! after a crash, is gone as a whole.
 //!
-//! Most programs never see this crate: `famio run` loads it into them, and their own `write` and `fsync` do the rest. A
-//! program that knows what it wants uses an [`AtomicFile`] itself, and maps it by [`Region`]s:
+//! Most programs never see this crate: `famio run` loads it into them, and their own `write` and `fsync` do the rest.
+//! A program can also use an [`AtomicFile`] directly, and map it by [`Region`]s:
 //!
 //! ```
 //! use famio::AtomicFile;
@@ -17,20 +17,20 @@
 //! let file = AtomicFile::options().create(true).open(&path)?;
 //! file.write_at(b"all of it ", 0)?;
 //! file.append(b"or nothing")?;
-//! file.sync()?; // now it is durable, and what follows is the next epoch
+//! file.sync()?; // now it is durable; what follows belongs to the next epoch
 //!
 //! file.set_len(8192)?;
 //! let region = file.map(..)?;
 //! region.write_at(b"by a copy to memory", 4096)?;
-//! // SAFETY: below the end of the file, and nobody else is at it.
+//! // SAFETY: below the end of the file, and no other thread or process uses it.
 //! unsafe { region.as_ptr().add(5000).write(7) }; // by a pointer
 //! file.write_at(b"by a call", 6000)?;
 //! file.sync()?; // all three, as a whole
 //!
 //! drop(region);
-//! file.close()?; // says what a drop could not
+//! file.close()?; // reports errors that a drop could not
 //!
-//! let bytes = std::fs::read(&path).unwrap(); // no trace of us: a file like any other
+//! let bytes = std::fs::read(&path).unwrap(); // no trace of Famio: a file like any other
 //! assert_eq!((&bytes[..20], bytes[5000]), (&b"all of it or nothing"[..], 7));
 //! assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
 //! # std::fs::remove_dir_all(&folder).unwrap();
@@ -38,14 +38,14 @@
 //! # }
 //! ```
 //!
-//! What is hidden in these pages is for Famio's own programs, and changes without notice.
+//! Items hidden in these pages are for Famio's own programs, and change without notice.
 //!
-//! For C there is `libfamio` (`crates/famio-capi`, `docs/api.md`). [`file::AtomicFile`] is the layer below, for who brings a
-//! descriptor, and buffers that may be bad.
+//! For C there is `libfamio` (`crates/famio-capi`, `docs/api.md`). [`file::AtomicFile`] is the layer below, for
+//! callers with a descriptor and possibly bad buffers.
 //!
-//! What a SYNC survives depends on the file's [domain](pmem::Domain): `docs/guarantees.md`. What lies on the medium is in
-//! `docs/format.md`, and how the layers work together in `docs/architecture.md`. A layer calls only those that stand above
-//! it here.
+//! What a SYNC survives depends on the file's [domain](pmem::Domain): `docs/guarantees.md`. `docs/format.md`
+//! describes what lies on the medium, `docs/architecture.md` how the layers work together. A layer calls only those
+//! listed above it here.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Famio is for 64-bit Linux");

@@ -1,5 +1,5 @@
-//! What a call on a file that is not atomic looks at: one cache line. After a system call little else is near, and a line that is
-//! not costs such a call more than all it does with it.
+//! The fast-path state that every call on a non-atomic file checks: one cache line. After a system call, little else
+//! is cached, and a cache miss would cost such a call more than everything it does here.
 
 use crate::edges::Edges;
 use core::ptr::null_mut;
@@ -7,15 +7,16 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 #[repr(C, align(64))]
 pub(crate) struct Near {
-    /// Descriptors of atomic files: counted by `posix::table`.
+    /// Number of descriptors of atomic files, counted by `posix::table`.
     pub descriptors: AtomicUsize,
-    /// The program's maps of atomic files: counted by `file::shadow`.
+    /// Number of the program's maps of atomic files, counted by `file::shadow`.
     pub maps: AtomicUsize,
-    /// The configuration, while files are managed, and never freed: `posix::process`.
+    /// The configuration, while files are managed; never freed. Set by `posix::process`.
     pub config: AtomicPtr<()>,
-    /// The lowest number that an internal descriptor has had; negative while one passes through any: `sys::internal`.
+    /// The lowest number that an internal descriptor has had; negative while one passes through any number. Set by
+    /// `sys::internal`.
     pub internal: AtomicI32,
-    /// Of the names that are meant: of any, as long as nothing is known.
+    /// The prefilter of selected names; accepts every name while nothing is known.
     pub edges: Edges,
 }
 

@@ -1,5 +1,5 @@
-//! The rules of the protocol, and the checks, that `make mutants` takes away one at a time: the crash simulator has to find
-//! each. In any other build they hold, and this is nothing.
+//! The rules and checks of the protocol that `make mutants` removes one at a time; the crash simulator must detect
+//! each removal. In any other build they always hold, and this module compiles to nothing.
 
 macro_rules! rules {
     ($($name:ident),* $(,)?) => {
@@ -17,7 +17,7 @@ macro_rules! rules {
 }
 
 rules! {
-    // Checks of what is read.
+    // Checks of data that is read.
     SlotHasCheck,
     EntryHasCheck,
     EpochWordHasCheck,
@@ -34,7 +34,7 @@ rules! {
     TieredRecordIsOfGeneration,
     RecordIsOfGeneration,
     MirrorCountsBelowSize,
-    // Order in a journal in place.
+    // Order of stores in a journal in place.
     GranulesBeforeEpochWord,
     OldVersionFirstInvalid,
     OwnerBeforeCheck,
@@ -47,14 +47,14 @@ rules! {
     CountBeforeCut,
     ZerosWhenGrown,
     EntriesAreKept,
-    // Of creation and end.
+    // Creation and end.
     SlotBeforeActive,
     MarkBeforeActive,
     FileBeforeClean,
     CleanBeforeMarkGoes,
     MarkGoesBeforeJournal,
     HeaderGoesOnWithWeaker,
-    // Of journals of records.
+    // Journals of records.
     ZerosBeforeCount,
     CountOfRecordsBeforeCut,
     OnlyCommittedIsSettled,
@@ -67,7 +67,7 @@ rules! {
     JournalBeforeFile,
     LastEpochIsWrittenAgain,
     WhatDidNotHappenIsErased,
-    // Of tiered journals.
+    // Tiered journals.
     TieredSegmentBeforeCount,
     TieredCountBeforeCut,
     TieredDataBeforeSlot,
@@ -87,35 +87,35 @@ rules! {
     ForcedHeedsCuts,
     ForcedKeepsTheEnd,
     ForcedFlushesBeforeTail,
-    // Of maps.
+    // Maps.
     StoresBeforeCommit,
     CopiesAreNoted,
     LastStoresGoAlong,
     MapsAreFilledAnew,
-    // Of failures.
+    // Failures.
     FailedFlushIsForGood,
 }
 
 impl Rule {
-    /// Whether it is a check of bytes that are read.
+    /// Whether it is a check of data that is read.
     pub fn is_check(self) -> bool {
         self <= Rule::RecordIsOfGeneration
     }
 
-    /// Whether it counts where a call has failed.
+    /// Whether it matters only after a failed call.
     pub fn is_of_failures(self) -> bool {
         matches!(self, Rule::HeaderGoesOnWithWeaker | Rule::LastEpochIsWrittenAgain | Rule::FailedFlushIsForGood)
     }
 }
 
-/// Whether a rule holds: in every build but that of `make mutants`.
+/// Whether a rule holds: always, except in the build of `make mutants`.
 #[cfg(not(famio_mutants))]
 #[inline(always)]
 pub(crate) const fn holds(_rule: Rule) -> bool {
     true
 }
 
-/// Two steps, in this order as long as the rule holds.
+/// Runs two steps: in this order if the rule holds.
 #[inline(always)]
 pub(crate) fn in_order<E>(
     rule: Rule,
@@ -143,7 +143,7 @@ mod asked {
 
     static ASKED: OnceLock<fn(Rule) -> bool> = OnceLock::new();
 
-    /// Who says from now on whether a rule holds.
+    /// Sets the function that decides whether a rule holds.
     pub fn ask(who: fn(Rule) -> bool) {
         let _ = ASKED.set(who);
     }

@@ -1,24 +1,25 @@
-//! What a user chooses: where journals live, what a SYNC must survive, which policy.
+//! The user's settings: where journals lie, what a SYNC must survive, the policy, and so on.
 
 use std::path::PathBuf;
 
 /// What a SYNC must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Power loss, where the file system can give that (not on tmpfs). The default.
+    /// Power loss, if the file system can survive it (tmpfs cannot). The default.
     #[default]
     Power,
-    /// The end of the process, however it ends; not the end of the boot. Nothing is flushed.
+    /// The end of the process, however it ends, but not the end of the boot. Nothing is flushed.
     Process,
 }
 
-/// What becomes of what a process wrote since the last SYNC, if it is killed.
+/// What happens to the writes since the last SYNC of a process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnKill {
-    /// It is rolled back: the file is as at the last SYNC. The default.
+    /// They are rolled back: the file is as at the last SYNC. The default.
     #[default]
     Rollback,
-    /// It stays: the file is as at the last complete call, as a plain file would be. A crash of the machine still rolls it back.
+    /// They are kept: the file is as after the last complete call, as a plain file would be. A crash of the machine
+    /// still rolls them back.
     Keep,
 }
 
@@ -28,18 +29,19 @@ pub enum PolicyChoice {
     /// Chosen at each SYNC from what the epoch did (Libnvmmio, section 3.3).
     #[default]
     Auto,
-    /// Pre-images to the log, data in place.
+    /// Pre-images go to the log, data to the file in place.
     Undo,
-    /// Data to the log, copied to the file later.
+    /// Data goes to the log, and is copied to the file later.
     Redo,
-    /// Data to whichever of log and file does not hold the committed copy (LAWN).
+    /// Data goes to log or file, whichever does not hold the committed copy (LAWN).
     Alternate,
 }
 
 /// Where a program's locks on a file are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LocksChoice {
-    /// In memory while nobody else can have the file open (under the write lease), else in the kernel. The default.
+    /// In memory while no other process can have the file open (under the write lease), otherwise in the kernel. The
+    /// default.
     #[default]
     Auto,
     /// Always in the kernel.
@@ -49,41 +51,42 @@ pub enum LocksChoice {
 /// Which files have a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum JournalChoice {
-    /// Those that need one. A file that is new, or only grows, does without: its committed size is in its mark. The default.
+    /// Those that need one. A file that is new, or only grows, has none: its committed size is in its mark. The
+    /// default.
     #[default]
     Auto,
     /// All, from their first change on.
     Always,
 }
 
-/// What the last close of a file does with what no SYNC covers.
+/// What the last close of a file does with changes that no SYNC covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnClose {
-    /// It commits it. The default.
+    /// Commits them. The default.
     #[default]
     Commit,
-    /// A new file that was never synced is left to the kernel, as a plain one is: until its first SYNC a crash or a kill may leave
-    /// any part of it. All other files are committed.
+    /// Leaves a new file that was never synced to the kernel, like a plain file: until its first SYNC, a crash or a
+    /// kill may leave any part of it. All other files are committed.
     Leave,
 }
 
-/// Whether a file on a disk has a tiered journal, where its pool lies in memory that persists by itself.
+/// Whether a file on a disk has a tiered journal if its pool lies in memory that persists by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TierChoice {
-    /// It has. The default.
+    /// Yes. The default.
     #[default]
     Auto,
-    /// It never has: a pool on persistent memory is used as one on a disk.
+    /// No: a pool on persistent memory is used like one on a disk.
     Off,
 }
 
-/// How much of a tiered journal is used as a write cache, in parts of a hundred of its limit, or of an eighth of the machine's memory
-/// where that is less.
+/// How much of a tiered journal serves as a write cache: percentages of its limit, or of an eighth of the machine's
+/// memory if that is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBackRange {
-    /// With more than this, blocks are written back to the file.
+    /// Above this, blocks are written back to the file,
     pub from: u8,
-    /// Down to this.
+    /// down to this.
     pub to: u8,
 }
 
@@ -109,10 +112,10 @@ impl core::str::FromStr for WriteBackRange {
 /// What is atomic by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Atomicity {
-    /// All that is written between two SYNCs. The default.
+    /// Everything written between two SYNCs. The default.
     #[default]
     Epoch,
-    /// Each call that changes the file: it is durable, as a whole, when it returns.
+    /// Each call that changes the file: on return it is durable, as a whole.
     Write,
 }
 
@@ -121,24 +124,24 @@ pub enum Atomicity {
 pub struct Settings {
     /// The folder that holds journals; `None`: `.famio/` beside the file.
     pub pool: Option<PathBuf>,
-    /// The folder on tmpfs in which processes share memory; `None`: `/dev/shm`. All processes that have a file open need the same one, and
-    /// a process has one for all of its files.
+    /// The folder on tmpfs for memory shared between processes; `None`: `/dev/shm`. All processes that have a file
+    /// open need the same folder, and a process has one for all of its files.
     pub shm: Option<PathBuf>,
     /// What a SYNC must survive.
     pub durability: Durability,
-    /// Treat a plain mapping as persistent memory: write-backs and fences are executed, though they make nothing
-    /// survive more than the process does. To measure and to test; said on stderr.
+    /// Treat a plain mapping as persistent memory: write-backs and fences are executed, though they survive no more
+    /// than the process does. For measurements and tests; reported on stderr.
     pub emulated: bool,
     /// The policy, for journals in place.
     pub policy: PolicyChoice,
-    /// How far a file's journal may grow, in bytes.
+    /// The size to which a file's journal may grow, in bytes.
     pub journal_limit: u64,
-    /// Bytes that a file may have to be copied to memory when it is mapped and may be stored to. The maps of a larger one are private
-    /// copy-on-write pages over it. `None`: a quarter of the machine's memory.
+    /// The largest file, in bytes, that is copied to memory when it is mapped for writing. A larger file is mapped by
+    /// private copy-on-write pages. `None`: a quarter of the machine's memory.
     pub map_memory: Option<u64>,
-    /// A file that can't be protected is an error. Otherwise it becomes the kernel's, with a notice on stderr.
+    /// If a file cannot be protected, that is an error. Otherwise it is left to the kernel, with a notice on stderr.
     pub require: bool,
-    /// What becomes of writes that no SYNC covers, if their process is killed.
+    /// What happens to writes that no SYNC covers if their process is killed.
     pub on_kill: OnKill,
     /// Where the program's locks are kept.
     pub locks: LocksChoice,
@@ -146,9 +149,9 @@ pub struct Settings {
     pub journal: JournalChoice,
     /// What a close does with a new file that was never synced.
     pub on_close: OnClose,
-    /// Whether a pool on persistent memory is a tier of its own before files on a disk.
+    /// Whether a pool on persistent memory forms a tier above files on a disk.
     pub tier: TierChoice,
-    /// How much of that is a write cache.
+    /// How much of the tier is a write cache.
     pub write_back: WriteBackRange,
     /// Whether each call that changes the file is committed by itself.
     pub atomicity: Atomicity,

@@ -1,5 +1,5 @@
-//! What threads synchronise with, under one name: the crate `tests/interleavings` compiles the files that use it (`index/`,
-//! the list of free entries) against a model of weak memory instead.
+//! Synchronisation primitives under one name: the crate `tests/interleavings` compiles the files that use them
+//! (`index/`, the list of free entries) against a model of weak memory instead.
 
 pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};

@@ -1,5 +1,5 @@
-//! Map-ahead of what is read and written through us: files by calls, and regions by copies; and what advice does to it. What is
-//! asked is which pages have an entry in the page tables, by maps that the test finds in `/proc/self/maps`.
+//! Map-ahead of what is read and written through the library, files by calls and regions by copies, and the effect of
+//! advice on it. The tests check which pages have page-table entries, through maps found in `/proc/self/maps`.
 
 mod common;
 
@@ -16,16 +16,16 @@ const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 /// Larger than the widest window, which is 32 MiB.
 const SIZE: usize = 48 * MIB;
-/// What is read of it: past the first page table, and far from the end.
+/// The part that is read: past the first page table, and far from the end.
 const RUN: usize = 3 * MIB;
 
-/// The tests look at the process's maps, and at its cache: one at a time.
+/// The tests examine the process's maps and cache, so they run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether there is a processor for the background: without one, the reader does all itself.
+/// Whether there is a processor for the background; without one, the reader does everything itself.
 fn has_background() -> bool {
     std::thread::available_parallelism().is_ok_and(|count| count.get() > 1)
 }
@@ -36,10 +36,10 @@ fn pattern() -> Vec<u8> {
 
 fn new_file(folder: &Scratch) -> PathBuf {
     let path = folder.path().join("file");
-    // In pieces, or the page cache has huge pages.
+    // In pieces, or the page cache would have huge pages.
     let file = File::create(&path).unwrap();
     pattern().chunks(64 << 10).enumerate().for_each(|(i, piece)| file.write_all_at(piece, (i << 16) as u64).unwrap());
-    file.sync_all().unwrap(); // the kernel maps nothing around a fault that it is writing to the disk
+    file.sync_all().unwrap(); // the kernel does not map pages around a fault while it writes them to disk
     path
 }
 
@@ -53,12 +53,13 @@ fn entries(start: usize, len: usize) -> Vec<u8> {
     words
 }
 
-/// Pages that have an entry in the page tables.
+/// Number of pages with page-table entries.
 fn mapped(start: usize, len: usize) -> usize {
     entries(start, len).chunks(8).filter(|word| word[7] & 0x80 != 0).count()
 }
 
-/// Where the process has mapped what is called so, from its first byte on. The longest: the library's own maps reach far beyond the file.
+/// Where the process has mapped a file with this name, from its first byte. The longest map: the library's own maps
+/// reach far beyond the file.
 fn map_of(name: &str) -> Option<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let bounds = |line: &str| {
@@ -75,17 +76,18 @@ fn map_of_file(path: &Path) -> Option<usize> {
     map_of(path.to_str().unwrap())
 }
 
-/// The library's own map of the one shadow that there is.
+/// The library's map of the only shadow.
 fn map_of_shadow() -> usize {
     map_of(".shadow").unwrap()
 }
 
-/// The kernel takes back a page from whoever, where something watches for memory that nobody uses (DAMON).
+/// The kernel takes pages back from any process if something searches for unused memory (DAMON).
 fn taken_back(pages: usize) -> usize {
     pages / 64
 }
 
-/// Until so many pages of the front are mapped, by the background: a thread of it may be at what the reader has come to.
+/// Waits until the background has mapped this many pages of the front: one of its threads may be at the place where
+/// the reader is.
 fn wait_for(what: &str, pages: usize, front: impl Fn() -> usize) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while front() < pages - taken_back(pages) {
@@ -102,7 +104,7 @@ fn read(file: &AtomicFile, from: usize, len: usize, record: usize) {
     }
 }
 
-/// What is left of the page table that `address` lies under, in bytes.
+/// How many bytes are left of the page table for `address`.
 fn rest_of_table(address: usize) -> usize {
     2 * MIB - address % (2 * MIB)
 }
@@ -123,7 +125,7 @@ fn what_calls_read_in_order_is_mapped_ahead() {
             let rest = rest_of_table(base + done);
             match advice {
                 None => wait_for("the page table that is read now", rest / PAGE, || mapped(base + done, rest)),
-                // What lies around the last fault.
+                // The pages around the last fault.
                 _ => assert!(mapped(base + done, SIZE - done) <= 16),
             }
             file.advise(.., Advice::DontNeed);
@@ -169,7 +171,7 @@ fn an_attached_file_is_read_ahead_too() {
         assert_eq!(mapped(base, 8 * MIB), 0);
         read(&file, 0, RUN, PAGE);
         wait_for("the rest of the page table", MIB / PAGE, || mapped(base + RUN, MIB));
-        // What the background is mapping at this moment comes after the advice.
+        // What the background is mapping at this moment may be mapped after the advice.
         let is_gone = || {
             file.advise(.., Advice::DontNeed);
             mapped(base, 8 * MIB) == 0
@@ -201,12 +203,12 @@ fn a_file_with_holes_gets_no_memory_by_it() {
     assert!(blocks * 512 <= MIB as u64, "{blocks}");
 }
 
-/// A region of all of the file, which has pages of its own in a shadow; no page table is built.
+/// A region of the whole file, with pages in a shadow, and without page tables.
 fn region_of(path: &Path) -> (AtomicFile, Region) {
     let file = AtomicFile::open(path).unwrap();
     let region = file.map(..).unwrap();
     let start = region.as_ptr() as usize;
-    // SAFETY: of a shared map: no byte changes.
+    // SAFETY: on a shared map, changes no byte.
     unsafe { libc::madvise(region.as_ptr().cast(), SIZE, libc::MADV_DONTNEED) };
     assert_eq!((mapped(start, SIZE), mapped(map_of_shadow(), SIZE)), (0, 0));
     (file, region)
@@ -235,7 +237,7 @@ fn copies_from_and_to_a_region_in_order_are_mapped_ahead() {
         let path = new_file(&folder);
         let (file, region) = region_of(&path);
         let (start, ours) = (region.as_ptr() as usize, map_of_shadow());
-        // A run ends in the middle of a page table, which is mapped whole.
+        // A run ends in the middle of a page table, which is mapped completely.
         load(&region, 0, RUN, 64);
         let rest = rest_of_table(start + RUN);
         wait_for("loads", rest / PAGE, || mapped(start + RUN, rest));
@@ -251,7 +253,7 @@ fn copies_from_and_to_a_region_in_order_are_mapped_ahead() {
     }
 }
 
-/// Pages that are write-protected, so that a store would be seen.
+/// Number of write-protected pages, where a store would be noticed.
 fn watched(region: &Region) -> usize {
     let words = entries(region.as_ptr() as usize, SIZE);
     words.chunks(8).filter(|word| word[7] & 2 != 0).count()
@@ -323,7 +325,7 @@ fn a_region_that_is_cut_or_goes_is_left_alone() {
         // SAFETY: where nothing is mapped any more, or it fails.
         let there = unsafe { libc::mmap(start as *mut _, SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if there == libc::MAP_FAILED {
-            continue; // another thread's stack or heap has come there
+            continue; // another thread's stack or heap is there now
         }
         assert_eq!(there as usize, start);
         free += 1;

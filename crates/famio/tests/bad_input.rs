@@ -1,5 +1,5 @@
-//! A journal that was damaged, cut, of another version, of another file, or made to do harm: opening the file is `EIO` with
-//! a message that names both files, and nothing is touched; or it gives exactly what was committed. Nothing else.
+//! A journal that is damaged, cut, of another version, of another file, or malicious: opening the file fails with
+//! `EIO` and a message that names both files, and changes nothing; or it gives exactly what was committed.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -19,7 +19,7 @@ fn crash_child() {
     crash::child();
 }
 
-/// Header, slots, the first segment's header and its 64 entries; what follows are log blocks, which carry no checksum.
+/// Header, slots, the first segment's header and its 64 entries; log blocks follow, which carry no checksum.
 const METADATA: usize = 8192 + 64 + 64 * 64;
 
 #[test]
@@ -35,7 +35,7 @@ fn any_changed_byte_of_a_journal_in_place() {
                 let mut told = 0;
                 for at in 0..METADATA {
                     let used = crashed.journal[at & !63..][..64].iter().any(|&byte| byte != 0);
-                    // Of lines that hold nothing one byte in five.
+                    // In lines that hold nothing, one byte in five.
                     let changes: &[u8] = match used {
                         true => &[0x01, 0xC0],
                         false if at % 5 == turn % 5 => &[0x55],
@@ -63,7 +63,7 @@ fn any_changed_byte_of_a_journal_in_place() {
     });
 }
 
-/// A dry run reads all that recovery reads, and stops where it would.
+/// A dry run reads everything that recovery reads, and stops where it would.
 fn records_flipped(every: impl Fn(&Crashed, usize) -> bool) {
     let crashed = Crashed::usual(Scratch::on_disk("flip-records"), &Settings::default());
     crashed.forget_arena();
@@ -101,7 +101,7 @@ fn records_flipped(every: impl Fn(&Crashed, usize) -> bool) {
             bad[at] ^= 0x10;
             if crashed.is_told_or_right(&bad, &format!("records, byte {at}")) {
                 crashed.restore();
-                file = File::options().write(true).open(&crashed.journal_path).unwrap(); // it was removed and made anew
+                file = File::options().write(true).open(&crashed.journal_path).unwrap(); // it was removed and created again
                 continue;
             }
         }
@@ -114,7 +114,7 @@ fn records_flipped(every: impl Fn(&Crashed, usize) -> bool) {
 
 #[test]
 fn any_changed_byte_of_a_journal_of_records() {
-    // Of pages that hold nothing one byte in 89.
+    // In pages that hold nothing, one byte in 89.
     records_flipped(|crashed, at| at % 89 == 0 || crashed.journal[at & !63..][..64].iter().any(|&byte| byte != 0));
 }
 
@@ -145,7 +145,7 @@ fn cut_at_any_page_and_many_lengths() {
     });
 }
 
-/// Both copies of the header, changed, with their checksums right again.
+/// Changes both copies of the header, and corrects their checksums.
 fn with_header(journal: &[u8], change: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut journal = journal.to_vec();
     for copy in [0, 2048] {
@@ -198,7 +198,7 @@ fn lengths_and_sizes_in_the_header_that_point_outside() {
             let put = |header: &mut [u8]| header[hint_len..hint_len + 8].copy_from_slice(&value.to_le_bytes());
             told(&crashed, &with_header(&crashed.journal, put), &format!("a hint of {value} bytes"));
         }
-        // The geometry: whatever it says, it is an error, or it does not matter to this kind.
+        // The geometry: any value is an error, or has no meaning for this kind.
         for word in 0..16 {
             for value in [1u64, 4096, 1 << 40, 1 << 63, u64::MAX] {
                 let at = hint_len - 8 * 16 + 8 * word;
@@ -221,12 +221,12 @@ fn the_journal_of_another_file() {
             _ if crashed.dir.path().starts_with("/dev/shm") => Scratch::on_tmpfs("other-file"),
             _ => Scratch::on_disk("other-file"),
         };
-        // In a pool of its own, too.
+        // In a separate pool, too.
         let pool = Scratch::on_tmpfs("other-pool");
         let own = crashed.settings.pool.as_ref().map(|_| pool.path().to_path_buf());
         let other = Crashed::usual(other, &Settings { pool: own, ..crashed.settings.clone() });
         told(&crashed, &other.journal, "the journal of another file");
-        // Nor may anybody take it away for being in the wrong place: it is that file's.
+        // Nor may it be removed for being in the wrong place: it belongs to that file.
         let report = crashed.recover(Use::File);
         assert!(matches!(report.outcome, Outcome::Discarded), "{report:?}");
         assert!(fs::read(&crashed.path).unwrap() == crashed.raw);
@@ -289,7 +289,8 @@ fn a_header_of_another_boot() {
         crashed.forget_arena();
         let journal = fs::File::options().write(true).open(&crashed.journal_path).unwrap();
         journal.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        // On a disk: the file was touched in this boot, by us; with another boot's journal, which was not, that is somebody else's doing.
+        // On a disk: the file was changed in this boot, by this process; with a journal of another boot, that looks
+        // like an outsider's change.
         let right = crashed.is_told_or_right(&bad, "another boot");
         assert!(!right, "survives a power loss: {survives}");
         let report = crashed.recover(Use::Journal);

@@ -1,4 +1,4 @@
-//! `famio check`: what a kill leaves is sound; what is damaged is named, with its place; and nothing is changed.
+//! `famio check`: what a kill leaves is sound, damage is named with its position, and nothing is changed.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -65,7 +65,7 @@ fn nothing_is_changed() {
     });
 }
 
-/// Bytes of a journal in place, one flipped at a time: what is wrong is said, with its place.
+/// Bytes of a journal in place, one flipped at a time: the report names the problem and its position.
 #[test]
 fn a_changed_byte_is_named_with_its_place() {
     for (i, settings) in in_place().into_iter().enumerate() {
@@ -74,8 +74,8 @@ fn a_changed_byte_is_named_with_its_place() {
         let word = |at: usize| u64::from_le_bytes(crashed.journal[at..at + 8].try_into().unwrap());
         let last = (0..8).map(|slot| word(SLOTS + slot * 256)).max().unwrap();
         let entry = (0..64).map(|i| SEGMENT + 64 + 64 * i).find(|&at| word(at) != 0).unwrap();
-        // Where, and how many bytes: the last commit's first copy, its second's epoch, an older one, the first segment's
-        // header, an entry's check and block.
+        // Offset and number of bytes: the last commit's first copy, its second copy's epoch, an older one, the first
+        // segment's header, an entry's check and block.
         let last_at = SLOTS + (last % 8) as usize * 256;
         let places =
             [(last_at, 32), (last_at + 32, 8), (SLOTS + 256, 64), (SEGMENT, 40), (entry, 16), (EXTENT + 40, 8)];
@@ -95,7 +95,7 @@ fn a_changed_byte_is_named_with_its_place() {
     }
 }
 
-/// Whatever stops recovery is damage, wherever the byte is, and in records, too.
+/// Whatever stops recovery is reported as damage, wherever the byte is, and in records, too.
 #[test]
 fn what_recovery_stops_at_is_damage() {
     everywhere_and_tiered("stops", |crashed| {
@@ -173,8 +173,8 @@ fn by_descriptors() {
     });
 }
 
-/// A header that says clean is sound, and recovery takes it so. (That it is made durable before the mark goes is the crash
-/// simulator's to show.)
+/// A header that says *clean* is sound, and recovery accepts it. (The crash simulator checks that it is made durable
+/// before the mark is removed.)
 #[test]
 fn a_clean_journal_is_sound() {
     everywhere_and_tiered("clean", |crashed| {

@@ -1,6 +1,6 @@
-//! The thirteen defects of the published Libnvmmio code, each as a test of ours. Those that take a program under the
-//! interposer (10, 11) are in `crates/famio-preload/tests/published.rs`; 3, the order of log data and index, is in
-//! `recorder.rs`, where every crash between stores, flushes and fences is looked at.
+//! The thirteen defects of the published Libnvmmio code, each as a test of Famio. Those that need a program under the
+//! interposer (10, 11) are in `crates/famio-preload/tests/published.rs`; number 3, the order of log data and index,
+//! is in `recorder.rs`, which examines every crash between stores, flushes and fences.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -35,7 +35,7 @@ fn defect_01_no_recovery() {
     let steps = [write(0, 5000, 1), Sync, write(100, 5000, 2)];
     let first = std::cell::RefCell::new(Vec::new());
     everywhere("d01", |crashed| {
-        // The name is the file's, not the process's: the next crash gives the same.
+        // The name depends on the file, not the process: the next crash gives the same.
         let name = crashed.journal_path.clone();
         drop(Opened::new(&crashed.path, &crashed.settings));
         crashed.assert_recovered();
@@ -62,7 +62,7 @@ fn defect_02_raw_pointers_in_the_log() {
             })
             .collect();
         assert!(ranges.len() > 5);
-        // Of the data only what the history wrote: bytes that are no address.
+        // The data consists only of bytes written by the steps, which are no addresses.
         for (i, word) in crashed.journal.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().unwrap());
             let address = ranges.iter().any(|(start, end)| (start..end).contains(&&word));
@@ -83,8 +83,8 @@ fn defect_04_undo_captures_again() {
     after_a_kill("d04", &steps, |_| {});
 }
 
-/// An epoch of reads and writes in this ratio, then one write: whether the file itself, as an outsider sees it, has it before
-/// the SYNC.
+/// An epoch of reads and writes in this ratio, then one write. Returns whether the file itself, as an outsider sees
+/// it, has the write before the SYNC.
 fn goes_in_place(outside: &fs::File, opened: &Opened, reads: usize, writes: usize, byte: u8) -> bool {
     for i in 0..writes {
         opened.write(i as u64 * 50, &[byte; 40]);
@@ -100,8 +100,8 @@ fn goes_in_place(outside: &fs::File, opened: &Opened, reads: usize, writes: usiz
     found == [byte; 64]
 }
 
-/// The policy was computed and never stored. Undo shows in the file at once, redo does not; and only where nothing of the
-/// block is in the log any more, so the ratio is kept for some epochs.
+/// The policy was computed and never stored. With undo, writes show in the file at once, with redo they do not; but
+/// only if nothing of the block is in the log any more, so the ratio is kept for some epochs.
 #[test]
 fn defect_05_the_hybrid_never_switches() {
     for emulated in [false, true] {
@@ -109,11 +109,11 @@ fn defect_05_the_hybrid_never_switches() {
         let path = dir.path().join("file");
         fs::write(&path, vec![0; 100_000]).unwrap();
         let settings = Settings { policy: PolicyChoice::Auto, emulated, ..Settings::default() };
-        // Open from the beginning: there is no lease, and an open later on would change the policy.
+        // Open from the beginning: so there is no lease, and a later open would change the policy.
         let outside = fs::File::open(&path).unwrap();
         let opened = Opened::new(&path, &settings);
         let mut byte = 1;
-        // A share within 5 % of the 40 changes nothing, and what is looked at last is an epoch of writes alone.
+        // A share within 5 % of 40 changes nothing; the epoch examined last consists of writes only.
         for (reads, writes, undo) in [(66, 34, true), (61, 39, false), (99, 1, true), (1, 99, false), (66, 34, true)] {
             byte += 1;
             let got = goes_in_place(&outside, &opened, reads, writes, byte);
@@ -203,7 +203,8 @@ fn defect_08_a_full_log_ends_the_process() {
     }
 }
 
-/// The size reached the inode at close; after a crash the file had the allocated size, and `fstat` showed that before.
+/// The size reached the inode at close; after a crash, the file had the allocated size, and `fstat` showed that even
+/// before.
 #[test]
 fn defect_09_the_size_is_part_of_the_epoch() {
     let steps = [write(16_000, 7, 1), Sync, write(16_007, 5, 2), Sync, write(16_012, 100_000, 3)];
@@ -222,15 +223,15 @@ fn defect_09_the_size_is_part_of_the_epoch() {
     }
 }
 
-/// A node of the free list had the size of a pointer. Ours are taken and given back by many threads, with memory that is
-/// handed out dirty, and nothing of one block is ever seen in another.
+/// A node of the free list had the size of a pointer. Here, many threads take and give back log blocks, whose memory
+/// is not cleared; nothing of one block may be seen in another.
 #[test]
 fn defect_12_free_list_nodes_of_the_wrong_size() {
     for (i, settings) in in_place_settings().into_iter().enumerate() {
         let dir = Scratch::on_tmpfs(&format!("d12{i}"));
         let path = dir.path().join("file");
         fs::write(&path, vec![0; 4 << 20]).unwrap();
-        // Few log blocks: they go from block to block.
+        // Few log blocks, so that they are reused for other blocks.
         let opened = Opened::new(&path, &Settings { journal_limit: 300_000, ..settings.clone() });
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
@@ -260,7 +261,7 @@ fn threads_named_famio() -> Vec<std::path::PathBuf> {
     tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "famio")).collect()
 }
 
-/// A thread for every open file, which polled.
+/// A polling thread for every open file.
 #[test]
 fn defect_13_a_polling_thread_for_every_file() {
     let dir = Scratch::on_tmpfs("d13");
@@ -276,7 +277,7 @@ fn defect_13_a_polling_thread_for_every_file() {
     let threads = threads_named_famio();
     assert!(threads.len() <= 1, "{threads:?}");
     drop(all);
-    // Idle, it sleeps until it is woken: in a futex, with no time to end it. Other tests of this process may wake it.
+    // When idle, it sleeps in a futex without a time-out, until it is woken. Other tests of this process may wake it.
     let sleeps = || {
         let call = fs::read_to_string(threads_named_famio()[0].join("syscall")).unwrap();
         let words: Vec<&str> = call.split_whitespace().collect();

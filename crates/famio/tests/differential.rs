@@ -1,5 +1,5 @@
-//! Random calls on an atomic file and on a plain one: the same results, bytes, errnos and sizes, and in the end the same
-//! file. `FAMIO_DIFFERENTIAL_CALLS` says how many calls each configuration makes.
+//! Random calls on an atomic file and on a plain one must give the same results, bytes, errnos and sizes, and finally
+//! the same file. `FAMIO_DIFFERENTIAL_CALLS` is the number of calls for each configuration.
 
 use famio::file::UserBuf;
 use famio::pmem::Lab;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Calls in one history.
+/// Calls in one sequence.
 const LENGTH: usize = 60;
-/// Descriptors that a history juggles.
+/// Number of descriptors that a sequence uses.
 const SLOTS: usize = 5;
-/// Maps that it juggles.
+/// Number of maps that it uses.
 const MAPS: usize = 3;
 /// A number that is never open.
 const CLOSED: i32 = 1 << 20;
@@ -151,7 +151,7 @@ enum Call {
         map: usize,
         pages: usize,
     },
-    /// Bytes stay, as the map is shared.
+    /// Bytes stay, since the map is shared.
     DontNeed(usize),
 }
 
@@ -188,7 +188,7 @@ fn call() -> impl Strategy<Value = Call> {
     let at = || prop_oneof![Just(None), offset().prop_map(Some)];
     let lens = || proptest::collection::vec(0usize..6000, 0..6);
     let rwf = prop_oneof![8 => Just(0), 1 => Just(2), 1 => Just(4), 2 => Just(16), 1 => Just(1 << 20)];
-    // 8 and 32 alone, which move the rest of a file, are in `fallocate.rs`: there the answers differ.
+    // 8 and 32 alone, which move the rest of a file, are in `fallocate.rs`, since the answers differ.
     let mode = prop_oneof![
         4 => Just(0),
         2 => Just(libc::FALLOC_FL_KEEP_SIZE),
@@ -238,7 +238,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Calls on maps; and all others.
+/// Calls on maps, and all others.
 fn mapped_call() -> impl Strategy<Value = Call> {
     let map = || 0..MAPS;
     let prot = || prop_oneof![1 => Just(libc::PROT_READ), 2 => Just(libc::PROT_READ | libc::PROT_WRITE)];
@@ -274,13 +274,13 @@ struct Side {
 struct Map {
     start: usize,
     len: usize,
-    /// Where in the file.
+    /// Its offset in the file.
     at: usize,
-    /// It was writable once.
+    /// It was writable at some time.
     stores: bool,
 }
 
-/// What a call gave: the result, what was read, and offsets that it moved.
+/// The outcome of a call: the result, what was read, and offsets that it changed.
 type Seen = (Ret, Vec<u8>, Vec<i64>);
 
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
@@ -324,7 +324,7 @@ impl Side {
     fn run(&mut self, call: &Call) -> Seen {
         let plain = |result: Ret| (result, Vec::new(), Vec::new());
         let fds = self.fds;
-        // SAFETY: buffers are alive and as long as they are said to be, or deliberately bad.
+        // SAFETY: buffers are alive and as long as said, or bad on purpose.
         unsafe {
             match call {
                 &Call::Open { slot, access, flags } => {
@@ -378,12 +378,12 @@ impl Side {
                     })
                 }
                 &Call::Seek { slot, to, whence } => {
-                    // Holes differ, and may: 3 stands for a whence that does not exist.
+                    // Holes may differ: 3 stands for an invalid whence.
                     plain(posix::lseek(fds[slot], to, if whence == 3 { 77 } else { whence }))
                 }
                 &Call::Truncate { slot, size } => plain(posix::ftruncate(fds[slot], size)),
                 &Call::TruncatePath { size } => {
-                    // Open for reading only, the atomic file answers EBUSY where the plain one is cut.
+                    // If it is open for reading only, the atomic file returns EBUSY where the plain one is cut.
                     plain(if self.readable_only() || self.is_mapped() {
                         0
                     } else {
@@ -418,7 +418,7 @@ impl Side {
                 &Call::BadPointer { slot, write, vector } => {
                     let bad = 8 as *mut u8;
                     let bufs = [UserBuf { base: bad, len: 10 }];
-                    // At 0: a write that fails beyond the end grows a plain file.
+                    // At 0: a failed write beyond the end makes a plain file grow.
                     plain(match (write, vector) {
                         (true, false) => posix::pwrite(fds[slot], bad, 10, 0),
                         (false, false) => posix::read(fds[slot], bad, 10),
@@ -439,7 +439,7 @@ impl Side {
                 }
                 &Call::Map { slot, map, page, pages, shared, prot } => {
                     self.unmap(map);
-                    let shared = shared || self.private_maps; // what others show is of no account there
+                    let shared = shared || self.private_maps; // what other maps show does not matter then
                     let stores = prot & libc::PROT_WRITE != 0;
                     if shared && self.is_second_map(map, page as usize * 4096, pages * 4096, stores) {
                         return plain(0);
@@ -453,7 +453,7 @@ impl Side {
                     self.maps[map] = Some(Map { start, len: pages * 4096, at, stores });
                     let seen = self.load(map, 0, pages * 4096);
                     if !shared {
-                        self.unmap(map); // what it shows later is not said
+                        self.unmap(map); // what it shows later is undefined
                     }
                     seen
                 }
@@ -499,7 +499,8 @@ impl Side {
         }
     }
 
-    /// Whether, where maps are private, there is another map of these bytes, and one of the two may be stored to: that is refused.
+    /// Whether maps are private, and there is another map of these bytes, and one of the two is writable: that is
+    /// refused.
     fn is_second_map(&self, map: usize, at: usize, len: usize, stores: bool) -> bool {
         let others = self.maps.iter().enumerate().filter(|(other, _)| *other != map).filter_map(|(_, other)| *other);
         let touches = |other: Map| other.at < at + len && at < other.at + other.len;
@@ -515,7 +516,7 @@ impl Side {
         self.maps[map].take().map_or(0, |map| unsafe { posix::munmap(map.start, map.len) })
     }
 
-    /// Where a part of a map is, as far as the file has it: behind its end the last page may hold anything.
+    /// The part of a map within the file: after its end, the last page may hold anything.
     fn below_size(&self, map: usize, at: usize, len: usize) -> Option<(usize, usize)> {
         let map = self.maps[map]?;
         // SAFETY: plain words, filled in by the call.
@@ -528,13 +529,13 @@ impl Side {
         (len > 0).then_some((map.start + at, len))
     }
 
-    /// Reads through a map, by the kernel: what is not there is an error.
+    /// Reads through a map, by the kernel: unmapped pages give an error.
     fn load(&self, map: usize, at: usize, len: usize) -> Seen {
         let Some((start, len)) = self.below_size(map, at, len) else { return (0, Vec::new(), Vec::new()) };
         let mut bytes = vec![0xee; len];
         let [to, from] =
             [bytes.as_mut_ptr().cast(), start as *mut _].map(|iov_base| libc::iovec { iov_base, iov_len: len });
-        // SAFETY: the buffer is as long as said; a bad address is an error.
+        // SAFETY: the buffer has that length; a bad address is an error.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
         (read, bytes, Vec::new())
     }
@@ -582,7 +583,7 @@ fn history(folder: &Path, calls: &[Call]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Runs about `calls` random calls with files in a new folder below `parent`.
+/// Runs about `calls` random calls on files in a new folder below `parent`.
 fn differential(parent: &Path, settings: &Settings, calls: usize) {
     run(parent, settings, calls, call());
 }
@@ -635,7 +636,7 @@ fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Val
     }
 }
 
-/// A map that may become writable, of a file whose writable descriptors are closed, with another open.
+/// A map that may become writable, of a file whose writable descriptors are closed while another one is open.
 #[test]
 fn the_last_writable_descriptor_of_a_mapped_file() {
     let (read, write) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
@@ -651,7 +652,7 @@ fn the_last_writable_descriptor_of_a_mapped_file() {
     ]);
 }
 
-/// The page in which an uncommitted cut ends showed what the file had there before.
+/// The page in which an uncommitted cut ended showed the file's former bytes.
 #[test]
 fn a_private_map_of_a_file_that_was_cut_and_has_grown() {
     let settings = Settings { map_memory: Some(0), ..Settings::default() };
@@ -671,7 +672,7 @@ fn a_private_map_of_a_file_that_was_cut_and_has_grown() {
     }
 }
 
-/// A private map that became longer was more than one of the kernel's, and could not be moved any more.
+/// A private map that was extended became several maps of the kernel's, and could not be moved any more.
 #[test]
 fn a_private_map_becomes_longer_again_and_again() {
     Lab { shadow_limit: Some(128 << 10), alone: true, ..Lab::default() }.enter();
@@ -768,10 +769,10 @@ fn tmpfs_mapped() {
     }
 }
 
-/// Whether [`run`] is to be with private maps.
+/// Whether [`run`] uses private maps.
 static PRIVATE_MAPS: AtomicBool = AtomicBool::new(false);
 
-/// Maps as those of a file larger than a quarter of memory are; copied pages go as soon as there are some.
+/// With maps as for a file larger than a quarter of memory; copied pages are dropped as soon as there are some.
 fn mapped_privately(unwatched: bool, parent: &Path, settings: Settings, calls: usize) {
     Lab { shadow_limit: Some(128 << 10), alone: true, unwatched, ..Lab::default() }.enter();
     run(parent, &Settings { map_memory: Some(0), ..settings }, calls, mapped_call());

@@ -1,4 +1,5 @@
-//! Every error that the docstrings of the safe front name has a test that is named in `documented.txt`, which has no others.
+//! Every error that the docstrings of the safe API name must have a test named in `documented.txt`, which names no
+//! others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ fn here(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The names of errors in a text, as `EIO`.
+/// The names of errors in a text, such as `EIO`.
 fn errors(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words
@@ -19,7 +20,7 @@ fn errors(text: &str) -> impl Iterator<Item = String> {
         .map(String::from)
 }
 
-/// File, function and error, as the docstrings have them.
+/// File, function and error in the docstrings.
 fn documented() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for file in FILES {
@@ -42,7 +43,7 @@ fn documented() -> BTreeSet<String> {
     all
 }
 
-/// Whether that function of a test is there, and names the error.
+/// Whether that test function exists and mentions the error.
 fn is_tested(file: &str, function: &str, error: &str) -> bool {
     let text = here(&format!("tests/{file}"));
     let Some((_, body)) = text.split_once(&format!("\nfn {function}(")) else { return false };

@@ -1,5 +1,5 @@
-//! Errors of the safe front that take a machine on which something fails: a disk that flushes no more, a file that somebody cuts,
-//! maps whose memory is gone, a child of a fork, a process that keeps the file, the interposer.
+//! Errors of the safe API that need a failure: a disk that does not flush any more, a file that an outsider cuts,
+//! maps without memory, a forked child, a process that keeps the file, the interposer.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn path(folder: &Scratch) -> PathBuf {
     folder.path().join("file")
 }
 
-/// A file of four pages that begins with `first`, durably.
+/// A file of four pages that begins with `first`, durable.
 fn begin(path: &Path) -> AtomicFile {
     begin_with(path, Settings::default())
 }
@@ -31,7 +31,7 @@ fn begin_with(path: &Path, settings: Settings) -> AtomicFile {
     file
 }
 
-/// The errno of an error that names the file.
+/// The errno of an error whose message names the file.
 fn named<T>(path: &Path, result: famio::Result<T>) -> i32 {
     let Err(error) = result else { panic!("it works") };
     assert!(error.to_string().contains(path.to_str().unwrap()), "it names no file: {error}");
@@ -42,13 +42,14 @@ fn errno<T>(result: famio::Result<T>) -> i32 {
     result.err().expect("an error").errno()
 }
 
-/// Of a SYNC whose flush fails: then nothing is written any more, reads go on, and the file is whole when it is opened again.
+/// A SYNC whose flush fails: afterwards nothing is written any more, reads work, and the file is intact when it is
+/// opened again.
 #[test]
 fn a_flush_that_fails() {
     for by_region in [false, true] {
         let folder = Scratch::on_tmpfs(&format!("failing-flush-{by_region}"));
         let path = path(&folder);
-        // Of files on a disk.
+        // For files on a disk.
         let recorder = Recorder::new(Domain::PageCache);
         stand_in(Some(recorder));
         let settings = Settings { durability: Durability::Power, ..Settings::default() };
@@ -79,7 +80,7 @@ fn a_flush_that_fails() {
             drop(region);
             assert_eq!(named(&path, file.close()), libc::EIO);
         }
-        // The commit that failed may have come as far as the journal.
+        // The commit that failed may have reached the journal.
         let again = AtomicFile::options().settings(settings).open(&path).unwrap();
         let mut byte = [0];
         again.read_exact_at(&mut bytes, 0).unwrap();
@@ -90,7 +91,7 @@ fn a_flush_that_fails() {
     }
 }
 
-/// Somebody cuts the file: what is not there any more is an error and no signal.
+/// An outsider cuts the file: reading the missing bytes is an error, not a signal.
 #[test]
 fn a_file_that_is_cut_by_somebody_else() {
     let folder = Scratch::on_tmpfs("failing-cut");
@@ -103,8 +104,8 @@ fn a_file_that_is_cut_by_somebody_else() {
     drop(file);
 }
 
-/// The program closes descriptors that it did not open, that of a map's memory with them. What is written could not be shown in the
-/// map: nothing more is taken, and the file goes back to its last SYNC.
+/// The program closes descriptors that it did not open, among them that of a map's memory. Writes could not be shown
+/// in the map, so none are accepted any more, and the file goes back to its last SYNC.
 #[test]
 fn a_map_that_can_not_follow_the_file() {
     const FIVE: u64 = 5 * PAGE as u64;
@@ -118,13 +119,13 @@ fn a_map_that_can_not_follow_the_file() {
     let null = File::open("/dev/null").unwrap();
     for entry in fs::read_dir("/proc/self/fd").unwrap() {
         let entry = entry.unwrap().path();
-        // Other tests have maps, too: this one's has five pages.
+        // Other tests have maps, too; this one's has five pages.
         let is_ours = fs::read_link(&entry).is_ok_and(|to| to.to_string_lossy().ends_with(".shadow"))
             && fs::metadata(&entry).is_ok_and(|stat| stat.len() == FIVE);
         if is_ours {
             let number = entry.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap();
             use std::os::fd::AsRawFd;
-            // SAFETY: numbers. As a program does that closes what it does not know.
+            // SAFETY: numbers. As a program that closes unknown descriptors.
             unsafe { libc::dup2(null.as_raw_fd(), number) };
         }
     }
@@ -142,9 +143,9 @@ fn a_map_that_can_not_follow_the_file() {
     again.close().unwrap();
 }
 
-/// Runs `child` in a forked child; it must not return false, nor unwind.
+/// Runs `child` in a forked child; it must neither return false nor unwind.
 fn forked(child: impl FnOnce() -> bool) {
-    // SAFETY: the child calls what this library says a child may, and ends.
+    // SAFETY: the child makes only calls that this library permits in a child, and exits.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -157,8 +158,8 @@ fn forked(child: impl FnOnce() -> bool) {
     }
 }
 
-/// A child can't use what its parent has open; and a file that its parent has mapped can't change hands where there is no memory for
-/// both.
+/// A child cannot use what its parent has open; and a file that its parent has mapped cannot be handed over if there
+/// is no memory for both.
 #[test]
 fn a_child_of_a_fork() {
     famio::pmem::Lab { own_shadow: true, ..famio::pmem::Lab::default() }.enter();
@@ -185,7 +186,7 @@ fn a_child_of_a_fork() {
         all == [Some(libc::EBUSY); 10]
     });
     forked(|| {
-        // To be read by anybody; to be written, or emptied, by who has the turn.
+        // Any process may read it; only the owner may write or empty it.
         let own = AtomicFile::open(&path).unwrap();
         let truncated = AtomicFile::options().truncate(true).open(&path).map(drop);
         let all = [own.write_at(b"x", 0), own.set_len(0), own.map(..).map(drop), truncated];
@@ -195,8 +196,8 @@ fn a_child_of_a_fork() {
     file.close().unwrap();
 }
 
-/// The list of files is locked until a last close is done: a child that was forked meanwhile went on with its parent's journal,
-/// and kept its locks.
+/// The list of files is locked until a last close has finished: a child that was forked meanwhile went on with its
+/// parent's journal, and kept its locks.
 #[test]
 fn a_child_of_a_fork_beside_a_close() {
     let folder = Scratch::on_tmpfs("failing-fork-close");
@@ -216,7 +217,7 @@ fn a_child_of_a_fork_beside_a_close() {
             for _ in 0..150 {
                 forked(|| {
                     let refused = file.write_at(b"x", 0).is_err_and(|error| error.errno() == libc::EBUSY);
-                    // What it opens is its own, and no child's of its own.
+                    // What it opens belongs to it, and not to its own child.
                     let own = AtomicFile::options().create(true).open(&third).unwrap();
                     own.write_at(b"y", 0).unwrap();
                     forked(|| {
@@ -236,7 +237,8 @@ fn a_child_of_a_fork_beside_a_close() {
     file.close().unwrap();
 }
 
-/// Settings that would weaken what a SYNC survives without saying so, and a file system that gives no guarantee: at the first write.
+/// Settings that would weaken what a SYNC survives without saying so, and a file system without guarantees: an error
+/// at the first write.
 #[test]
 fn what_can_not_be_had_is_said_at_the_first_write() {
     let (disk, memory) = (Scratch::on_disk("failing-settings"), Scratch::on_tmpfs("failing-settings"));
@@ -271,7 +273,7 @@ fn beyond_what_a_file_may_have() {
     file.close().unwrap();
 }
 
-/// The memory of a map is gone: for a processor as where there is none left.
+/// The memory of a map is gone: for the processor, the same as if none is left.
 #[test]
 fn a_map_without_memory() {
     const SIX: u64 = 6 * PAGE as u64;
@@ -296,13 +298,13 @@ fn a_map_without_memory() {
     assert_eq!(named(&path, region.read(PAGE, &mut [0; 8])), libc::EIO);
 }
 
-/// No room by a quota, for which a filter of this thread's calls of `fallocate` stands.
+/// No space because of a quota, simulated by a filter for this thread's calls of `fallocate`.
 #[test]
 fn a_quota() {
     let folder = Scratch::on_disk("failing-quota");
     let path = path(&folder);
     let over = || {
-        // A growing file's room is the kernel's business.
+        // The kernel handles the space of a growing file.
         let file = begin_with(&path, Settings { journal: JournalChoice::Always, ..Settings::default() });
         let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut filter = [
@@ -312,13 +314,13 @@ fn a_quota() {
             op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: a program with its length, which the kernel copies; it is this thread's alone.
+        // SAFETY: a program with its length, which the kernel copies; it applies only to this thread.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program), 0);
         }
         let much = vec![7; 8 << 20];
-        // What was reserved before may be used up first.
+        // Space reserved before may be used up first.
         let failed =
             (0..64u64).find_map(|round| file.write_at(&much, (4 * PAGE + (round as usize * much.len())) as u64).err());
         assert_eq!(named(&path, Err::<(), _>(failed.unwrap())), libc::EDQUOT);
@@ -330,12 +332,12 @@ fn a_quota() {
     std::thread::scope(|scope| scope.spawn(over).join().unwrap());
 }
 
-/// A journal that says nothing any more: the message names it, and its file.
+/// An unreadable journal: the message names it and its file.
 #[test]
 fn a_journal_that_can_not_be_used() {
     let folder = Scratch::on_disk("failing-journal");
     let path = path(&folder);
-    // SAFETY: the child writes to a file of its own, and ends as by a kill.
+    // SAFETY: the child writes to its own file, and ends as by a kill.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -354,7 +356,7 @@ fn a_journal_that_can_not_be_used() {
     assert!(said.contains(path.to_str().unwrap()) && said.contains(".journal"), "{said}");
 }
 
-/// Another user's file, opened by a thread that is another user.
+/// Another user's file, opened by a thread that runs as another user.
 #[test]
 fn a_file_of_another_user() {
     // SAFETY: no memory is passed.
@@ -368,7 +370,7 @@ fn a_file_of_another_user() {
     fs::write(&path, b"bytes").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let as_another = || {
-        // SAFETY: numbers. By the call itself: of this thread alone.
+        // SAFETY: numbers. The system call itself affects only this thread.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) }, 0);
         assert_eq!(named(&path, AtomicFile::open(&path)), libc::EACCES);
     };
@@ -377,14 +379,14 @@ fn a_file_of_another_user() {
 
 const INTERPOSED: &str = "FAMIO_TEST_INTERPOSED";
 
-/// Run by the test below, in a process of its own.
+/// Run by the test below, in a new process.
 #[test]
 fn opens_under_the_interposer() {
     let Some(path) = std::env::var_os(INTERPOSED).map(PathBuf::from) else { return };
     assert_eq!(named(&path, AtomicFile::options().create(true).open(&path)), libc::EBUSY);
 }
 
-/// Where `famio run`'s own library has the files, they are not this copy's to open.
+/// If `famio run`'s own library has the files, this copy must not open them.
 #[test]
 fn the_interposer_has_the_files() {
     let folder = Scratch::on_disk("failing-interposed");

@@ -1,4 +1,4 @@
-//! `fallocate` beyond what the differential test reaches: crashes, large and sparse ranges, the modes that are refused.
+//! `fallocate` beyond the differential test: crashes, large and sparse ranges, refused modes.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -33,7 +33,7 @@ fn everywhere(name: &str, mut with: impl FnMut(&Scratch, &Settings)) {
 fn zeros_are_part_of_the_epoch() {
     let zero = |at, len| Step::Zero { at, len };
     let histories = [
-        // Over what was there before, over what the epoch wrote, and not beyond the end.
+        // Over old data, over data of the epoch, and not beyond the end.
         vec![write(100, 20_000, 1), Sync, zero(50, 9000)],
         vec![write(100, 20_000, 1), zero(4096, 8192), write(5000, 10, 2), Sync, zero(0, 1 << 30)],
         vec![zero(0, 300_000), write(7, 7, 7), Sync],
@@ -51,7 +51,7 @@ fn zeros_are_part_of_the_epoch() {
     });
 }
 
-/// Bytes of the journals of a file's folder.
+/// Size of the journals of a file's folder.
 fn journal_size(dir: &Path) -> u64 {
     journals(&dir.join(".famio")).iter().map(|path| fs::metadata(path).unwrap().len()).sum()
 }
@@ -65,7 +65,7 @@ fn holes_take_no_journal_and_no_time() {
         file.set_len(SIZE).unwrap();
         file.write_all_at(b"in the middle", SIZE / 2 + 5).unwrap();
         let opened = Opened::new(&path, settings);
-        // Written by us, too, and not in the file yet.
+        // Also written by Famio, and not in the file yet.
         opened.write(SIZE / 4, b"in the journal");
         let before = journal_size(dir.path());
         opened.atomic().zero(1, SIZE - 1).unwrap();
@@ -73,7 +73,7 @@ fn holes_take_no_journal_and_no_time() {
         assert_eq!(opened.read(SIZE / 4, 20), [0; 20], "{settings:?}");
         opened.atomic().sync().unwrap();
         let after = journal_size(dir.path());
-        // The index knows blocks by leaves of 2 MiB: what lies beside a block of data is written with it.
+        // The index has leaves of 2 MiB: zeros near a block of data are written.
         assert!(after <= before + (16 << 20), "{before} bytes, then {after}: {settings:?}");
         drop(opened);
         assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
@@ -174,21 +174,21 @@ fn refusals_and_ranges_of_the_call() {
     // SAFETY: a live buffer.
     assert_eq!(unsafe { posix::write(fd, large.as_ptr(), large.len()) }, large.len() as isize);
 
-    // Moving what follows.
+    // Modes that move the rest of the file.
     for mode in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
         assert_eq!(posix::fallocate(fd, mode, 4096, 4096), -libc::EOPNOTSUPP as isize);
         assert_eq!(posix::fallocate(fd, mode, -1, 4096), -libc::EINVAL as isize);
     }
     assert_eq!(posix::fallocate(fd, libc::FALLOC_FL_PUNCH_HOLE, 0, 1), -libc::EOPNOTSUPP as isize);
     assert_eq!(posix::fallocate(fd, 0, i64::MAX - 10, 11), -libc::EFBIG as isize);
-    // More than a file of this file system may have.
+    // More than a file on this file system can have.
     assert_eq!(posix::fallocate(fd, KEEP, 1 << 50, 1 << 20), -libc::EFBIG as isize);
     let readable = open(&path, libc::O_RDONLY);
     assert_eq!(posix::fallocate(readable, 0, 0, 1), -libc::EBADF as isize);
     assert_eq!(posix::fallocate(readable, 1 << 20, 0, 1), -libc::EOPNOTSUPP as isize);
     assert_eq!(posix::close(readable), 0);
 
-    // A hole of more than a piece, and zeros that make the file longer.
+    // A hole of more than one piece, and zeros that extend the file.
     let punch = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
     assert_eq!(posix::fallocate(fd, punch, 1, 30 << 20), 0);
     assert_eq!(posix::fallocate(fd, punch, 1 << 40, 4096), 0);
@@ -207,7 +207,7 @@ fn refusals_and_ranges_of_the_call() {
     assert!(fs::read(&path).unwrap() == model);
 }
 
-/// Writes into it gave `ENOSPC` after 55 of 2,048 blocks.
+/// Writes into it failed with `ENOSPC` after 55 of 2,048 blocks.
 #[test]
 fn space_that_was_allocated_on_a_full_disk_takes_writes() {
     const BLOCKS: usize = 2048;

@@ -1,5 +1,5 @@
-//! No room: in the file's file system, in the pool's, in the journal. It is the write that says so, never the SYNC; what is
-//! committed stays; and with room again, writing goes on.
+//! No space: in the file's file system, in the pool's, in the journal. The write reports it, never the SYNC;
+//! committed data stays; and when there is space again, writing goes on.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -20,16 +20,16 @@ fn crash_child() {
     crash::child();
 }
 
-/// Gives the room back at once: a child that another test starts may hold the file for a moment.
+/// Frees the space at once: a child of another test may hold the file for a moment.
 fn empty(filler: &Path) {
     let opened = File::options().write(true).truncate(true).open(filler).unwrap();
     fs::remove_file(filler).unwrap();
-    // Else a file system with a journal gives nothing of it to anybody for some seconds.
+    // Otherwise, a file system with a journal makes none of it available for some seconds.
     // SAFETY: a descriptor.
     assert_eq!(unsafe { libc::syncfs(opened.as_raw_fd()) }, 0);
 }
 
-/// An atomic file and what it should hold.
+/// An atomic file and its expected contents.
 struct Checked {
     opened: Opened,
     model: Vec<u8>,
@@ -41,7 +41,7 @@ impl Checked {
         Self { opened: Opened::new(path, settings), model: vec![1; size] }
     }
 
-    /// Writes as far as it goes: the errno if nothing went.
+    /// Writes as much as possible; the errno if nothing was written.
     fn write(&mut self, at: usize, len: usize, byte: u8) -> Result<usize, i32> {
         let n = self.opened.try_write(at as u64, &vec![byte; len]).map_err(|e| e.errno())?;
         if self.model.len() < at + n {
@@ -70,7 +70,7 @@ impl Checked {
     }
 }
 
-/// Appends until there is no room; a SYNC now and then never fails.
+/// Appends until there is no space; an occasional SYNC never fails.
 fn fill_up(file: &mut Checked, what: &str) {
     for round in 0..2000 {
         let at = file.model.len();
@@ -88,7 +88,7 @@ fn fill_up(file: &mut Checked, what: &str) {
     panic!("{what}: never full");
 }
 
-/// Where the file lies: its own settings, in a small file system with the pool beside it or elsewhere.
+/// For the file's place: its settings, with the pool beside it in a small file system, or elsewhere.
 fn settings(on_tmpfs: bool) -> Vec<Settings> {
     if on_tmpfs {
         return [Settings::default()].into_iter().chain(in_place_settings()).collect();
@@ -111,7 +111,7 @@ fn a_full_file_system(on_tmpfs: bool) {
         fill_up(&mut file, &what);
         file.opened.atomic().sync().unwrap_or_else(|e| panic!("{what}: SYNC when full: {e}"));
         file.check();
-        // What has room may be written over and over; each write says if it has none.
+        // Data that has space may be overwritten any number of times; each write reports it if there is none.
         for round in 0..20 {
             if let Err(errno) = file.write(round * 4000, 5000, 99) {
                 assert_eq!(errno, libc::ENOSPC, "{what}");
@@ -125,7 +125,7 @@ fn a_full_file_system(on_tmpfs: bool) {
         assert_eq!(file.write(at, 500_000, 77), Ok(500_000), "{what}: with room again");
         file.opened.atomic().sync().unwrap();
         file.check();
-        // Closing with no room left for anything.
+        // Closing with no space left for anything.
         let filler = small.fill(0);
         if let Err(errno) = file.write(10, 9000, 55) {
             assert_eq!(errno, libc::ENOSPC, "{what}");
@@ -156,7 +156,7 @@ fn a_full_ext4() {
     a_full_file_system(false);
 }
 
-/// The writes go where the file has no blocks.
+/// Writes go where the file has no blocks.
 #[test]
 fn holes_of_a_file_on_a_full_file_system() {
     for on_tmpfs in [true, false] {
@@ -192,7 +192,7 @@ fn holes_of_a_file_on_a_full_file_system() {
     }
 }
 
-/// The pool is full, the file's own file system is not.
+/// The pool is full, the file's file system is not.
 #[test]
 fn a_full_pool() {
     let Some(small) = Small::new("full-pool", true, 8) else { return };
@@ -204,7 +204,7 @@ fn a_full_pool() {
         let settings = Settings { pool: Some(pool.clone()), ..settings };
         let path = dir.path().join("file");
         let mut file = Checked::new(&path, 6 << 20, &settings);
-        // No room for a journal at all.
+        // No space for a journal at all.
         let filler = small.fill(0);
         assert_eq!(file.write(0, 100, 9), Err(libc::ENOSPC), "{settings:?}: no room for the journal");
         file.check();
@@ -236,7 +236,7 @@ fn a_full_pool() {
     }
 }
 
-/// A piece of which only a part has room is not appended at all; what is stored in maps stays to be committed.
+/// An append for which there is only partial space is refused as a whole; stores in maps can still be committed.
 #[test]
 fn a_piece_that_does_not_fit() {
     for on_tmpfs in [true, false] {
@@ -259,14 +259,14 @@ fn a_piece_that_does_not_fit() {
     }
 }
 
-/// Whether the thread that settles has nothing to do.
+/// Whether the checkpoint thread is idle.
 fn background_sleeps() -> bool {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let status = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok());
     status.filter(|status| status.starts_with("Name:\tfamio\n")).all(|status| status.contains("State:\tS"))
 }
 
-/// What was written above a cut was promised room, and keeps it when the cut reaches the file.
+/// Data written above a cut was promised space, and keeps it when the cut reaches the file.
 #[test]
 fn a_cut_takes_no_room_from_what_came_after_it() {
     let Some(small) = Small::new("cut-when-full", false, 24) else { return };
@@ -283,10 +283,10 @@ fn a_cut_takes_no_room_from_what_came_after_it() {
     file.model.clear();
     rewrite(&mut file, 3);
     file.opened.atomic().sync().unwrap();
-    // Of the open epoch, too: the pass that cuts the file leaves all of it where it is.
+    // Also data of the open epoch: the pass that cuts the file leaves all of it in place.
     rewrite(&mut file, 4);
     let stat = || fs::metadata(&path).unwrap();
-    // The size goes first: the cut is whole when the background sleeps again.
+    // The size is set first: the cut is complete when the background sleeps again.
     assert!(common::comes_true(|| stat().len() == 0 && background_sleeps()), "the cut did not reach the file");
     let filler = small.fill(0);
     file.opened.atomic().sync().unwrap();
@@ -295,7 +295,7 @@ fn a_cut_takes_no_room_from_what_came_after_it() {
     empty(&filler);
 }
 
-/// Killed when full: the committed state is recovered, with no room for anything.
+/// Killed when full: the committed state is recovered, with no space for anything.
 #[test]
 fn a_kill_on_a_full_file_system() {
     for on_tmpfs in [true, false] {
@@ -303,7 +303,7 @@ fn a_kill_on_a_full_file_system() {
         let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
         let free = small.free();
         for settings in settings(on_tmpfs) {
-            small.wait_for(free); // a child of another test may have had the filler
+            small.wait_for(free); // a child of another test may have kept the filler open
             let path = small.path().join("file");
             fs::write(&path, crash::initial()).unwrap();
             let steps = crash::history();
@@ -320,7 +320,7 @@ fn a_kill_on_a_full_file_system() {
     }
 }
 
-/// Whoever opened it waited for 45 seconds, until the kernel took the lease away.
+/// An open used to wait 45 seconds, until the kernel took the lease away.
 #[test]
 fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
     for on_tmpfs in [true, false] {
@@ -334,7 +334,7 @@ fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
         while let Ok(written @ 1..) = opened.try_write(size, &[2; 30_000]) {
             size += written as u64;
         }
-        assert_eq!(fs::read(&path).unwrap().len() as u64, size, "somebody else reads it");
+        assert_eq!(fs::read(&path).unwrap().len() as u64, size, "an outsider reads it");
         assert!(opened.atomic().is_demoted() && crash::get_mark(&path).is_none());
         opened.atomic().sync().unwrap();
         drop(opened);

@@ -1,5 +1,5 @@
-//! A journal in place whose checks are all right and whose contents point outside: made to do harm. `EIO`, both files
-//! named, nothing touched.
+//! A malicious journal in place: all its checks are right, and its contents point outside. `EIO`, both files named,
+//! nothing changed.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -20,7 +20,7 @@ const SEGMENT: usize = 8192;
 const ENTRIES: usize = SEGMENT + 64;
 const BLOCKS: u64 = 1 << 36; // of 4 KiB: 256 TiB
 
-/// The journal's own check words, as `docs/format.md` has them.
+/// The journal's check words, computed as in `docs/format.md`.
 struct Forger {
     key: u64,
     bytes: Vec<u8>,
@@ -95,7 +95,7 @@ fn the_forger_forges_what_is_believed() {
     for settings in in_place() {
         let crashed = Crashed::usual(Scratch::on_tmpfs("forged"), &settings);
         let mut forger = Forger::new(&crashed.journal);
-        // The same commit again, and an entry whose version holds nothing.
+        // The same commit again, and an entry with an empty version.
         let (epoch, size) = forger.last();
         forger.slot(epoch, size);
         let free = forger.free_entry();
@@ -197,8 +197,8 @@ fn no_commit_at_all() {
     each("no slot", |forger| forger.bytes[SLOTS..SLOTS + 4096].fill(0));
 }
 
-/// A redo's copy was in the file, its bit about to go, when the power failed; and once more when recovery had cut the file,
-/// but not yet made that durable. File and log differ then above the size, where nothing counts.
+/// A redo copy was in the file, and its bit about to be cleared, when the power failed; and again after recovery had
+/// cut the file, but not made that durable yet. File and log then differ above the size, where it does not matter.
 #[test]
 fn granules_and_mirror_that_differ_where_nothing_counts() {
     use crash::{Size, Sync, write};
@@ -218,7 +218,7 @@ fn granules_and_mirror_that_differ_where_nothing_counts() {
         let checked = famio::recovery::check(&crashed.path, &settings).unwrap();
         assert!(checked[0].problems.is_empty(), "{settings:?}: {checked:?}");
         assert!(crashed.is_told_or_right(&forger.bytes, "differs above the size"), "{settings:?}: told");
-        // Below the size it is damage.
+        // Below the size, it is damage.
         crashed.restore();
         forger.bytes[log] ^= 1;
         crashed.put_journal(&forger.bytes);
@@ -227,7 +227,7 @@ fn granules_and_mirror_that_differ_where_nothing_counts() {
     }
 }
 
-/// Cuts the journal when recovery has checked it and begins to copy.
+/// Cuts the journal after recovery has checked it and begins to copy.
 struct Cuts<'a>(&'a std::path::Path);
 
 impl famio::recovery::Progress for Cuts<'_> {
@@ -238,7 +238,8 @@ impl famio::recovery::Progress for Cuts<'_> {
     fn end(&self) {}
 }
 
-/// Its owner may cut a journal at any moment: an error, and no SIGBUS, which would kill root's recovery of all the others.
+/// A journal's owner may cut it at any moment: an error, not a SIGBUS, which would end root's recovery of all other
+/// files.
 #[test]
 fn a_journal_that_is_cut_while_it_is_recovered() {
     for (i, settings) in in_place().into_iter().enumerate() {
@@ -259,7 +260,8 @@ fn am_root() -> bool {
     root
 }
 
-/// Nothing that another user writes down makes root write to a file: not a journal of his for it, not with `--use=journal`.
+/// Nothing that another user writes makes root write to a file: not that user's journal for it, not even with
+/// `--use=journal`.
 #[test]
 fn a_journal_of_another_user() {
     if !am_root() {
@@ -292,8 +294,8 @@ fn a_journal_of_another_user() {
     }
 }
 
-/// A journal may name any path: what lies there is looked at, and not opened, before it is known to be the journal's file. An
-/// open for writing would break a lease, wait at a FIFO, or do what a device does.
+/// A journal may name any path: what lies there is examined without opening it, until it is known to be the journal's
+/// file. Opening it for writing would break a lease, wait at a FIFO, or trigger a device.
 #[test]
 fn what_a_hint_leads_to_is_not_opened() {
     use std::os::fd::AsRawFd;
@@ -303,7 +305,7 @@ fn what_a_hint_leads_to_is_not_opened() {
     let leased = dir.path().join("leased");
     std::fs::write(&leased, "x").unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&leased).unwrap();
-    // SAFETY: calls on a descriptor that is open. The signal of a lease that is broken is ignored.
+    // SAFETY: calls on an open descriptor. The signal of a lease break is ignored.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
         assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK), 0);
@@ -332,13 +334,13 @@ fn what_a_hint_leads_to_is_not_opened() {
         assert!(reports.len() == 4 && reports.iter().all(|report| crash::is_stopped(&report.outcome)), "{reports:?}");
         famio::recovery::check(dir.path(), &settings).unwrap();
         famio::recovery::survey(dir.path(), &settings).unwrap();
-        // SAFETY: a question about a descriptor that is open.
+        // SAFETY: queries an open descriptor.
         let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
         assert_eq!(lease, libc::F_WRLCK, "the file of another journal's hint was opened");
     }
 }
 
-/// A journal of records with holes of terabytes is read in no time: what is not there is not looked through.
+/// A journal of records with terabytes of holes is read quickly: holes are skipped.
 #[test]
 fn a_journal_of_holes() {
     use std::os::unix::fs::FileExt;
@@ -372,8 +374,8 @@ fn a_journal_of_holes() {
     assert_eq!(std::fs::read(&path).unwrap(), b"x");
 }
 
-/// Whoever may write the folder can put a `.famio` there. No journal in it would be used, and a file without a mark is opened and
-/// read all the same.
+/// Any user who may write the folder can create a `.famio` there. No journal in it is used, and a file without a mark
+/// can be opened and read all the same.
 #[test]
 fn a_famio_that_is_not_trusted_hinders_no_reader() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -1,4 +1,4 @@
-//! Transactions of several files: all of it or nothing, in all of them, whenever the process is killed.
+//! Transactions of several files: everything or nothing, in all of them, whenever the process is killed.
 
 mod common;
 #[path = "common/traced.rs"]
@@ -32,20 +32,21 @@ fn read(file: &AtomicFile) -> String {
     String::from_utf8(bytes[..read].to_vec()).unwrap()
 }
 
-/// How many transfers there were, of which so many are known; both files agree, and nothing of ours is left.
+/// The number of transfers, of which at least `known` were reported; both files must agree, and nothing of Famio's be
+/// left.
 fn check(folder: &Path, known: u64, at: &str) -> u64 {
     let checked = bank(folder, &["check"]).output().unwrap();
     let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     let count = said.trim().parse::<u64>();
     assert!(checked.status.success() && count.as_ref().is_ok_and(|&count| count >= known), "{at}: {known}: {said}");
-    // The record of a process that was killed after its files had ended.
+    // The record of a process that was killed after its files were closed.
     recover_path(folder, &Settings::default(), &Options::default(), &Silent).unwrap();
     let left = Command::new("find").arg(folder.join(".famio")).output().unwrap();
     assert!(!folder.join(".famio").exists(), "{at}: left: {}", String::from_utf8_lossy(&left.stdout));
     count.unwrap()
 }
 
-/// Copies that can be made of both files, before anybody recovers them, have the transactions in both or in none.
+/// Copies of both files, made before any recovery, have each transaction in both or in neither.
 fn check_backups(folder: &Path, at: &str) {
     let copies = folder.join("copies");
     fs::create_dir(&copies).unwrap();
@@ -63,7 +64,8 @@ fn check_backups(folder: &Path, at: &str) {
     fs::remove_dir_all(copies).unwrap();
 }
 
-/// Kills at one stop after the other, of these, and so many instructions after it. `is_under_way`: they are counted from the first transfer on.
+/// Kills at one of these stops after the other, and some instructions later. `is_under_way`: stops are counted from
+/// the first transfer on. `false`: not permitted here.
 /// `false`: this is not allowed here.
 #[expect(clippy::zombie_processes, reason = "where it is traced, the tracer waits for it")]
 fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = (usize, usize)>) -> bool {
@@ -107,14 +109,14 @@ fn kill_at_calls(folder: &Path, is_under_way: bool, stops: impl Iterator<Item = 
 fn a_kill_at_any_call_leaves_a_transaction_in_all_its_files_or_in_none() {
     let is_long = common::kills_asked().is_some_and(|kills| kills >= 100);
     for scratch in [Scratch::on_tmpfs("joint-calls"), Scratch::on_disk("joint-calls")] {
-        // Of some transfers each stop; of beginning and end some.
+        // For some transfers, each stop; for beginning and end, some.
         let at = |stop| (stop, 0);
         let _ = kill_at_calls(scratch.path(), true, (0..if is_long { 400 } else { 60 }).map(at))
             && kill_at_calls(scratch.path(), false, (0..).step_by(if is_long { 1 } else { 61 }).map(at));
     }
 }
 
-/// On a tmpfs, with journals in place, nothing between the record and the last file's commit is a call.
+/// On a tmpfs with journals in place, there is no system call between the record and the last file's commit.
 #[test]
 fn a_kill_between_two_calls_leaves_a_transaction_in_all_its_files_or_in_none() {
     let scratch = Scratch::on_tmpfs("joint-instructions");
@@ -136,7 +138,7 @@ fn a_kill_at_any_time_leaves_a_transaction_in_all_its_files_or_in_none() {
                 known = line.unwrap().parse().unwrap();
                 (took, began) = (began.elapsed(), Instant::now());
             }
-            // Within the transfer that follows.
+            // Within the next transfer.
             while began.elapsed() < took * (round as u32 * 37 % 100) / 100 {
                 std::hint::spin_loop();
             }
@@ -162,7 +164,7 @@ fn processes_that_commit_to_the_same_files_take_turns() {
     }
 }
 
-/// Threads with files of their own need records of their own.
+/// Threads with separate files need separate records.
 #[test]
 fn commits_of_other_files_at_the_same_time_are_no_conflict() {
     let scratch = Scratch::on_tmpfs("joint-others");
@@ -185,7 +187,7 @@ fn commits_of_other_files_at_the_same_time_are_no_conflict() {
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 8, "something is left");
 }
 
-/// The record was looked for where the file had been.
+/// The record was searched for where the file had been.
 #[test]
 fn files_that_are_moved_between_two_commits_have_their_record_with_them() {
     let scratch = Scratch::on_tmpfs("joint-moved");
@@ -201,7 +203,7 @@ fn files_that_are_moved_between_two_commits_have_their_record_with_them() {
     };
     commit("before");
     ["a", "b"].into_iter().for_each(|name| fs::rename(old.join(name), new.join(name)).unwrap());
-    // Whether they were moved is looked at now and then.
+    // Whether they were moved is checked from time to time.
     let began = Instant::now();
     let is_there = |folder: &Path| folder.join(".famio/joint").exists();
     while !is_there(&new) {
@@ -233,7 +235,7 @@ fn all_files_or_none_change_and_nothing_is_left() {
         dropped.join(&a).unwrap();
         dropped.on(&a).write_at(b"nothing", 0).unwrap();
         drop(dropped);
-        // One that has nothing to change, and one that changes one file only.
+        // A transaction without changes, and one that changes one file only.
         let mut tx = a.transaction().unwrap();
         tx.join(&b).unwrap();
         tx.on(&b).write_at(b"B", 0).unwrap();
@@ -293,7 +295,7 @@ fn files_of_two_pools_or_for_other_users_are_refused() {
     [a, b, secret].into_iter().for_each(|file| file.close().unwrap());
 }
 
-/// Each thread moves between the same two files, from either side.
+/// Each thread transfers between the same two files, in either direction.
 #[test]
 fn threads_that_commit_at_once_do_not_wait_for_each_other_for_ever() {
     let scratch = Scratch::on_tmpfs("joint-threads");

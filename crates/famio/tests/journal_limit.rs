@@ -1,5 +1,5 @@
-//! A journal that may not grow: writing goes on in it, and an epoch that is larger than it is `ENOSPC` of a write, never of
-//! a SYNC, and never the end of the process.
+//! A journal that may not grow: writing goes on within it, and an epoch larger than it gets `ENOSPC` from a write,
+//! never from a SYNC, and never ends the process.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -38,7 +38,7 @@ fn many_epochs_go_through_a_small_journal() {
         std::fs::write(&path, &model).unwrap();
         let opened = Opened::new(&path, &settings);
         for epoch in 0..60usize {
-            // 40 blocks, which are other ones each time.
+            // 40 blocks, different ones each time.
             for i in 0..40 {
                 let at = (epoch * 40 + i) * 7 % 1000 * 4096 + 17;
                 let wrote = opened.try_write(at as u64, &[epoch as u8 + 2; 3000]).map_err(|e| e.to_string());
@@ -77,7 +77,7 @@ fn an_epoch_that_is_larger_than_the_journal() {
         assert!(refused > 0, "{settings:?}: 6 MiB went into {} bytes of journal", settings.journal_limit);
         assert!(opened.read(0, 7 << 20) == model, "{settings:?}");
         opened.atomic().sync().unwrap_or_else(|e| panic!("{settings:?}: SYNC: {e}"));
-        // The next epoch has room again.
+        // The next epoch has space again.
         let wrote = opened.try_write(5 << 20, &[7; 20_000]).map_err(|e| e.to_string());
         assert_eq!(wrote, Ok(20_000), "{settings:?}: the next epoch has no room");
         model[5 << 20..][..20_000].fill(7);
@@ -93,7 +93,7 @@ fn what_was_committed_survives_a_kill_in_an_epoch_that_is_too_large() {
     for (settings, dir) in all("killed") {
         let path = dir.path().join("file");
         std::fs::write(&path, vec![1u8; 2 << 20]).unwrap();
-        // As much of an epoch as there is room for.
+        // As much of an epoch as fits.
         let room = if settings.emulated || dir.path().starts_with("/dev/shm") { 30 } else { 80 };
         let mut steps = vec![write(0, 100_000, 2), Sync, write(50_000, 100, 3), Sync];
         steps.extend((0..room).map(|i| write(i * 16_384 + 5, 4000, 4)));
@@ -106,7 +106,7 @@ fn what_was_committed_survives_a_kill_in_an_epoch_that_is_too_large() {
 
 #[test]
 fn a_limit_with_room_for_nothing() {
-    // A journal of records takes the two segments that it can't do without, whatever the limit.
+    // A journal of records takes the two segments that it needs, whatever the limit.
     for (settings, dir) in all("none").into_iter().filter(|(_, dir)| dir.path().starts_with("/dev/shm")) {
         for journal_limit in [0, 1, 4096, 100_000] {
             let path = dir.path().join("file");
@@ -123,7 +123,7 @@ fn a_limit_with_room_for_nothing() {
     }
 }
 
-/// What an epoch cuts off and writes again is in the journal once.
+/// Bytes that an epoch cuts off and writes again are in the journal once.
 #[test]
 fn cutting_and_writing_again_takes_no_journal() {
     let dir = Scratch::on_disk("cut-again");

@@ -1,5 +1,5 @@
-//! `on-kill = keep`: after a kill the file is as its last complete call left it, whoever looks at it next; a crash of the machine
-//! still takes it back to its last SYNC.
+//! `on-kill = keep`: after a kill, the file is as its last complete call left it, for whatever process uses it next;
+//! a crash of the machine still takes it back to its last SYNC.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -58,7 +58,7 @@ impl Killed {
         assert!(found == wanted, "{how}: {:?}: {} bytes, not {}, {at:?}", self.settings, found.len(), wanted.len());
     }
 
-    /// The next to open it sees `wanted`; and the file has it when that has closed it.
+    /// The next process that opens it must see `wanted`; and after that process's close, the file must have it.
     #[track_caller]
     fn assert_next_sees(&self, wanted: &[u8], how: &str) {
         let opened = Opened::new(&self.path, &self.settings);
@@ -80,7 +80,7 @@ impl Killed {
 #[path = "common/shared_memory.rs"]
 mod shared_memory;
 
-/// With open epochs of all sorts: none at all, cuts, growth, what is written twice, what is cut and grows again.
+/// Open epochs of all kinds: empty ones, cuts, growth, bytes written twice, bytes cut off that grow again.
 fn histories() -> Vec<Vec<Step>> {
     let sizes = [write(0, 20_000, 3), Size(100), write(9000, 10, 4), Size(5000), Size(30_000), write(29_990, 500, 5)];
     let again = [write(0, 16_000, 1), Sync, write(0, 8192, 2), Rest, write(0, 8192, 3), write(10, 5000, 4)];
@@ -125,7 +125,7 @@ fn recover_brings_the_file_to_the_last_complete_call() {
     }
 }
 
-/// It had the file open all along, and has written to it before.
+/// It had the file open all the time, and has written to it before.
 #[test]
 fn another_process_sees_the_last_complete_call() {
     for (settings, dir) in kinds("keep-other") {
@@ -162,7 +162,7 @@ fn without_it_a_kill_takes_it_back_to_the_last_sync() {
     for (settings, dir) in kinds("keep-not") {
         let settings = Settings { on_kill: OnKill::Rollback, ..settings };
         let killed = Killed::new(&dir, &settings, &history());
-        // What the next process wants does not count.
+        // The next process's setting does not count.
         let next = Settings { on_kill: OnKill::Keep, ..settings.clone() };
         let opened = Opened::new(&killed.path, &next);
         killed.assert_is(&opened.read(0, 1 << 20), &killed.committed, "rolled back");
@@ -173,7 +173,7 @@ fn without_it_a_kill_takes_it_back_to_the_last_sync() {
     }
 }
 
-/// Who takes over is killed as well, after more calls, and so is the one after.
+/// The process that takes over is killed as well, after more calls, and so is the next.
 #[test]
 fn kills_in_a_row_lose_nothing() {
     for (settings, dir) in kinds("keep-row") {
@@ -189,7 +189,7 @@ fn kills_in_a_row_lose_nothing() {
     }
 }
 
-/// Two processes write in turn; what is not committed goes from one to the other, and both are killed.
+/// Two processes write alternately; uncommitted data is handed over between them, and both are killed.
 #[test]
 fn what_goes_from_process_to_process_stays_when_all_are_killed() {
     for (settings, dir) in kinds("keep-both") {
@@ -223,7 +223,7 @@ fn what_goes_from_process_to_process_stays_when_all_are_killed() {
     }
 }
 
-/// Whoever recovers a folder, or says what counts.
+/// Recovery of a folder, and with a decision by the user.
 #[test]
 fn recover_of_a_folder_and_with_a_decision() {
     for (settings, dir) in kinds("keep-folder") {
@@ -282,7 +282,7 @@ fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// A part of what the process had in memory is gone: the file goes back to its last SYNC as a whole.
+/// A part of the process's memory is gone: the file goes back to its last SYNC as a whole.
 #[test]
 fn half_of_it_is_not_kept() {
     for (settings, dir) in kinds("keep-half") {

@@ -1,5 +1,5 @@
-//! SIGKILL at random moments: what is found afterwards is exactly the last acknowledged epoch, or the one whose SYNC was
-//! under way. The same harness without Famio must find damage, or it proves nothing.
+//! SIGKILL at random moments: afterwards the file is exactly as of the last acknowledged epoch, or of the one whose
+//! SYNC was under way. Without Famio, the same harness must find damage, or it proves nothing.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What epoch `epoch` does to the file: writes, and now and then a new size. The same in the child and in the checker.
+/// The changes of epoch `epoch`: writes, and sometimes a new size. The same for the child and the checker.
 fn apply(epoch: u64, mut write: impl FnMut(u64, &[u8]), mut resize: impl FnMut(u64)) {
     let mut seed = epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut random = |n: u64| {
@@ -60,7 +60,7 @@ fn settings_of(text: &str) -> Settings {
     Settings { policy, emulated: text.ends_with("emulated"), ..Settings::default() }
 }
 
-/// The child: goes on from the epoch it is told, and says each epoch that is acknowledged. Runs only when told to.
+/// The child: goes on from the given epoch, and reports each acknowledged epoch. Runs only when told to.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("FAMIO_KILL_FILE") else { return };
@@ -87,8 +87,8 @@ fn child() {
     }
 }
 
-/// After a power cut of the machine that ran `child`: the file is an epoch's, not before `FAMIO_KILL_ACKED`. Runs only when
-/// told to.
+/// After a power cut of the machine that ran `child`: the file must be as of an epoch, not before `FAMIO_KILL_ACKED`.
+/// Runs only when told to.
 #[test]
 fn check_after_power_cut() {
     let Ok(acked) = std::env::var("FAMIO_KILL_ACKED") else { return };
@@ -104,7 +104,7 @@ fn check_after_power_cut() {
     assert!(!Path::new(&path).with_file_name(".famio").exists());
 }
 
-/// Kills the child `kills` times; gives how often the file was no epoch's.
+/// Kills the child `kills` times; returns how often the file was of no epoch.
 fn campaign(dir: &Path, settings: &str, kills: u64, bare: bool) -> u64 {
     let path = dir.join(settings);
     std::fs::write(&path, vec![1u8; 50_000]).unwrap();
@@ -118,7 +118,7 @@ fn campaign(dir: &Path, settings: &str, kills: u64, bare: bool) -> u64 {
             command.env("FAMIO_KILL_BARE", "1");
         }
         let mut child = command.spawn().unwrap();
-        // Killed after a number of acknowledgements, somewhere in what follows: the moment is the scheduler's.
+        // Killed after a number of acknowledgements, somewhere in what follows; the scheduler decides the moment.
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut left = 1 + kill * 7919 % 60;
         while left > 0 {
@@ -198,6 +198,6 @@ fn without_famio_the_same_harness_finds_damage() {
         return;
     }
     let dir = Scratch::on_tmpfs("kill-bare");
-    // Chance, once the machine is busy: kills may fall between epochs.
+    // Depends on chance on a busy machine: kills may fall between epochs.
     assert!((0..25).any(|_| campaign(dir.path(), "bare", 40.max(kills()), true) > 0), "it finds nothing");
 }

@@ -1,7 +1,7 @@
-//! SIGKILL before and after every system call of the thread that writes, one kill after the other: what is found is exactly the last
-//! acknowledged epoch or the one whose SYNC was under way, and the file can be used. With `on-kill = keep` it is the file before or
-//! after the call that was under way. The dead process's arena is there, so that a
-//! change of the file that it does not know is taken for an outsider's.
+//! SIGKILL before and after every system call of the writing thread, one kill at a time: afterwards the file is
+//! exactly as of the last acknowledged epoch or of the one whose SYNC was under way, and it can be used. With
+//! `on-kill = keep`, it is as before or after the call that was under way. The dead process's arena remains, so a
+//! change of the file that the arena does not know about looks like an outsider's.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -26,8 +26,8 @@ fn crash_child() {
     crash::child();
 }
 
-/// Runs the steps and kills the process at its `stop`th stop. How many SYNCs were acknowledged, or calls that are kept, and whether it came so far; `None`: a
-/// process can't be traced here.
+/// Runs the steps and kills the process at stop number `stop`. Returns how many SYNCs were acknowledged, or calls
+/// kept, and whether it came that far; `None`: a process cannot be traced here.
 fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Option<(usize, bool)> {
     let mut command = crash::command(path, settings, steps);
     let mut child =
@@ -53,7 +53,7 @@ fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Opt
     None
 }
 
-/// What the file may hold, one after each SYNC, or each call that is kept.
+/// The possible contents of the file: one after each SYNC, or each call that is kept.
 fn states(settings: &Settings, steps: &[Step]) -> Vec<Vec<u8>> {
     let is_end = |step: &Step| *step == Sync || settings.on_kill == OnKill::Keep;
     let ends = steps.iter().enumerate().filter(|(_, step)| is_end(step)).map(|(at, _)| at + 1);
@@ -62,12 +62,12 @@ fn states(settings: &Settings, steps: &[Step]) -> Vec<Vec<u8>> {
     [0].into_iter().chain(ends).map(|end| if keeps { model(end).0 } else { model(end).1 }).collect()
 }
 
-/// From one kill to the next; with `FAMIO_KILLS` of a hundred and more, which asks for a long run, none is left out.
+/// The distance between kills; with `FAMIO_KILLS` of a hundred or more, which asks for a long run, none is left out.
 fn stride() -> usize {
     if common::kills_asked().is_some_and(|kills| kills >= 100) { 1 } else { 7 }
 }
 
-/// Every kill, or every [`stride`]th from the `first` on.
+/// Every kill, or every [`stride`]th, beginning with `first`.
 fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
     let path = folder.join("app.db");
     let states = states(settings, steps);
@@ -96,7 +96,7 @@ fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
     }
 }
 
-/// A file that grows a little and by far, loses a part, is cut, and grows again.
+/// A file that grows by little and by much, loses a part, is cut, and grows again.
 fn sizes() -> Vec<Step> {
     let (near, far) = (write(16_000, 300_000, 2), write(17 * MIB, 9000, 3));
     let hole = Step::Zero { at: 5000, len: 200_000 };
@@ -104,7 +104,7 @@ fn sizes() -> Vec<Step> {
     steps.into_iter().flat_map(|step| [step, Sync]).chain([Close]).collect()
 }
 
-/// Some of what [`sizes`] does, with few SYNCs.
+/// Some of the steps of [`sizes`], with few SYNCs.
 fn calls() -> Vec<Step> {
     let first =
         [write(100, 5000, 1), write(16_000, 300_000, 2), Sync, write(4000, 30_000, 3), Size(9000), Size(70_000)];

@@ -1,4 +1,5 @@
-//! The write lease: what an outsider sees who opens a file in the middle of an epoch, and who may have the lease.
+//! The write lease: what an outsider sees who opens a file in the middle of an epoch, and which process may have the
+//! lease.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -29,7 +30,7 @@ fn always() -> Settings {
     Settings { journal: JournalChoice::Always, ..Settings::default() }
 }
 
-/// A small generator of numbers: what is written where is to be the same in every run.
+/// A small random number generator: every run must write the same.
 struct Dice(u64);
 
 impl Dice {
@@ -55,7 +56,8 @@ fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert!(found == expected, "{what}: {} bytes for {}, first at {differs:?}", found.len(), expected.len());
 }
 
-/// Small and large writes, over what is there and beyond it, cuts: in the middle of each epoch somebody copies the file.
+/// Small and large writes, over existing data and beyond it, and cuts; in the middle of each epoch, an outsider
+/// copies the file.
 #[test]
 fn an_outsider_who_opens_reads_what_is_committed() {
     for settings in leased() {
@@ -73,7 +75,7 @@ fn an_outsider_who_opens_reads_what_is_committed() {
             opened.write(0, &model[..1]);
             opened.atomic().sync().unwrap();
             alternate += u32::from(opened.atomic().policy() == Some(PolicyChoice::Alternate));
-            // Several whole epochs, then one that stays open.
+            // Several complete epochs, then one that stays open.
             for epoch in 0..3 {
                 let committed = model.clone();
                 for _ in 0..30 {
@@ -99,7 +101,7 @@ fn an_outsider_who_opens_reads_what_is_committed() {
                     assert_same(&opened.read(0, model.len() + 1), &model, &what);
                 }
                 if epoch == 1 && round % 3 == 0 {
-                    // More reads than writes: without the lease the epoch that stays open would be undo's.
+                    // More reads than writes: without the lease, the open epoch would use undo.
                     (0..100).for_each(|_| drop(opened.read(0, 64)));
                 }
                 if epoch != 2 || dice.below(2) == 0 {
@@ -145,7 +147,7 @@ fn several_open_it_at_once() {
     }
 }
 
-/// An account book: money only moves. Whoever copies it in the middle of a transfer finds that none is missing.
+/// An account book: money only moves. A copy made in the middle of a transfer must not miss any.
 #[test]
 fn a_copy_adds_up() {
     const ACCOUNTS: u64 = 3000;
@@ -182,8 +184,8 @@ fn a_copy_adds_up() {
     }
 }
 
-/// Each 64 bytes hold one number twice; in the middle of an epoch they hold a negative one. Whoever reads along while the
-/// writer goes on never sees that.
+/// Each 64 bytes hold one number twice; in the middle of an epoch, a negative one. A concurrent reader must never see
+/// that.
 #[test]
 fn nobody_sees_what_is_not_committed() {
     const GRANULES: u64 = 2000;
@@ -219,7 +221,7 @@ fn nobody_sees_what_is_not_committed() {
                     })
                 })
                 .collect();
-            // However late they begin; not for ever, if they fail.
+            // However late they begin; but not forever, if they fail.
             let goes_on = |number: i64| number < 4000 || !all_have_read() && !readers.iter().any(|r| r.is_finished());
             for number in (2..).take_while(|&number| goes_on(number)) {
                 let places: Vec<u64> = (0..5).map(|_| dice.below(GRANULES) * 64).collect();
@@ -234,7 +236,7 @@ fn nobody_sees_what_is_not_committed() {
     }
 }
 
-/// Killed after the file was shown, with more written since: the last SYNC, as ever.
+/// Killed after the file was exposed, with more written since: the last SYNC must be there.
 #[test]
 fn killed_after_it_was_exposed() {
     for (number, settings) in leased().enumerate() {
@@ -254,14 +256,14 @@ fn killed_after_it_was_exposed() {
 
 const WRITER: &str = "FAMIO_LEASE_WRITER";
 
-/// The writer of the test below: epoch after epoch of one number, each said when it is durable.
+/// The writer of the test below: epochs of one number each, each reported when it is durable.
 #[test]
 fn writer_child() {
     let Ok(path) = std::env::var(WRITER) else { return };
     let settings = Settings { emulated: path.ends_with("emulated"), ..always() };
     let opened = Opened::new(Path::new(&path), &settings);
     for number in 1..u64::MAX {
-        // Half of the granules of each block, so that the homes of the others come into play.
+        // Half of the granules of each block, so that the homes of the others matter.
         for at in (0..BLOCKS * 4096).step_by(64).filter(|at| (at / 64 + number).is_multiple_of(2) || number == 1) {
             opened.write(at, &number.to_le_bytes().repeat(8));
         }
@@ -273,8 +275,8 @@ fn writer_child() {
 
 const BLOCKS: u64 = 6;
 
-/// Killed at any moment while somebody opens the file again and again: a whole epoch, and none that was acknowledged is
-/// lost.
+/// Killed at any moment while an outsider opens the file repeatedly: the file must have a complete epoch, and no
+/// acknowledged one may be lost.
 #[test]
 fn killed_while_it_is_exposed() {
     let expected =
@@ -314,8 +316,8 @@ fn killed_while_it_is_exposed() {
     }
 }
 
-/// The lease thread looks at files in the order in which they were opened: when the second has its lease, the first has
-/// been looked at.
+/// The lease thread handles files in the order in which they were opened: when the second has its lease, the first
+/// has been tried.
 fn is_refused(first: &Opened, dir: &Path) -> bool {
     let path = dir.join("second");
     let second = Opened::new(&path, &always());
@@ -325,7 +327,7 @@ fn is_refused(first: &Opened, dir: &Path) -> bool {
     !first.atomic().has_lease()
 }
 
-/// Somebody had the file open before us, or opened it meanwhile: auto is undo or redo.
+/// An outsider had the file open before this process, or opened it meanwhile: auto chooses undo or redo.
 #[test]
 fn without_the_lease_auto_is_never_alternate() {
     let dir = Scratch::on_tmpfs("without-the-lease");
@@ -353,7 +355,7 @@ fn without_the_lease_auto_is_never_alternate() {
     }
 }
 
-/// Without being asked, at a SYNC; and again after it was broken.
+/// Automatically, at a SYNC; and again after it was broken.
 #[test]
 fn it_is_taken_at_a_sync() {
     let dir = Scratch::on_tmpfs("it-is-taken");
@@ -396,7 +398,7 @@ fn what_the_program_set_is_left_alone() {
     with(&set(libc::F_SETLEASE, libc::F_WRLCK as usize), &shows(libc::F_GETLEASE, libc::F_WRLCK));
 }
 
-/// After it was given up the description is as if it had never been; record locks stay all the while.
+/// After it is given up, the description is as before; record locks stay throughout.
 #[test]
 fn nothing_is_left_on_the_description() {
     let dir = Scratch::on_tmpfs("nothing-is-left");
@@ -419,7 +421,7 @@ fn nothing_is_left_on_the_description() {
     assert!(mine.len() == 1 && mine[0].contains("POSIX"), "{mine:?}");
 }
 
-/// The descriptor through which it is held is closed, while another one stays.
+/// The descriptor that holds it is closed, while another one stays.
 #[test]
 fn its_descriptor_is_closed() {
     let dir = Scratch::on_tmpfs("its-descriptor");
@@ -444,8 +446,8 @@ fn its_descriptor_is_closed() {
 
 const HOST: &str = "FAMIO_LEASE_HOST";
 
-/// A host of its own: no handler of its runs, its signals are as they were, `setuid` comes back, and in the end no thread
-/// for leases is there.
+/// A program with its own signal handling: none of its handlers runs, its signals are unchanged, `setuid` returns,
+/// and in the end there is no lease thread.
 #[test]
 fn host_child() {
     static CAUGHT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -462,7 +464,7 @@ fn host_child() {
         opened.write(0, &[1; 100]);
         opened.atomic().sync().unwrap();
         drop(File::open(&path).unwrap());
-        // SAFETY: to the user that it is.
+        // SAFETY: sets the current user.
         assert_eq!(unsafe { libc::setuid(libc::getuid()) }, 0);
     }
     drop(opened);
@@ -471,7 +473,7 @@ fn host_child() {
         std::thread::yield_now();
     }
     assert_eq!(CAUGHT.load(std::sync::atomic::Ordering::Relaxed), 0);
-    // SAFETY: asks only.
+    // SAFETY: only queries.
     unsafe { assert_eq!(libc::signal(libc::SIGIO, libc::SIG_DFL), caught as *const () as usize) };
 }
 

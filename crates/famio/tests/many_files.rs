@@ -1,4 +1,4 @@
-//! Files opened and closed one after the other, through the calls that the hooks make: nothing of them stays.
+//! Files opened and closed one after the other, by the functions that the hooks call: nothing of them remains.
 
 mod common;
 
@@ -7,7 +7,7 @@ use famio::{Durability, Settings};
 use std::ffi::CString;
 use std::sync::Mutex;
 
-/// Descriptors and maps are the whole process's.
+/// Descriptors and maps belong to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn start() {
@@ -29,7 +29,7 @@ fn put(fd: i32, bytes: &[u8]) -> isize {
     unsafe { posix::pwrite(fd, bytes.as_ptr(), bytes.len(), 0) }
 }
 
-/// Arenas that are mapped, and open descriptors.
+/// Number of mapped arenas, and of open descriptors.
 fn held() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -47,7 +47,7 @@ fn a_closed_file_leaves_nothing_behind() {
         let fd = open(&format!("{folder}/{i}.atomic"));
         assert_eq!(put(fd, &[7; 8192]), 8192);
         assert_eq!((posix::fsync(fd), posix::close(fd)), (0, 0));
-        // The background may be inside for a moment.
+        // The background may be using one for a moment.
         assert!(common::comes_true(|| held().0 <= 1), "{} arenas are still mapped", held().0);
         let first = *first.get_or_insert_with(|| held().1);
         assert!(common::comes_true(|| held().1 <= first), "descriptors after file {i}: {}, first {first}", held().1);
@@ -55,7 +55,7 @@ fn a_closed_file_leaves_nothing_behind() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Also where the thread has the file alone, and writes straight from the caller's memory.
+/// Also in exclusive mode, where the thread writes straight from the caller's memory.
 #[test]
 fn a_write_from_bad_memory_changes_nothing_of_a_block() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -67,7 +67,7 @@ fn a_write_from_bad_memory_changes_nothing_of_a_block() {
             assert_eq!((put(fd, &[7; 8192]), posix::fsync(fd)), (8192, 0));
         }
         assert_eq!(put(fd, &[5; 8192]), 8192);
-        // SAFETY: new pages, the second of which is taken away again.
+        // SAFETY: new pages, the second of which is unmapped again.
         let half_bad = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let pages = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);

@@ -1,4 +1,4 @@
-//! Maps of ordinary files: what comes back from the cache, and what must not, whatever is done to the file meanwhile.
+//! Maps of ordinary files: what may come from the cache, and what must not, whatever is done to the file meanwhile.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 const MIB: usize = 1 << 20;
 
-/// There is one cache: tests of it take turns, and begin with an empty one.
+/// There is one cache: its tests run one at a time, and begin with an empty one.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -24,7 +24,7 @@ fn scratches(name: &str) -> [Scratch; 2] {
     [Scratch::on_tmpfs(name), Scratch::on_disk(name)]
 }
 
-/// A file whose bytes say where they are, and in which of its versions.
+/// A file whose bytes encode their position and the file's version.
 fn write(path: &Path, len: usize, version: u8) {
     std::fs::write(path, pattern(len, version)).unwrap();
 }
@@ -76,11 +76,12 @@ fn a_map_comes_back_with_its_page_tables() {
             }
             faults() - before
         };
-        // Without its page tables it would be 6 at least, with 512 KiB around each. Code that runs for the first time faults too.
+        // Without its page tables, at least 6, with 512 KiB around each. Code that runs for the first time faults,
+        // too.
         let fewest = (0..5).map(|_| again()).min().unwrap();
         assert!(fewest < 6, "{fewest} faults");
         let view = View::of(File::open(&path).unwrap()).unwrap();
-        // What another writes shows.
+        // Another process's writes show.
         File::options().write(true).open(&path).unwrap().write_all_at(b"new", 2 * MIB as u64).unwrap();
         view.read_at(&mut record[..3], 2 * MIB as u64).unwrap();
         assert_eq!(record[..3], *b"new");
@@ -113,7 +114,7 @@ fn a_file_that_was_cut_is_an_error_and_no_signal() {
         }
         assert_eq!(failed, 3 * MIB / 4096);
         drop(view);
-        // The kept map is of another size; so is the next.
+        // The kept map has another size; so has the next.
         let view = View::open(&path).unwrap();
         assert_eq!((view.len(), all(&view)), (5 * MIB as u64, pattern(5 * MIB, 0)));
         drop(view);
@@ -121,7 +122,7 @@ fn a_file_that_was_cut_is_an_error_and_no_signal() {
         let view = View::open(&path).unwrap();
         assert_eq!(all(&view), pattern(9 * MIB, 3), "grown");
         drop(view);
-        // Cut and grown to the same size: zeros, from the same map.
+        // Cut, and extended to the same size: zeros, from the same map.
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(0).unwrap();
         file.set_len(9 * MIB as u64).unwrap();
@@ -145,9 +146,9 @@ fn a_file_that_was_replaced_is_another() {
         assert_eq!(all(&new), pattern(MIB, 9));
         assert_eq!(all(&old), pattern(MIB, 0), "what is in use stays");
         drop(old);
-        assert!(comes_true(|| cache::bytes() == 0)); // what was kept of it, and was given up since, goes with its name
+        assert!(comes_true(|| cache::bytes() == 0)); // what was kept of the file is dropped with its name
         drop(new);
-        // Deleted and made again: often with the same number.
+        // Deleted and created again: often with the same inode number.
         std::fs::remove_file(&path).unwrap();
         write(&path, MIB, 5);
         assert_eq!(all(&View::open(&path).unwrap()), pattern(MIB, 5));
@@ -272,8 +273,9 @@ fn a_forked_child_reads_on_and_has_a_cache_of_its_own() {
         let used = scratch.path().join("used");
         write(&used, 40 * MIB, 1);
         let view = View::open(&used).unwrap();
-        view.advise(0, 0, Advice::WillNeed); // the background is at it
-        // SAFETY: the child makes no use of other threads' state but the library's and the allocator's, and ends by `_exit`.
+        view.advise(0, 0, Advice::WillNeed); // the background is busy with it
+        // SAFETY: the child uses no other threads' state except the library's and the allocator's, and ends by
+        // `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let right = all(&view) == pattern(40 * MIB, 1) && cache::bytes() == 0;
@@ -319,7 +321,7 @@ fn many_threads_share_files_that_others_replace_and_cut() {
                         let mut record = [0; 4096];
                         for at in (0..view.len()).step_by(4096) {
                             match view.read_at(&mut record, at) {
-                                // Of one version: the number in each byte that its place leaves.
+                                // Of one version: the number in each byte, apart from its position.
                                 Ok(_) => {
                                     let version = record[0] ^ ((at / 4096 + at) as u8);
                                     let right = |j: usize| record[j] ^ ((at as usize / 4096 + at as usize + j) as u8);

@@ -1,4 +1,4 @@
-//! Reads, writes, sizes, SYNC and clean close, by every policy and all kinds of journal, against a model.
+//! Reads, writes, sizes, SYNC and clean close, with every policy and every kind of journal, compared with a model.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The safe front: what it opens, what it refuses, and what it says.
+//! The safe API: what it opens, what it refuses, and its messages.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn a_file_for_reading_is_not_changed() {
     let region = file.map(..).unwrap();
     region.read(0, &mut bytes[..8]).unwrap();
     assert_eq!(&bytes[..8], b"as it is");
-    // SAFETY: nobody changes the file.
+    // SAFETY: the file does not change meanwhile.
     assert_eq!(unsafe { region.as_slice() }, b"as it is");
     drop(file);
     drop(region);
@@ -62,7 +62,7 @@ fn emptying_is_part_of_the_first_epoch() {
     assert_eq!(std::fs::read(&path).unwrap(), b"after");
 }
 
-/// Two of one file are of one epoch, in threads, too.
+/// Two values of one file share its epoch, also between threads.
 #[test]
 fn several_of_one_file_see_each_other() {
     let folder = Scratch::on_tmpfs("open-several");

@@ -1,4 +1,5 @@
-//! Others at the same file: programs without Famio that cut, change or read it, and processes that want it too.
+//! Outsiders and other processes at the same file: programs without Famio that cut, change or read it, and processes
+//! that compete for it.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -23,7 +24,7 @@ fn all(name: &str) -> impl Iterator<Item = (Settings, Scratch)> {
     on_tmpfs.chain([(Settings::default(), Scratch::on_disk(name))])
 }
 
-/// A write is done, or says that it could not be; nothing ends the process.
+/// A write succeeds or reports an error; nothing ends the process.
 #[test]
 fn cut_while_open_is_no_sigbus() {
     for (settings, dir) in all("cut-while-open") {
@@ -58,7 +59,7 @@ fn cut_while_open_is_no_sigbus() {
     }
 }
 
-/// As above, of the journal.
+/// As above, for the journal.
 #[test]
 fn a_journal_that_is_cut_while_in_use_is_no_sigbus() {
     for (settings, dir) in all("a-journal-that") {
@@ -88,7 +89,7 @@ fn an_outsider_reads_along() {
             let at = usize::from(round) * 1900;
             opened.write(at as u64, &[round + 2; 1500]);
             model[at..at + 1500].fill(round + 2);
-            // What is read is bytes that were once written there, and never more than the file has.
+            // Reads return bytes that were once written there, and never more than the file has.
             let seen = fs::read(&path).unwrap();
             assert!(seen.iter().zip(&model).all(|(seen, now)| *seen == 1 || seen == now), "{settings:?}");
             if round % 5 == 4 {
@@ -100,7 +101,8 @@ fn an_outsider_reads_along() {
     }
 }
 
-/// The memory of a killed process goes once its file can't come back; not while it may, and never under a process's feet.
+/// The memory of a killed process is removed once its file cannot come back; not before, and never while a process
+/// uses it.
 #[test]
 fn arenas_that_nobody_asks_for_again_are_swept() {
     let dir = Scratch::on_tmpfs("swept");
@@ -120,7 +122,7 @@ fn arenas_that_nobody_asks_for_again_are_swept() {
     fs::remove_file(path).unwrap();
     let (folder, path, renamed) = crashed("file-renamed");
     fs::rename(path, folder.join("other")).unwrap();
-    // Only looked at: `recover` would bring it to its end.
+    // Only examined: `recover` would remove it.
     let (_, _, there) = crashed("there");
     let held = dir.path().join("held");
     let mut child = hold(&held, &settings, &[write(0, 5000, 2), Sync]);
@@ -140,7 +142,7 @@ fn arenas_that_nobody_asks_for_again_are_swept() {
     assert!(!in_use.exists());
 }
 
-/// Waits until what is changed in a folder gets a time that cannot be taken for that of a write before.
+/// Waits until changes in a folder get a time later than that of any previous write.
 fn time_passes(folder: &Path) {
     let probe = folder.join("probe");
     let touched = || {
@@ -152,7 +154,7 @@ fn time_passes(folder: &Path) {
     fs::remove_file(&probe).unwrap();
 }
 
-/// Edited, cut or made longer between the crash and the recovery.
+/// Edited, cut or extended between the crash and the recovery.
 #[test]
 fn changed_after_the_crash() {
     type Change = (&'static str, fn(&Path));
@@ -173,7 +175,7 @@ fn changed_after_the_crash() {
             let text = error.to_string();
             assert!(text.contains("app.db") && text.contains(".journal"), "{text}");
             assert!(text.contains("--use=journal") && text.contains("--use=file"), "{text}");
-            // It stays so, however often somebody tries.
+            // It stays so, however often it is tried.
             for on_conflict in [Use::Refuse, Use::Refuse] {
                 assert!(is_stopped(&crashed.recover(on_conflict).outcome), "{what}");
                 assert!(Opened::try_new(&crashed.path, &crashed.settings).is_err(), "{what}");
@@ -182,7 +184,7 @@ fn changed_after_the_crash() {
             let report = crashed.recover(Use::File);
             assert!(matches!(report.outcome, Outcome::Discarded), "{what}: {report:?}");
             assert!(fs::read(&crashed.path).unwrap() == changed, "{what}: --use=file touched it");
-            // Again, for the other way.
+            // Again, for the other choice.
             crashed.restore();
             change(&crashed.path);
             crashed.put_arena(&arena);
@@ -190,7 +192,7 @@ fn changed_after_the_crash() {
             assert!(matches!(report.outcome, Outcome::Recovered), "{what}: {report:?}");
             let found = fs::read(&crashed.path).unwrap();
             assert_eq!(found.len(), crashed.committed.len(), "{what}");
-            // What the outsider took is gone; what the journal has is right.
+            // Data that the outsider removed is gone; data in the journal is right.
             let journalled = 12_010..17_010;
             if what != "cut" || !crashed.settings.emulated {
                 let differs = journalled.clone().find(|&i| found[i] != crashed.committed[i]);
@@ -209,7 +211,7 @@ fn a_file_in_use_is_not_recovered() {
         let report = crash::recover(&path, &settings, Use::Journal);
         assert!(matches!(report.outcome, Outcome::InUse(Some(of)) if of.pid == owner.id()), "{report:?}");
         assert_eq!(crash::journals(&dir.path().join(".famio")).len(), 1);
-        // Killed: it can be had, and is recovered.
+        // After a kill, the file can be opened, and is recovered.
         owner.kill().unwrap();
         owner.wait().unwrap();
         let opened = Opened::new(&path, &settings);

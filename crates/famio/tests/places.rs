@@ -1,4 +1,4 @@
-//! Files, journals and pools that are not where they were: moved, copied, gone, of another setting, not writable.
+//! Files, journals and pools that are not where they were: moved, copied, removed, of another setting, not writable.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -16,7 +16,7 @@ fn crash_child() {
     crash::child();
 }
 
-/// Opening `path` is `EIO` with a message that names both files, and changes nothing.
+/// Opening `path` must fail with `EIO` and a message that names both files, and change nothing.
 fn is_refused(path: &Path, settings: &Settings, what: &str) {
     let before = fs::read(path).unwrap();
     let error = Opened::try_new(path, settings).err().unwrap_or_else(|| panic!("{what}: opened"));
@@ -68,7 +68,7 @@ fn moved_together_with_its_journal() {
         fs::create_dir(&elsewhere).unwrap();
         fs::rename(&crashed.path, elsewhere.join("app.db")).unwrap();
         fs::rename(crashed.dir.path().join(".famio"), elsewhere.join(".famio")).unwrap();
-        // A rename changes the file's times, as an outsider's write does; after the end of a boot there is no such look.
+        // A rename changes the file's times, like an outsider's write; after the end of a boot, that is not checked.
         let _ = fs::remove_file(crash::arena(&elsewhere.join("app.db")));
         is_recovered(&elsewhere.join("app.db"), &crashed.settings, &crashed.committed);
         assert!(!elsewhere.join(".famio").exists());
@@ -92,7 +92,7 @@ fn a_copy_with_its_attributes_is_no_file_of_that_journal() {
             }
             is_refused(&to, &crashed.settings, "a copy");
             assert!(is_stopped(&crash::recover(&to, &crashed.settings, Use::Journal).outcome));
-            // The user may say that the copy is good as it is.
+            // The user may declare the copy to be right.
             let report = crash::recover(&to, &crashed.settings, Use::File);
             assert!(matches!(report.outcome, Outcome::Discarded), "{report:?}");
             is_recovered(&to, &crashed.settings, &crashed.raw);
@@ -144,7 +144,7 @@ fn the_mark_was_damaged() {
             assert!(error.to_string().contains("app.db") && error.to_string().contains(".journal"), "{error}");
             assert!(fs::read(&crashed.path).unwrap() == crashed.raw);
         }
-        // There is a way out, both ways.
+        // Either choice resolves it.
         let report = crashed.recover(Use::Journal);
         assert!(matches!(report.outcome, Outcome::Recovered), "{report:?}");
         crashed.assert_recovered();
@@ -168,7 +168,7 @@ fn the_journal_is_gone() {
     });
 }
 
-/// A file and a pool, both on the file system that the settings are for.
+/// A file and a pool, both on the file system for these settings.
 fn with_pool(name: &str, mut with: impl FnMut(Crashed, &Path)) {
     let all = in_place().into_iter().map(|settings| (true, settings)).chain([(false, Settings::default())]);
     for (i, (on_tmpfs, settings)) in all.enumerate() {
@@ -204,7 +204,7 @@ fn reopened_with_another_pool_setting() {
         fs::create_dir(&other).unwrap();
         for setting in [None, Some(other.clone())] {
             crashed.restore();
-            // The mark knows where the journal is.
+            // The mark says where the journal is.
             is_recovered(&crashed.path, &Settings { pool: setting, ..crashed.settings.clone() }, &crashed.committed);
             assert!(crash::journals(pool).is_empty());
         }
@@ -236,10 +236,11 @@ fn a_pool_in_the_folder_is_recovered_as_a_folder() {
     });
 }
 
-/// Runs with the rights of nobody: in this thread alone.
+/// Runs as user nobody, in this thread only.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let run = || {
-        // SAFETY: changes the ids of this thread, which ends below. Raw: libc's own would change those of all threads.
+        // SAFETY: changes the ids of this thread, which ends below. By the system call, since libc's functions would
+        // change those of all threads.
         let done = unsafe {
             libc::syscall(libc::SYS_setgroups, 0, 0)
                 | libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534)
@@ -255,7 +256,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn a_pool_that_may_not_be_written() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("NOT TESTED: a pool that may not be written takes root, to become nobody");
+        eprintln!("NOT TESTED: a pool without write permission needs root, to switch to another user");
         return;
     }
     for beside in [false, true] {
@@ -267,7 +268,7 @@ fn a_pool_that_may_not_be_written() {
         let path = folder.join("app.db");
         fs::write(&path, [7; 10_000]).unwrap();
         std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
-        // The pool belongs to root and may be read by all; so does the folder, for a `.famio/` in it.
+        // The pool belongs to root and is readable for all; so is the folder, for a `.famio/` in it.
         let settings = Settings { pool: (!beside).then(|| pool.clone()), require: true, ..Settings::default() };
         as_nobody(|| {
             let opened = Opened::try_new(&path, &settings).unwrap();

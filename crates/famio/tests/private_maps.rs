@@ -1,4 +1,4 @@
-//! Regions of files that are larger than their maps may be in memory: private pages over the file, and what is done beside them.
+//! Regions of files larger than their memory limit: private pages over the file, and concurrent changes.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn each(name: &str, test: impl Fn(&Scratch, PolicyChoice)) {
 }
 
 fn store(region: &Region, at: usize, bytes: &[u8]) {
-    // SAFETY: below the end, and nobody else is there.
+    // SAFETY: below the end, and no other thread uses it.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), region.as_ptr().add(at), bytes.len()) };
 }
 
@@ -40,7 +40,7 @@ fn read(file: &AtomicFile, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of a map that are no file's: of the lines of `smaps` from the map's on.
+/// Bytes of a map that are private copies: from its lines in `smaps`.
 fn copied(region: &Region) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (start, end) = (region.as_ptr() as usize, region.as_ptr() as usize + region.len());
@@ -89,7 +89,7 @@ fn stores_copies_and_writes_are_of_one_epoch() {
         }
         assert_eq!(file.rollback().err().unwrap().errno(), libc::EBUSY);
         assert!(copied(&region) < 100 * PAGE as u64, "{}", copied(&region));
-        store(&region, 7 << 20, &[77]); // committed with the end of the map
+        store(&region, 7 << 20, &[77]); // committed when the map ends
         drop(region);
         file.close().unwrap();
         let bytes = std::fs::read(folder.path().join("file")).unwrap();
@@ -114,7 +114,7 @@ fn copies_go_when_the_file_has_what_they_have() {
             file.sync().unwrap();
             most = most.max(copied(&region));
         }
-        // 100 pages each time; they go from 1 MiB on.
+        // 100 pages each time; they are dropped from 1 MiB on.
         assert!(most <= 2 * MIB, "{most}");
         for round in 0..40u64 {
             for index in 0..100u64 {
@@ -129,7 +129,7 @@ fn copies_go_when_the_file_has_what_they_have() {
         drop(region);
         file.close().unwrap();
     });
-    // Another thread of the program might store: nothing goes.
+    // Another thread of the program might store, so nothing is dropped.
     Lab { shadow_limit: Some(16 * MIB), ..Lab::default() }.enter();
     std::thread::scope(|scope| {
         let (ended, end) = std::sync::mpsc::channel::<()>();
@@ -152,7 +152,7 @@ fn copies_go_when_the_file_has_what_they_have() {
                 file.write_at(&[round], page * PAGE as u64).unwrap();
             }
             file.sync().unwrap();
-            assert!(copied(&for_reading) <= 2 * MIB, "nobody stores there");
+            assert!(copied(&for_reading) <= 2 * MIB, "nothing stores there");
             assert!((0..1000).all(|page| load(&for_reading, page * PAGE, 1) == [round]));
         }
         ended.send(()).unwrap();
@@ -160,7 +160,7 @@ fn copies_go_when_the_file_has_what_they_have() {
     Lab::default().enter();
 }
 
-/// As LMDB has it: a map for reading, longer than the file, which grows by writes.
+/// As in LMDB: a map for reading, longer than the file, which grows by writes.
 #[test]
 fn a_file_outgrows_its_memory_while_it_is_mapped() {
     each("private-outgrow", |folder, policy| {
@@ -177,7 +177,7 @@ fn a_file_outgrows_its_memory_while_it_is_mapped() {
                 file.sync().unwrap();
             }
         }
-        // Those that other threads read at, too.
+        // Also places where other threads read.
         for seen in (0..at).step_by(1000) {
             assert_eq!(load(&region, seen as usize, 1000), vec![value(seen); 1000], "{seen}");
         }
@@ -194,7 +194,7 @@ fn a_file_outgrows_its_memory_while_it_is_mapped() {
     });
 }
 
-/// While others read through the map.
+/// While other threads read through the map.
 #[test]
 fn a_map_that_becomes_private_shows_nothing_else_meanwhile() {
     each("private-readers", |folder, policy| {
@@ -202,7 +202,7 @@ fn a_map_that_becomes_private_shows_nothing_else_meanwhile() {
         file.write_at(&[7; PAGE], 0).unwrap();
         file.sync().unwrap();
         for round in 1..4 * MIB / PAGE as u64 {
-            file.write_at(&[7; PAGE], round * PAGE as u64 / 8).unwrap(); // half a MiB, of which a part is not committed
+            file.write_at(&[7; PAGE], round * PAGE as u64 / 8).unwrap(); // half a MiB, partly uncommitted
         }
         let end = file.len() as usize;
         let region = file.map_read(0..16 * MIB).unwrap();
@@ -242,7 +242,7 @@ fn what_can_not_be_had_is_refused() {
     assert_eq!((read(&file, 5, 1), read(&file, 4 * MIB + 5, 1)), (vec![1], vec![2]));
     drop((region, beside));
     file.close().unwrap();
-    // On an older kernel it is as it was.
+    // On an older kernel, nothing changes.
     Lab { unscanned: true, ..Lab::default() }.enter();
     let file = open(&folder, MIB, PolicyChoice::Auto);
     let refused = file.map(..).err().unwrap();

@@ -1,4 +1,4 @@
-//! What was seen when the published Libnvmmio and MadFS were run, each as a test of ours. Those of whole programs are in
+//! Failures seen with the published Libnvmmio and MadFS, each as a test of Famio. Those of whole programs are in
 //! `crates/famio-preload/tests/published.rs`.
 
 mod common;
@@ -60,7 +60,7 @@ fn blocks_two_megabytes_apart() {
     }
 }
 
-/// A wrong count; and a read at the end of the file gave the full length.
+/// A wrong count; and a read at the end of the file returned the full length.
 #[test]
 fn counts_across_blocks_and_at_the_end() {
     for (settings, dir) in all("counts") {
@@ -128,7 +128,7 @@ fn threads_that_exit_leak_nothing() {
     }
 }
 
-/// Un-fsynced data was lost at a normal end.
+/// Data without an fsync was lost at a normal exit.
 #[test]
 fn what_was_not_synced_is_there_after_a_close() {
     for (settings, dir) in all("close") {
@@ -142,7 +142,7 @@ fn what_was_not_synced_is_there_after_a_close() {
     }
 }
 
-/// What this thread has had of a processor: how long a busy machine lets it wait does not count.
+/// The processor time of this thread; waiting on a busy machine does not count.
 fn time_of_thread() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -258,7 +258,7 @@ fn opening_is_quick_and_leaves_nothing_in_shared_memory() {
     }
 }
 
-/// MadFS: without garbage collection 64 MiB became 170 MiB.
+/// MadFS: without garbage collection, 64 MiB became 170 MiB.
 #[test]
 fn rewriting_a_file_does_not_make_it_larger() {
     for (i, settings) in in_place_settings().into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A file that is settled, renamed or carried over a failed exec, and stays open: it is attached anew at its next write, as
-//! often as one likes, and what the sessions before took is given back.
+//! A file that is checkpointed, renamed or carried over a failed exec, and stays open: it is attached again at its
+//! next write, any number of times, and what the previous sessions took is freed.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// What is counted is the whole process's.
+/// The counts are those of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const ROUNDS: u32 = 201;
@@ -24,7 +24,7 @@ fn maps() -> usize {
     maps.lines().filter(|line| line.contains("famio")).count()
 }
 
-/// A folder on tmpfs with each way of journals in place, and one on a disk.
+/// A folder on tmpfs for each kind of journal in place, and one on a disk.
 fn everywhere(name: &str, mut test: impl FnMut(&Scratch, &Settings)) {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     for settings in in_place_settings().into_iter().step_by(3) {
@@ -60,7 +60,7 @@ fn sessions_give_back_what_they_took() {
                 first = (first.0.min(descriptors()), first.1.min(maps()));
             }
         }
-        // The background may have been inside as a session ended: that one goes with the next.
+        // The background may have been using a session as it ended; that one is freed with the next.
         let as_at_first = || {
             opened.write(0, &0u32.to_le_bytes());
             famio::file::close_all().unwrap();
@@ -74,7 +74,8 @@ fn sessions_give_back_what_they_took() {
     });
 }
 
-/// Readers go on reading all the while, in whichever session they find: never what was overwritten before they began.
+/// Readers go on throughout, in whatever session they find, and never see data that was overwritten before they
+/// began.
 #[test]
 fn readers_are_inside_while_sessions_end() {
     everywhere("readers-inside", |dir, settings| {
@@ -116,7 +117,7 @@ fn readers_are_inside_while_sessions_end() {
     });
 }
 
-/// Was an error (`ESTALE`) where the session that a write had begun was closed before the write came to it.
+/// It was an error (`ESTALE`) if the session in which a write had begun was closed before the write got to it.
 #[test]
 fn writers_never_hear_of_sessions_that_end() {
     let dir = Scratch::on_tmpfs("writers-inside");

@@ -1,8 +1,8 @@
-//! The first crash simulation of whole files: a recorder stands in for the medium while a short history runs; then every
-//! moment at which something became certain is looked at, and images that a power cut could have left there are
-//! recovered. Legal is the last epoch that was acknowledged, or the one whose SYNC was under way; nothing else.
+//! A crash simulation of whole files: a recorder takes the place of the medium during a short sequence of operations.
+//! Then, for every moment at which something became certain, images that a power cut could have left are recovered.
+//! Each must give the last acknowledged epoch, or the one whose SYNC was under way.
 //!
-//! Not in it yet: the creation of the journal, and crashes of recovery itself.
+//! Not covered: the creation of the journal, and crashes of recovery itself.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The stand-in is the whole process's.
+/// The recorder affects the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -41,7 +41,7 @@ fn do_step(opened: &Opened, step: &Step) {
     }
 }
 
-/// Runs the epochs under a recorder, and recovers what crashes could leave. Gives how many images there were.
+/// Runs the epochs under a recorder, and recovers what crashes could leave. Returns how many images there were.
 fn simulate(dir: Scratch, settings: &Settings, domain: Domain, epochs: &[Vec<Step>], plan: &Plan) -> usize {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let path = dir.path().join("app.db");
@@ -63,7 +63,7 @@ fn simulate(dir: Scratch, settings: &Settings, domain: Domain, epochs: &[Vec<Ste
     let trace = recorder.trace();
     stand_in(None);
     let mark = crash::get_mark(&path).unwrap();
-    // The journal's space is the kernel's doing: it is there whatever the crash took.
+    // The kernel allocates the journal's space: it is there whatever the crash lost.
     let length = journal.metadata().unwrap().len() as usize;
     drop(opened);
 
@@ -114,8 +114,8 @@ fn recover(
         journal: journal.to_vec(),
     };
     crashed.restore();
-    // By another boot a journal of records is read as after a power cut; that the file's times are of this one is the
-    // test's doing.
+    // In another boot, a journal of records is read as after a power cut; only this test gives the file times of the
+    // current boot.
     let report = crash::recover(path, settings, Use::Journal);
     assert!(matches!(report.outcome, Outcome::Recovered), "{what}: {report:?}");
 }
@@ -131,7 +131,7 @@ fn of_another_boot(journal: &mut [u8]) {
     }
 }
 
-/// Overwriting what is committed, in each home; sizes both ways; a block given up and taken again.
+/// Overwriting committed data, in each home; changes of size in both directions; a block given up and taken again.
 fn histories() -> Vec<Vec<Vec<Step>>> {
     vec![
         vec![vec![write(0, 200, 1)], vec![write(100, 200, 2)], vec![write(50, 64, 3), write(4000, 200, 4)]],
@@ -158,8 +158,8 @@ fn journals_in_place() {
     for settings in in_place() {
         for (number, epochs) in histories().iter().enumerate() {
             let dir = Scratch::on_tmpfs(&format!("recorded-{number}"));
-            // The emulated domain's stores are those of pmem: every line that was not flushed and fenced may be lost. Those
-            // of a process's are there when the next thing is done.
+            // Stores of the emulated domain behave like those of pmem: every line that was not flushed and fenced may
+            // be lost. In the domain of processes, each store is there when the next operation happens.
             let domain = if settings.emulated { Domain::Pmem } else { Domain::Process };
             let images = simulate(dir, &settings, domain, epochs, &plan);
             assert!(images > 20, "{settings:?}, history {number}: {images}");
@@ -167,7 +167,8 @@ fn journals_in_place() {
     }
 }
 
-/// The file is shown to an outsider in the middle of an epoch: before, in between and after, a crash gives a whole epoch.
+/// The file is exposed to an outsider in the middle of an epoch: before, during and after that, a crash gives a
+/// complete epoch.
 #[test]
 fn an_open_epoch_is_exposed() {
     let histories = [
@@ -184,7 +185,7 @@ fn an_open_epoch_is_exposed() {
             vec![Size(14_000), write(0, 100, 4), Expose, Size(15_000), Lease],
             vec![write(13_990, 100, 5), Size(30_000), Expose, write(18_000, 100, 6)],
         ],
-        // Twice, and one that could show nothing.
+        // Twice, and once when there is nothing to expose.
         vec![
             vec![write(0, 128, 1), Lease],
             vec![write(0, 64, 2), Expose, Lease, Expose, write(64, 64, 2), Lease],

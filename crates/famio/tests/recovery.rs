@@ -1,5 +1,5 @@
-//! Recovery can be killed at any moment and run again; a dry run changes nothing; a file, a folder and a pool are paths to
-//! it; and what creations and closes that were cut short leave is cleaned up.
+//! Recovery can be killed at any moment and repeated; a dry run changes nothing; it accepts paths of files, folders
+//! and pools; and it cleans up after interrupted creations and closes.
 
 mod common;
 #[path = "common/crash.rs"]
@@ -23,7 +23,7 @@ fn crash_child() {
 
 const PATH: &str = "FAMIO_RECOVER_PATH";
 
-/// The process that is killed in the middle of it.
+/// The process that is killed in the middle of a recovery.
 #[test]
 fn recover_child() {
     let Ok(path) = std::env::var(PATH) else { return };
@@ -32,7 +32,7 @@ fn recover_child() {
     assert!(reports.iter().all(|report| !crash::is_stopped(&report.outcome)), "{reports:?}");
 }
 
-/// Starts a recovery and kills it after so many turns. Whether it was killed, rather than done.
+/// Starts a recovery and kills it after `turns` turns. Returns whether it was killed before it was done.
 fn killed_recovery(path: &Path, turns: u64) -> bool {
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::ExitStatusExt;
@@ -68,12 +68,12 @@ fn killed_at_any_moment_and_run_again() {
         let dir = if on_tmpfs { Scratch::on_tmpfs(&name) } else { Scratch::on_disk(&name) };
         let crashed = Crashed::new(dir, &settings, &long_history());
         let (mut killed, mut round) = (0, 0u64);
-        // Until one was killed: where there is one processor, all may have ended before.
+        // Until one was killed: with one processor, all may have ended before.
         while round < 12 || killed == 0 && round < 300 {
             if round > 0 {
                 crashed.restore();
             }
-            // The first round with the arena of the crash: a recovery that was killed is no outsider.
+            // The first round with the crash's arena: a killed recovery must not look like an outsider.
             for again in 0..4 {
                 killed += u64::from(killed_recovery(&crashed.path, (round * 4 + again) * 7919 % 60_000));
             }
@@ -192,7 +192,7 @@ fn a_folder_with_several_files_below_it() {
         crash::crash(&path, &settings, &steps);
         paths.push(path);
     }
-    // One that can't be recovered keeps nobody from the others.
+    // A file that cannot be recovered does not keep the others from being recovered.
     let bad = crash::journals(&paths[0].with_file_name(".famio")).remove(0);
     let damaged = fs::read(&bad).unwrap();
     fs::write(&bad, &damaged[..3000]).unwrap();
@@ -242,14 +242,14 @@ fn leftovers_of_creations_and_closes() {
                         let report = crashed.recover(Use::Refuse);
                         assert!(matches!(report.outcome, Outcome::Clean), "{report:?}");
                     }
-                    // Nothing was committed by it, or all of it is in the file.
+                    // It committed nothing, or everything is in the file.
                     assert!(fs::read(&crashed.path).unwrap() == crashed.raw, "{state:?}: a leftover was replayed");
                     assert!(crash::get_mark(&crashed.path).is_none() && !crashed.journal_path.exists());
                     assert!(!crashed.dir.path().join(".famio").exists());
                 }
             }
         }
-        // A creation that was cut short before there was a header.
+        // A creation that was interrupted before there was a header.
         for length in [0usize, 1, 4096, 8192] {
             crashed.restore();
             crash::remove_mark(&crashed.path);
@@ -276,7 +276,7 @@ fn leftovers_of_creations_and_closes() {
     });
 }
 
-/// Crash, recover, commit, crash: the epochs of the first life mean nothing in the second.
+/// Crash, recover, commit, crash: the epochs of the first life have no meaning in the second.
 #[test]
 fn lives_one_after_the_other() {
     everywhere("lives", |crashed| {
@@ -296,7 +296,8 @@ fn lives_one_after_the_other() {
     });
 }
 
-/// A file that was made longer ahead is cut when it is closed; a kill just then is no outsider's change.
+/// A file with preallocated length is cut when it is closed; a kill just then must not look like an outsider's
+/// change.
 #[test]
 fn a_kill_at_the_end_of_a_close_is_no_conflict() {
     let steps = [write(0, 5000, 1), Sync, write(100, 30_000, 2), DieClosing];
@@ -306,8 +307,8 @@ fn a_kill_at_the_end_of_a_close_is_no_conflict() {
     });
 }
 
-/// A journal that a kill left without a header is known by its name; a look at the folder removes it.
-/// Killed was one that had come to the file, and had no journal yet.
+/// A journal that a kill left without a header is known by its name; examining the folder removes it. The killed
+/// process had attached to the file and had no journal yet.
 #[test]
 fn a_folder_with_a_control_file_alone_is_cleaned_up() {
     let dir = Scratch::on_tmpfs("control-alone");

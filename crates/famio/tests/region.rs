@@ -1,4 +1,4 @@
-//! Regions: copies, stores and writes of one epoch are atomic together, and read each other.
+//! Regions: copies, stores and writes of one epoch are atomic together, and see each other.
 
 mod common;
 
@@ -35,9 +35,9 @@ fn get(region: &Region, at: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// `copy` between a region and memory, with the errno of what failed.
+/// `copy` from memory to a region; returns the errno of a failure.
 fn put(region: &Region, at: usize, bytes: &[u8]) -> Result<(), i32> {
-    // SAFETY: an address that `copy` is to judge, and a slice.
+    // SAFETY: an address for `copy` to check, and a slice.
     unsafe { copy(region.as_ptr().wrapping_add(at), bytes.as_ptr(), bytes.len()) }.map_err(|e| e.errno())
 }
 
@@ -48,7 +48,7 @@ fn copies_stores_and_writes_see_each_other_and_are_committed_together() {
         file.sync().unwrap();
         for round in 1..6u8 {
             put(&region, 100, &[round; 60]).unwrap();
-            // SAFETY: below the end, and alone.
+            // SAFETY: below the end, and not used by others.
             unsafe { region.as_ptr().add(5 * PAGE + 7).write_bytes(round, 9) };
             file.write_at(&[round; 5000], 8 * PAGE as u64).unwrap();
             region.write(9 * PAGE, &[round + 100; 10]).unwrap();
@@ -84,7 +84,7 @@ fn copies_go_in_either_direction_between_regions_and_over_their_ends() {
     // SAFETY: as above; they overlap.
     unsafe { copy(a.as_ptr().add(10), a.as_ptr(), 200) }.unwrap();
     assert!(get(&a, 10, 200).iter().enumerate().all(|(at, &byte)| byte == at as u8));
-    // The same bytes by another map, which overlap all the same.
+    // The same bytes through another map: they overlap all the same.
     let again = one.map(0..2 * PAGE as u64).unwrap();
     // SAFETY: as above.
     unsafe { copy(again.as_ptr().add(20), a.as_ptr().add(10), 200) }.unwrap();
@@ -104,13 +104,13 @@ fn copies_go_in_either_direction_between_regions_and_over_their_ends() {
     assert_eq!(committed(&folder, "two")[1000 + 255], 255);
 }
 
-/// Two maps that lie side by side: one copy goes to both.
+/// Two adjacent maps: one copy goes to both.
 #[test]
 fn one_copy_over_two_regions_goes_to_both_or_to_none() {
     let folder = Scratch::on_tmpfs("region-beside");
     let (one, a) = file(&folder, "one", 4);
     let (two, b) = file(&folder, "two", 4);
-    // The kernel often puts the second map in front of the first; if not, there is nothing to see here.
+    // The kernel often puts the second map before the first; if not, there is nothing to test.
     let (low, high) = if (a.as_ptr() as usize) < b.as_ptr() as usize { (&a, &b) } else { (&b, &a) };
     if low.as_ptr() as usize + low.len() != high.as_ptr() as usize {
         eprintln!("SKIPPED: the maps do not lie side by side");
@@ -120,11 +120,11 @@ fn one_copy_over_two_regions_goes_to_both_or_to_none() {
     put(low, low.len() - 100, &bytes).unwrap();
     assert_eq!(get(low, low.len() - 100, 100), bytes[..100]);
     assert_eq!(get(high, 0, 100), bytes[100..]);
-    // From the end of the one to the beginning of the other, moved up by ten.
+    // From the end of one to the beginning of the other, moved by ten.
     // SAFETY: within both.
     unsafe { copy(low.as_ptr().add(low.len() - 90), low.as_ptr().add(low.len() - 100), 190) }.unwrap();
     assert_eq!([get(low, low.len() - 90, 90), get(high, 0, 100)].concat(), bytes[..190]);
-    // Now the second ends sooner: nothing is stored in the first either.
+    // Now the second ends earlier: nothing is stored in the first either.
     let shorter = if std::ptr::eq(high, &b) { &two } else { &one };
     shorter.set_len(50).unwrap();
     assert_eq!(put(low, low.len() - 100, &[9; 200]), Err(libc::ENXIO));
@@ -141,17 +141,17 @@ fn what_can_be_known_is_an_error_and_no_fault() {
     assert_eq!(get(&region, 3 * PAGE + 4, 6), [1; 6], "nothing of it was stored");
     let mut memory = [0u8; 64];
     let mut from = |at: usize| {
-        // SAFETY: what `copy` is to judge, to a buffer.
+        // SAFETY: an address for `copy` to check, and a buffer.
         unsafe { copy(memory.as_mut_ptr(), region.as_ptr().wrapping_add(at), 64) }.map_err(|e| e.errno())
     };
     assert_eq!(from(3 * PAGE), Err(libc::ENXIO));
     assert_eq!(from(2 * PAGE), Ok(()));
-    // SAFETY: what `set` is to judge.
+    // SAFETY: an address for `set` to check.
     let set = |at: usize| unsafe { set(region.as_ptr().wrapping_add(at), 1, 100) }.map_err(|e| e.errno());
     assert_eq!((set(3 * PAGE), set(0)), (Err(libc::ENXIO), Ok(())));
-    // A string without an end before the file's.
+    // A string that does not end before the file does.
     region.write(3 * PAGE, &[b'x'; 10]).unwrap();
-    // SAFETY: what it is to judge.
+    // SAFETY: an address for the function to check.
     let string = unsafe { copy_string(memory.as_mut_ptr(), region.as_ptr().add(3 * PAGE)) };
     assert_eq!(string.unwrap_err().errno(), libc::ENXIO);
 
@@ -193,7 +193,7 @@ fn a_region_grows_with_its_file_and_shrinks_with_it() {
     assert_eq!((bytes.len(), bytes[99_000], bytes[99_500], bytes[100_999]), (101_000, 7, 0, 8));
 }
 
-/// Partial maps, several of one file, also after the file is closed: all is of one epoch.
+/// Partial maps, several per file, also after the file is closed: all belong to one epoch.
 #[test]
 fn several_parts_of_one_file_are_one_epoch() {
     let folder = Scratch::on_tmpfs("region-parts");
@@ -220,12 +220,12 @@ fn several_parts_of_one_file_are_one_epoch() {
     let last = parts.next_back().unwrap();
     parts.for_each(|part| part.unmap().unwrap());
     put(&last, 0, &[99]).unwrap();
-    last.unmap().unwrap(); // the last: it commits, and closes the file
+    last.unmap().unwrap(); // the last one: it commits, and closes the file
     assert_eq!(committed(&folder, "file")[6 * PAGE], 99);
     assert_eq!(names(&folder), ["file"]);
 }
 
-/// Threads copy while another SYNCs: a copy that has returned is never lost, whatever took its note.
+/// Threads copy while another one SYNCs: a copy that has returned is never lost, whichever SYNC took its note.
 #[test]
 fn no_copy_is_lost_beside_syncs() {
     for folder in [Scratch::on_tmpfs("region-beside-syncs"), Scratch::on_disk("region-beside-syncs")] {
@@ -255,7 +255,7 @@ fn no_copy_is_lost_beside_syncs() {
         });
         let seen = get(&region, 0, 64 * PAGE);
         file.sync().unwrap();
-        // What the journal and the file have together is what the region shows.
+        // Journal and file together must have what the region shows.
         drop(region);
         file.close().unwrap();
         assert!(committed(&folder, "file") == seen, "rounds {rounds:?}");

@@ -1,4 +1,4 @@
-//! Settling of files on disks, with what comes between: cuts while a pass is under way, calls that fail.
+//! Checkpoints of files on disks, with interference: cuts during a pass, and failing calls.
 
 mod common;
 
@@ -9,12 +9,12 @@ use famio::pmem::record::{Call, Recorder};
 use famio::pmem::{Domain, stand_in};
 use std::sync::Mutex;
 
-/// The stand-in is the whole process's.
+/// The recorder affects the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const BLOCK: u64 = 4096;
 
-/// What was written above a cut while a pass was under way is not cut off with what was there before.
+/// Data written above a cut during a pass must not be cut off with the old data.
 #[test]
 fn a_cut_in_the_middle_of_a_pass() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -29,7 +29,7 @@ fn a_cut_in_the_middle_of_a_pass() {
                 opened.write(block * BLOCK, &vec![1; 256 * BLOCK as usize]);
             }
             opened.atomic().sync().unwrap();
-            // The background is at it, in file order.
+            // The background is at work, in file order.
             assert!(common::comes_true(|| length() >= settled * BLOCK));
             opened.atomic().set_size(0).unwrap();
             for block in (0..blocks).step_by(7) {
@@ -48,13 +48,14 @@ fn a_cut_in_the_middle_of_a_pass() {
     }
 }
 
-/// A close that failed in the middle leaves all that is not in the file yet to the next one.
+/// A close that failed in the middle leaves everything that is not in the file yet to the next one.
 #[test]
 fn a_close_that_failed_is_done_again_whole() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     let dir = Scratch::on_disk("close-again");
     for nth in 1..=3 {
-        // Where this thread was off its processor for long, the background has settled it meanwhile: once more, with another file.
+        // If this thread did not run for long, the background has checkpointed it meanwhile: try again, with another
+        // file.
         let (path, opened) = (0..20)
             .find_map(|round| {
                 let path = dir.path().join(format!("file-{nth}-{round}"));
@@ -82,7 +83,8 @@ fn a_close_that_failed_is_done_again_whole() {
     }
 }
 
-/// After a flush that failed at a close, another that succeeds says nothing of what the first one covered: the journal stays.
+/// After a failed flush at a close, the success of another flush says nothing about what the first one covered: the
+/// journal stays.
 #[test]
 fn a_flush_that_failed_at_a_close_is_for_good() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -107,7 +109,7 @@ fn a_flush_that_failed_at_a_close_is_for_good() {
     assert!(failed >= 3, "of the file, by its last pass and at its end, and of the journal's header");
 }
 
-/// Buffers are used again after the file was closed and attached anew.
+/// Buffers are reused after the file was closed and attached again.
 #[test]
 fn sessions_use_the_same_memory() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -1,4 +1,5 @@
-//! A journal gives its space back when all is settled, while the file stays open, and does not grow without need.
+//! A journal frees its space when everything is in the file, even while that stays open, and does not grow without
+//! need.
 
 mod common;
 
@@ -7,7 +8,7 @@ use famio::Settings;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of the journals in a folder.
+/// Size of the journals in a folder.
 fn journals(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir.join(".famio")) else { return 0 };
     let journals =
@@ -15,7 +16,7 @@ fn journals(dir: &Path) -> u64 {
     journals.map(|path| std::fs::metadata(path).unwrap().len()).sum()
 }
 
-/// Looks until it is so; the background settles when nobody has written for a while.
+/// Checks until it is true; the background checkpoints when there was no write for a while.
 fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !so() {
@@ -29,7 +30,7 @@ fn grows_and_shrinks(dir: &Scratch, settings: &Settings) {
     std::fs::write(&path, vec![1u8; 6 << 20]).unwrap();
     let opened = Opened::new(&path, settings);
     for round in 2..4u8 {
-        // Settled when nobody has written for a while: this thread may have been off its processor for as long.
+        // A checkpoint happens when there was no write for a while: this thread may not have run for that long.
         let grows = (0..20).any(|_| {
             opened.write(0, &vec![round; 6 << 20]);
             opened.atomic().sync().unwrap();
@@ -58,7 +59,7 @@ fn journals_of_records_give_their_space_back() {
     grows_and_shrinks(&Scratch::on_disk("shrink"), &Settings::default());
 }
 
-/// A few blocks that are written again and again, without a pause: the journal is used again, and does not grow.
+/// A few blocks that are rewritten without a pause: the journal is reused, and does not grow.
 #[test]
 fn a_busy_journal_of_records_stays_short() {
     let dir = Scratch::on_disk("short");

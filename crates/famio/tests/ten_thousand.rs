@@ -1,6 +1,6 @@
-//! A process with very many atomic files open, each of them written to. `FAMIO_FILES` says how many; without it a third of what
-//! is promised in docs/guarantees.md. `FAMIO_FILES_IN` names a folder for them: of a virtual machine, say, which has what they take
-//! (`dax-vm run --mem 7G --disk 9G -- TEST on_a_disk`).
+//! A process with very many open atomic files, each of them written to. `FAMIO_FILES` is their number; the default is
+//! a third of what docs/guarantees.md promises. `FAMIO_FILES_IN` names a folder for them, for example in a virtual
+//! machine with enough memory and disk (`dax-vm run --mem 7G --disk 9G -- TEST on_a_disk`).
 
 mod common;
 #[path = "common/small.rs"]
@@ -13,14 +13,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// What is promised.
+/// The promised number.
 const PROMISED: u64 = 10_000;
 const SHORT: u64 = 3_000;
 
-/// Descriptors and maps are the whole process's.
+/// Descriptors and maps belong to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Raises the limit on descriptors: the file itself, and a few of the library's for each. `None`, said loudly, where that may not be.
+/// Raises the limit on descriptors: one for each file itself, and a few of the library's. `None`, with a loud
+/// message, if not permitted.
 fn with_descriptors_for(files: u64) -> Option<()> {
     let wanted = files * 5 + 500;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -41,12 +42,12 @@ fn files_asked() -> u64 {
     asked.map_or(SHORT, |n| n.parse::<u64>().expect("a number in FAMIO_FILES").min(PROMISED))
 }
 
-/// What file `i` has after `round` rounds.
+/// The contents of file `i` after `round` rounds.
 fn content(i: u64, round: u8) -> Vec<u8> {
     (0..5000u64).map(|at| (at * 7 + i * 31) as u8 ^ round).collect()
 }
 
-/// Nanoseconds of processor time that this process has taken.
+/// Nanoseconds of processor time that this process has used.
 fn spent() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a `struct timespec` of ours.
@@ -69,10 +70,10 @@ fn many(folder: &Path, files: u64, settings: &Settings) {
     println!("{files} files opened, written and synced after {:?}", begun.elapsed());
     if std::env::var_os("FAMIO_FILES").is_some() {
         let before = spent();
-        std::thread::sleep(std::time::Duration::from_secs(5)); // only to see what nobody asked for
+        std::thread::sleep(std::time::Duration::from_secs(5)); // only to see what happens without calls
         println!("idle: {} ms of processor time in 5 s", (spent() - before) / 1_000_000);
     }
-    // Once more, in another order, and every other without a SYNC: the last close commits it.
+    // Again, in another order, and every other file without a SYNC: the last close commits it.
     for i in (0..files).rev() {
         let opened = &all[i as usize];
         assert!(opened.read(0, 6000) == content(i, 0), "file {i}");
@@ -100,7 +101,7 @@ fn in_memory() {
     }
 }
 
-/// Journals in place, as on persistent memory: each has a zone and an index of its own.
+/// Journals in place, as on persistent memory: each has its own zone and index.
 #[test]
 fn on_emulated_persistent_memory() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -111,7 +112,7 @@ fn on_emulated_persistent_memory() {
     }
 }
 
-/// Each takes syncs of a disk, at its beginning and its end.
+/// Each needs syncs of a disk, at its beginning and its end.
 #[test]
 fn on_a_disk() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -1,5 +1,5 @@
-//! Several threads on one atomic file: what one has written, another that knows of it reads; appends land whole; a SYNC by
-//! anyone cuts between writes, also when the process is killed.
+//! Several threads on one atomic file: a thread that knows of another's write reads it; appends are contiguous; a
+//! SYNC by any thread cuts between writes, also when the process is killed.
 
 mod common;
 #[path = "common/everywhere.rs"]
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const BLOCK: u64 = 4096;
 
-/// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
+/// The policies in place, with and without flushes and fences, and records: a name and a place for each.
 fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
     let all = [
         "undo",
@@ -33,15 +33,16 @@ fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 9] {
     everywhere::everywhere(name, all)
 }
 
-/// One place in the file that one writer writes again and again, always whole; within one block, so that it is read whole.
+/// A range of the file that one writer rewrites repeatedly, always completely; within one block, so that it is read
+/// completely.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u64,
     len: usize,
 }
 
-/// The pieces of writer `writer` of two, in the order in which it writes them: blocks, halves of blocks, granules (several of
-/// a block one after the other; the other writer's are between them), and pieces that share granules with nothing.
+/// The pieces of writer `writer` of two, in the order in which it writes them: blocks, halves of blocks, granules
+/// (several per block in sequence; the other writer's are between them), and pieces that share granules with nothing.
 fn pieces(writer: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = |offset, len| pieces.push(Piece { offset, len });
@@ -56,23 +57,23 @@ fn pieces(writer: u64) -> Vec<Piece> {
 
 const SIZE: usize = 22 * BLOCK as usize;
 
-/// What its write number `number` (from 1) fills a piece with.
+/// The content of a piece after its write number `number` (from 1).
 fn filled(number: u64, len: usize) -> Vec<u8> {
     number.to_le_bytes().into_iter().cycle().take(len).collect()
 }
 
-/// The last write up to number `number` that was to piece `piece` of `count`; 0: none was.
+/// The last write, up to number `number`, to piece `piece` of `count`; 0: none.
 fn last_to(piece: usize, count: usize, number: u64) -> u64 {
     let (piece, count) = (piece as u64, count as u64);
     number.saturating_sub((number + count - 1 - piece) % count)
 }
 
-/// What a writer has done, for those who read.
+/// A writer's progress, for readers.
 struct Progress {
     pieces: Vec<Piece>,
-    /// The write that is done, stored after it.
+    /// The last finished write; stored after it.
     done: AtomicU64,
-    /// The write that was begun, stored before it.
+    /// The last write begun; stored before it.
     begun: AtomicU64,
 }
 
@@ -93,7 +94,8 @@ impl Progress {
         }
     }
 
-    /// Reads one piece: whole, not older than what `seen` says was written, nor than what was read before; `seen` grows.
+    /// Reads one piece: complete, not older than the write that `seen` names, nor than what was read before; `seen`
+    /// grows.
     fn read(&self, opened: &Opened, which: usize, seen: &mut u64, what: &str) {
         *seen = (*seen).max(self.done.load(Ordering::Acquire));
         let piece = self.pieces[which];
@@ -109,7 +111,7 @@ impl Progress {
         *seen = (*seen).max(number);
     }
 
-    /// What the file is to hold in the end.
+    /// The expected final contents.
     fn check(&self, bytes: &[u8], what: &str) {
         let done = self.done.load(Ordering::Acquire);
         for (which, piece) in self.pieces.iter().enumerate() {
@@ -120,7 +122,7 @@ impl Progress {
     }
 }
 
-/// Reads until `stop`, from piece to piece; a second time at once now and then.
+/// Reads until `stop`, from piece to piece; sometimes the same one twice in a row.
 fn read_on(opened: &Opened, writers: &[&Progress], mut seed: u64, stop: &AtomicBool, what: &str) {
     let mut seen = vec![0; writers.len()];
     while !stop.load(Ordering::Acquire) {
@@ -141,7 +143,8 @@ fn the_last_write_to_a_piece() {
     assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|n| last_to(2, 3, n)), [0, 0, 0, 3, 3, 3, 6]);
 }
 
-/// One thread alone writes, and has the file alone after its first SYNC: what it has said that it wrote, others read.
+/// A single thread writes, in exclusive mode after its first SYNC: other threads must read what it has reported as
+/// written.
 #[test]
 fn readers_see_what_the_only_writer_has_announced() {
     for (what, settings, dir) in everywhere("announced") {
@@ -164,13 +167,13 @@ fn readers_see_what_the_only_writer_has_announced() {
     }
 }
 
-/// A block that nobody has written before is read from the file itself: its first writer may be quicker than the reader.
+/// A block that was never written is read from the file itself: its first writer may be faster than the reader.
 #[test]
 fn a_block_is_read_whole_when_it_is_written_for_the_first_time() {
-    // Blocks have their cells by 512.
+    // Cells are created for 512 blocks at a time.
     const FIRSTS: u64 = 1500;
     const APART: u64 = 512 * BLOCK;
-    // An epoch of all of them has no room in the journal of the last.
+    // An epoch of all of them does not fit the journal of the last setting.
     for (what, settings, dir) in everywhere("first").into_iter().filter(|(what, ..)| *what != "tiered-tight") {
         let path = dir.path().join("file");
         std::fs::File::create(&path).unwrap().set_len(FIRSTS * APART).unwrap();
@@ -198,7 +201,7 @@ fn a_block_is_read_whole_when_it_is_written_for_the_first_time() {
     }
 }
 
-/// The threads that wait for it end also when the one that sets it panics.
+/// Ends the waiting threads even if the thread that sets it panics.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -207,8 +210,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A second writer joins the one that has the file alone, in the same blocks, and leaves again, several times; a third thread
-/// SYNCs throughout.
+/// A second writer joins the one in exclusive mode, in the same blocks, and leaves again, several times; a third
+/// thread SYNCs throughout.
 #[test]
 fn a_second_writer_joins() {
     for (what, settings, dir) in everywhere("joins") {
@@ -230,7 +233,7 @@ fn a_second_writer_joins() {
             });
             let _stopping = Stop(stop_sync);
             for round in 1..=rounds {
-                // Alone, and with SYNCs of its own: it gets the file alone.
+                // Alone, with its own SYNCs, it gets exclusive mode.
                 writers[0].write_on(opened, round * 2000 - 1000, 50);
                 let second = scope.spawn(move || writers[1].write_on(opened, round * 800, 61));
                 writers[0].write_on(opened, round * 2000, 50);
@@ -246,7 +249,7 @@ fn a_second_writer_joins() {
     }
 }
 
-/// Record `index` of a thread: its length, who, which, and a filling.
+/// Record `index` of a thread: its length, thread, index, and a filling.
 fn record(thread: u64, index: u64) -> Vec<u8> {
     let long = index % 16 == thread;
     let len = 16 + (index * 37 + thread * 11) % if long { 6000 } else { 250 };
@@ -257,7 +260,7 @@ fn record(thread: u64, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// Every record is there once, whole, and each thread's in its order.
+/// Every record is there once, complete, and each thread's are in order.
 fn check_records(bytes: &[u8], counts: [u64; 4], what: &str) {
     let mut next = [0u64; 4];
     let mut rest = bytes;
@@ -308,7 +311,7 @@ fn appends_land_whole() {
 const THREADS: u64 = 3;
 /// Writes of a thread in a round.
 const WRITES: u64 = 8;
-/// Where a thread's write `write` goes, and how long it is; the second half spans blocks.
+/// Offset and length of write `write` of a thread; the second half spans blocks.
 fn stamp_at(thread: u64, write: u64) -> (u64, usize) {
     let area = (thread * 16 + write) * 2 * BLOCK;
     if write < WRITES / 2 { (area + 64 * thread, 64 * (1 + 7 * write as usize)) } else { (area + 1000, 5000) }
@@ -319,7 +322,7 @@ fn stamp(opened: &Opened, thread: u64, write: u64, round: u64) {
     opened.write(offset, &filled(round, len));
 }
 
-/// The round that each write of a thread is of. One write is whole: it is in one epoch.
+/// The round of each write of a thread. A write must be complete: it belongs to one epoch.
 fn stamps(bytes: &[u8], thread: u64, what: &str) -> Vec<u64> {
     let of = |write| {
         let (offset, len) = stamp_at(thread, write);
@@ -333,8 +336,8 @@ fn stamps(bytes: &[u8], thread: u64, what: &str) -> Vec<u64> {
 
 const FILE: &str = "FAMIO_THREADS_FILE";
 
-/// The child: every thread stamps and SYNCs, and says so. In step: nobody SYNCs before all have stamped, and nobody stamps
-/// before all have; else each as it likes. Runs only when told to.
+/// The child: every thread stamps and SYNCs, and reports that. In step: no thread SYNCs before all have stamped, and
+/// none stamps before all have SYNCed; otherwise each at its own pace. Runs only when told to.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(FILE) else { return };
@@ -360,7 +363,7 @@ fn child() {
     });
 }
 
-/// Kills the child again and again, after a number of acknowledgements.
+/// Kills the child repeatedly, after a number of acknowledgements.
 fn campaign(dir: &Path, settings: &str, in_step: bool) {
     let path = dir.join("file");
     std::fs::write(&path, vec![0; (THREADS * 32 * BLOCK) as usize]).unwrap();
@@ -377,7 +380,7 @@ fn campaign(dir: &Path, settings: &str, in_step: bool) {
         let mut child = command.spawn().unwrap();
         let mut acked = [from - 1; THREADS as usize];
         let mut note = |line: String| {
-            // The test runner has lines of its own, one of them without an end.
+            // The test runner prints its own lines, one of them unterminated.
             let Some((_, said)) = line.split_once("acked ") else { return 0 };
             let (thread, round) = said.split_once(' ').unwrap();
             acked[thread.parse::<usize>().unwrap()] = round.parse().unwrap();
@@ -401,8 +404,8 @@ fn campaign(dir: &Path, settings: &str, in_step: bool) {
         let found = std::fs::read(&path).unwrap();
         let all: Vec<Vec<u64>> = (0..THREADS).map(|thread| stamps(&found, thread, &what)).collect();
         for (thread, (rounds, acked)) in all.iter().zip(acked).enumerate() {
-            // A cut between two writes: the first ones may be of the round after the last that was acknowledged. A round
-            // that was made durable by its own SYNC may not have been said yet.
+            // A cut between two writes: the first ones may be of the round after the last acknowledged one. A round
+            // that was made durable by its own SYNC may not have been reported yet.
             let last = rounds[rounds.len() - 1];
             assert!(
                 last == acked || last == acked + 1,
@@ -416,7 +419,7 @@ fn campaign(dir: &Path, settings: &str, in_step: bool) {
             let same = all.iter().flatten().all(|round| *round == all[0][0]);
             assert!(same, "{what}: after kill {kill} the file is no epoch: {all:?}");
         }
-        // The next child goes on from one round for all.
+        // The next child begins with one round for all.
         let highest = *all.iter().flatten().max().unwrap();
         let opened = Opened::new(&path, &settings_of(settings));
         for thread in 0..THREADS {

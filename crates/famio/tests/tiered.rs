@@ -8,12 +8,12 @@ use famio::{Settings, WriteBackRange};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 
-/// What a process writes is counted for all its threads.
+/// Bytes written are counted for all threads of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const BLOCK: usize = 4096;
 
-/// Bytes that this process has caused to be written to a disk, as the kernel counts them: pages made dirty.
+/// Bytes that this process caused to be written to a disk, as the kernel counts them: pages made dirty.
 fn written_to_disks() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap();
     io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap().parse().unwrap()
@@ -23,14 +23,14 @@ fn with_limit(journal_limit: u64) -> Settings {
     Settings { journal_limit, write_back: WriteBackRange::default(), ..tiered_settings(false) }
 }
 
-/// Writes whole blocks, each with a SYNC, in an order that depends on the seed alone. What the file then has.
+/// Writes whole blocks, each with a SYNC, in an order that depends only on the seed; updates the expected contents.
 fn write_on(opened: &Opened, model: &mut [u8], epochs: core::ops::Range<usize>) {
     let blocks = model.len() / BLOCK;
     let mut seed = 0x9E37_79B9_7F4A_7C15u64;
     for epoch in epochs {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (seed >> 33) as usize % blocks * BLOCK;
-        // Now and then a piece of one, which leaves the rest where it was logged before.
+        // Sometimes only a piece of one, which leaves the rest where it was logged before.
         let len = if epoch % 3 == 0 { 200 } else { BLOCK };
         model[at..at + len].fill(epoch as u8);
         opened.write(at as u64, &model[at..at + len]);
@@ -50,12 +50,12 @@ fn a_working_set_that_fits_is_not_written_to_the_disk() {
     model[..8].copy_from_slice(b"attached");
     opened.atomic().sync().unwrap();
     let before = written_to_disks();
-    // As much as fills the journal two times.
+    // Enough to fill the journal twice.
     write_on(&opened, &mut model, 0..45_000);
     assert_eq!(written_to_disks() - before, 0, "bytes written to a disk");
     assert!(opened.read(0, model.len() + 1) == model);
-    // In a quiet moment all of it is.
-    assert!(comes_true(|| std::fs::read(&path).unwrap() == model), "it is written back when nobody writes");
+    // When idle, all of it is written back.
+    assert!(comes_true(|| std::fs::read(&path).unwrap() == model), "it is written back when no process writes");
     drop(opened);
     assert!(std::fs::read(&path).unwrap() == model);
 }
@@ -81,7 +81,7 @@ fn a_working_set_that_does_not_fit_is_written_back_in_time() {
     assert!(std::fs::read(&path).unwrap() == model);
 }
 
-/// Its journal's file was removed: what is committed later is in another one, which has all of it.
+/// Its journal's file was removed: later commits go to another one, which has everything.
 #[test]
 fn a_journal_that_was_removed_is_made_anew() {
     let dir = Scratch::on_disk("anew");

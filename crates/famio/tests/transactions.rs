@@ -1,4 +1,4 @@
-//! Transactions of one file: as a whole or not at all, for readers, for other processes, and after kills.
+//! Transactions of one file: complete or not at all, for readers, for other processes, and after kills.
 
 mod common;
 #[path = "common/everywhere.rs"]
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 
-/// The policies in place, with and without flushes and fences, and records: a name for each, and where it lies.
+/// The policies in place, with and without flushes and fences, and records: a name and a place for each.
 fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 11] {
     let all = [
         "undo",
@@ -56,7 +56,7 @@ fn content(file: &AtomicFile) -> Vec<u8> {
     bytes
 }
 
-/// Random transactions, ordinary writes, SYNCs, aborts and reopenings, against vectors of bytes.
+/// Random transactions, ordinary writes, SYNCs, aborts and reopenings, compared with vectors of bytes.
 #[test]
 fn it_is_as_a_model_says() {
     for (which, settings, dir) in everywhere("tx-model") {
@@ -116,7 +116,7 @@ fn it_is_as_a_model_says() {
                             }
                         }
                     }
-                    assert!(content(&file) == model, "{which}, round {round}: nobody sees it before");
+                    assert!(content(&file) == model, "{which}, round {round}: no reader sees it before");
                     if what == 4 {
                         drop(tx);
                     } else {
@@ -248,7 +248,7 @@ fn a_forked_child_is_refused() {
     let file = open(&dir.path().join("file"), &Settings::default());
     let mut tx = file.transaction().unwrap();
     tx.write_at(b"the parent's", 0).unwrap();
-    // SAFETY: the child makes a call of the library's, and ends.
+    // SAFETY: the child makes a call of the library's, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = errno(tx.write_at(b"x", 0)) == libc::ECHILD && errno(tx.commit()) == libc::ECHILD;
@@ -264,7 +264,7 @@ fn a_forked_child_is_refused() {
     file.close().unwrap();
 }
 
-/// A journal that has room for a part only.
+/// A journal with space for a part only.
 #[test]
 fn no_room_for_all_changes_nothing() {
     for (which, dir) in [("in place", Scratch::on_tmpfs("tx-full")), ("records", Scratch::on_disk("tx-full"))] {
@@ -291,12 +291,12 @@ fn no_room_for_all_changes_nothing() {
 const ACCOUNTS: u64 = 64;
 const WEALTH: u64 = ACCOUNTS * 1000;
 
-/// Where account `n` lies: some in one block, most not.
+/// Offset of account `n`: some share a block, most do not.
 fn account(n: u64) -> u64 {
     n * 1000
 }
 
-/// Moves an amount between two accounts, as often as it takes.
+/// Moves an amount between two accounts, with as many attempts as needed.
 fn transfer(file: &AtomicFile, random: &mut Random) {
     let (from, to, amount) = (random.below(ACCOUNTS), random.below(ACCOUNTS), random.below(50));
     loop {
@@ -334,7 +334,7 @@ fn open_bank(path: &Path, settings: &Settings) -> AtomicFile {
     file
 }
 
-/// Threads transfer, while others read all of it by one call each: the sum is the same at every moment.
+/// Threads transfer while others read everything by one call each: the sum is the same at every moment.
 #[test]
 fn threads_see_transfers_as_a_whole() {
     for (which, settings, dir) in everywhere("tx-threads") {
@@ -399,7 +399,7 @@ impl Child {
         Self(child, said)
     }
 
-    /// Waits until it has said so many lines.
+    /// Waits until it has printed this many lines.
     fn listen(&mut self, lines: u64) {
         for _ in 0..lines {
             let mut line = String::new();
@@ -413,7 +413,7 @@ impl Child {
     }
 }
 
-/// Two processes transfer; one after the other is killed and begun anew. What is found is always the whole wealth.
+/// Two processes transfer, and are killed and restarted alternately. The total must always be complete.
 fn kills(which: &str, dir: &Scratch, rounds: u64) {
     let path: PathBuf = dir.path().join("bank");
     open_bank(&path, &settings_of(which)).close().unwrap();
@@ -425,7 +425,7 @@ fn kills(which: &str, dir: &Scratch, rounds: u64) {
         let new = Child::start(&path, which, round + 3);
         std::mem::replace(&mut children[place], new).kill();
         if round % 4 == 3 {
-            // Both, and nobody is left.
+            // Kill both, so that no process is left.
             let [a, b] = children;
             a.kill();
             b.kill();
@@ -488,7 +488,7 @@ fn a_rollback_discards_what_was_not_committed() {
     }
 }
 
-/// Rollbacks beside commits: what a commit has said to be durable is not taken back.
+/// Rollbacks beside commits: what a commit has reported as durable is not undone.
 #[test]
 fn a_rollback_takes_no_commit_back() {
     for (which, settings, dir) in everywhere("tx-rollback-threads") {
@@ -522,7 +522,7 @@ fn a_rollback_takes_no_commit_back() {
     }
 }
 
-/// The child of the tests below: writes, says so, and waits for the end of its input. Runs only when told to.
+/// The child of the tests below: writes, reports that, and waits for the end of its input. Runs only when told to.
 #[test]
 fn writing_child() {
     let Ok(path) = std::env::var("FAMIO_TX_WRITE") else { return };

@@ -1,5 +1,5 @@
-//! Several users at one file: who may write it can open, write and recover it; who may only read it hinders nobody; and nobody
-//! else sees or changes anything of it. With processes of other users, so as root alone.
+//! Several users with one file: a user who may write it can open, write and recover it; a user who may only read it
+//! hinders no process; and no other user sees or changes anything of it. Needs root, for processes of other users.
 
 mod common;
 
@@ -30,11 +30,11 @@ fn is_root() -> bool {
     root
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
-    /// Of this owner and group, on tmpfs or on a disk.
+    /// With this owner and group, on tmpfs or on a disk.
     fn new(name: &str, on_disk: bool, mode: u32) -> Self {
         let parent = if on_disk { Path::new("/var/tmp") } else { Path::new("/dev/shm") };
         let path = parent.join(format!("famio-users-{}-{name}", std::process::id()));
@@ -45,7 +45,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A file in it, of the owner's and the group's.
+    /// A file in it, with the same owner and group.
     fn file(&self, name: &str, mode: u32) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, [b'-'; 5000]).unwrap();
@@ -61,7 +61,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process of another user that opens the file and does as it is told, a line at a time: its answer is a line, too.
+/// A process of another user that opens the file and executes commands, one per line, with one line as the answer.
 struct User {
     child: Child,
     tell: ChildStdin,
@@ -72,7 +72,7 @@ impl User {
     fn open(uid: u32, path: &Path, how: &str) -> (Self, String) {
         let mut command = Command::new(copied_test());
         if how.contains("own group") {
-            // Their first group is their own, and the file's is another of theirs.
+            // Their first group is their own; the file's group is a supplementary one.
             command = Command::new("setpriv");
             command.args([format!("--reuid={uid}"), format!("--regid={uid}"), format!("--groups={GROUP}")]);
             command.arg(copied_test());
@@ -117,12 +117,12 @@ impl User {
     }
 }
 
-/// This test, where other users can start it: the build's folder may not be theirs.
+/// A copy of this test, where other users can execute it: they may not have access to the build folder.
 fn copied_test() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
         let path = PathBuf::from(format!("/tmp/famio-users-{}", std::process::id()));
-        // By another process: one that is forked meanwhile would have it open for writing for a moment.
+        // Copied by another process: a process forked meanwhile would have it open for writing for a moment.
         let copied =
             Command::new("install").args(["-m", "755"]).arg(std::env::current_exe().unwrap()).arg(&path).status();
         assert!(copied.unwrap().success());
@@ -187,7 +187,7 @@ fn everywhere(with: impl Fn(&str, bool, &str)) {
     with("disk", true, "write");
 }
 
-/// Everything of ours that lies in shared memory, and what beside the file.
+/// Everything of Famio's that lies in shared memory, and beside the file.
 fn shared_memory() -> Vec<PathBuf> {
     let named = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -243,7 +243,8 @@ fn whoever_may_write_recovers_what_another_user_left() {
     });
 }
 
-/// `.famio/` was its maker's alone where the folder around it had another group: the others who may write the file got `EACCES`.
+/// `.famio/` was accessible only to its creator if the surrounding folder had another group: other users who may
+/// write the file got `EACCES`.
 #[test]
 fn a_folder_of_another_group_hinders_nobody_who_may_write_the_file() {
     if !is_root() {
@@ -341,7 +342,8 @@ fn famio_files(folder: &Folder) -> Vec<PathBuf> {
     fs::read_dir(folder.0.join(".famio")).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// A reader of a file that its user may write notices what others write, though it left no trace before they came.
+/// A process that only reads a file, which its user may write, notices other processes' writes, though it left no
+/// trace before they came.
 #[test]
 fn a_reader_sees_who_comes_later() {
     if !is_root() {
@@ -377,7 +379,8 @@ fn a_reader_sees_who_comes_later() {
     });
 }
 
-/// Root's process at a user's file gives the user nothing of its own, and what the user does to what they share ends no process.
+/// Root's process at a user's file gives the user nothing of its own, and what the user does to the shared state ends
+/// no process.
 #[test]
 fn a_user_can_end_no_process_of_roots() {
     if !is_root() {
@@ -406,7 +409,7 @@ fn a_user_can_end_no_process_of_roots() {
     }
 }
 
-/// What somebody else has put where the control file belongs is not used.
+/// A file that another user has put where the control file belongs is not used.
 #[test]
 fn a_strangers_control_file_is_not_used() {
     if !is_root() {
@@ -434,7 +437,8 @@ fn a_strangers_control_file_is_not_used() {
     }
 }
 
-/// Where everybody may make names somebody has made the one by which journals are found: the others' files are the kernel's then.
+/// In a folder where everybody may create names, another user has created the name by which journals are found: then
+/// files there are left to the kernel.
 #[test]
 fn a_strangers_famio_that_is_no_folder_keeps_nobody_from_a_file() {
     if !is_root() {
@@ -461,7 +465,8 @@ fn a_strangers_famio_that_is_no_folder_keeps_nobody_from_a_file() {
     }
 }
 
-/// It was `EBUSY`: a session of which nothing is open is handed over as it is, which a mere reader can't own.
+/// It was `EBUSY`: a session without any open data is handed over as it is, which a process that may only read cannot
+/// own.
 #[test]
 fn root_reads_what_a_user_has_open_and_leaves_alone() {
     if !is_root() {

@@ -1,4 +1,5 @@
-//! Writes that are atomic and durable by themselves: all of one or nothing, no uncommitted bytes, and one flush for several.
+//! Writes that are atomic and durable by themselves: complete or not at all, without uncommitted bytes, and with one
+//! flush for several.
 
 mod common;
 
@@ -40,7 +41,7 @@ fn without_room_nothing_is_written_or_less() {
         model[100..100 + done].fill(9);
         assert!(opened.read(0, 9 << 20) == model);
         assert_eq!(opened.atomic().counters().dirty, 0);
-        // The most that is offered has room beside what others have not synced.
+        // The largest size offered fits beside what others have not synced.
         let most = opened.atomic().most_at_once() as usize;
         for block in 0..30 {
             opened.write(block * 8192, &[2; 4096]);
@@ -50,7 +51,7 @@ fn without_room_nothing_is_written_or_less() {
     }
 }
 
-/// A part of it was left where the rest could not be read.
+/// A part of it remained if the rest could not be read.
 #[test]
 fn what_can_not_be_read_is_not_written() {
     for dir in both("whole-fault") {
@@ -102,7 +103,7 @@ fn no_call_leaves_anything_open() {
     }
 }
 
-/// Threads that each append, and write to a place of their own. Each is alone on the disk's flush, or shares it.
+/// Threads that each append, and write to their own offsets. Each flushes the disk alone, or shares a flush.
 #[test]
 fn writes_of_several_threads_share_flushes() {
     const THREADS: u64 = 8;

@@ -16,10 +16,10 @@ StrPath = str | os.PathLike[str]
 
 
 class Settings(TypedDict, total=False):
-    """How a file is protected. The first who opens a file in a process decides.
+    """How a file is protected. The first open of a file in a process decides.
 
-    ``durability``: ``"power"`` (the default) or ``"process"``: what a sync must survive. ``policy``: ``"auto"``, ``"undo"``, ``"redo"`` or
-    ``"alternate"``. ``on_kill``: ``"rollback"`` (the default) or ``"keep"``: what becomes of writes that no sync covers, if the process is
+    ``durability``: ``"power"`` (the default) or ``"process"``: what a sync has to survive. ``policy``: ``"auto"``, ``"undo"``, ``"redo"`` or
+    ``"alternate"``. ``on_kill``: ``"rollback"`` (the default) or ``"keep"``: what happens to writes that no sync covers if the process is
     killed. ``pool``: the folder of the journals. ``shm``: the folder on tmpfs in which processes share memory.
     """
 
@@ -73,7 +73,7 @@ class AtomicRaw(io.RawIOBase):
         return self._writable
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always true."""
         self._check(True, "")
         return True
 
@@ -82,7 +82,7 @@ class AtomicRaw(io.RawIOBase):
         raise io.UnsupportedOperation("an atomic file has no descriptor to use; there is sync()")
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Reads into a buffer; how many bytes."""
+        """Reads into a buffer and returns the number of bytes."""
         self._check(self._readable, "readable")
         with memoryview(buffer).cast("B") as view:
             done = self._file.read_into(view, self._position)
@@ -97,7 +97,7 @@ class AtomicRaw(io.RawIOBase):
         return data
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes all of it; it is gone after a crash unless ``sync()`` came."""
+        """Writes all of the data; a crash before ``sync()`` undoes it."""
         self._check(self._writable, "writable")
         with memoryview(data).cast("B") as view:
             if self._appends:
@@ -124,28 +124,28 @@ class AtomicRaw(io.RawIOBase):
         return self._position
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Makes it so long, or as long as the position says. Undone by a crash before ``sync()``."""
+        """Sets the size, by default to the current position. A crash before ``sync()`` undoes it."""
         self._check(self._writable, "writable")
         size = self._position if size is None else size
         self._file.set_size(size)
         return size
 
     def sync(self) -> None:
-        """All that was written is durable when it returns, as a whole."""
+        """All writes so far are durable, as a whole, when this returns."""
         self._check(True, "")
         self._file.sync()
 
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
-        """Begins a transaction: changes that are committed as a whole, or never happen.
+        """Begins a transaction: changes that are committed as a whole or not at all.
 
         ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
-        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
+        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it is aborted (``ETIMEDOUT``).
         """
         self._check(self._writable, "writable")
         return Transaction(self._file.transaction(check=check, sync=sync, timeout=timeout), self)
 
     def close(self) -> None:
-        """Closes it; what was written is synced."""
+        """Closes the file, and syncs what was written."""
         if not self.closed:
             try:
                 super().close()
@@ -163,15 +163,15 @@ class AtomicBuffered(io.BufferedRandom):
         return self.raw._file
 
     def sync(self) -> None:
-        """All that was written is durable when it returns, as a whole."""
+        """All writes so far are durable, as a whole, when this returns."""
         self.flush()
         self.raw.sync()
 
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
-        """Begins a transaction: changes that are committed as a whole, or never happen.
+        """Begins a transaction: changes that are committed as a whole or not at all.
 
         ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
-        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it ends by itself (``ETIMEDOUT``).
+        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it is aborted (``ETIMEDOUT``).
         """
         self.flush()
         raw = self.raw.transaction(check=check, sync=sync, timeout=timeout)
@@ -193,7 +193,7 @@ class AtomicText(io.TextIOWrapper):
     """An atomic file of text."""
 
     def sync(self) -> None:
-        """All that was written is durable when it returns, as a whole."""
+        """All writes so far are durable, as a whole, when this returns."""
         self.flush()
         self.buffer.sync()  # type: ignore[attr-defined]
 

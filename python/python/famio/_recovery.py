@@ -16,24 +16,24 @@ Outcome = Literal[
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was done about one journal."""
+    """The result for one journal."""
 
     file: Path
     journal: Path | None
-    """``None``: there is none, as of a file that only grew."""
+    """``None`` if there is no journal, as for a file that only grew."""
     outcome: Outcome
     epoch: int
     """The last sync."""
     bytes: int
-    """Moved from the journal to the file."""
+    """Bytes copied from the journal to the file."""
     why: str | None
-    """Of ``conflict``, ``failed`` and ``unexamined``."""
+    """The reason for ``conflict``, ``failed`` and ``unexamined``."""
     cut: int | None = None
-    """Of a file that grew without a journal: bytes after its last sync, which were cut off."""
+    """For a file that grew without a journal: bytes after its last sync, which were cut off."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether nothing is left to do."""
         return self.outcome not in ("conflict", "failed", "unexamined", "in use")
 
 
@@ -45,12 +45,12 @@ def recover(
     pool: StrPath | None = None,
     shm: StrPath | None = None,
 ) -> list[Recovery]:
-    """Brings a file, or all below a folder or in a pool, to the last sync; what was done about each journal.
+    """Brings a file, or all below a folder or in a pool, to the last sync, and returns a result for each journal.
 
-    ``dry_run``: does nothing, and says what would be done. ``use``: what counts in a conflict, where the file was changed by another
-    program after the crash; by default nothing is touched then.
+    ``dry_run``: changes nothing, and returns what would be done. ``use``: which side counts in a conflict, where the file was changed by another
+    program after the crash; by default nothing is changed then.
 
-    Raises ``OSError`` if the path itself can't be looked at; what is wrong with one of several files is in its ``Recovery``.
+    Raises ``OSError`` if the path itself can't be accessed; an error of one of several files is in its ``Recovery``.
     """
     found = _famio.recover(path, dry_run=dry_run, winner=use, pool=pool, shm=shm)
     return [

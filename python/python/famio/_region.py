@@ -80,11 +80,11 @@ class Region(_famio.Map):
 
     @property
     def buffer(self) -> _famio.Map:
-        """The region itself, for programs of the time when only this had the buffer protocol before Python 3.12."""
+        """The region itself, for programs written when only this attribute had the buffer protocol, before Python 3.12."""
         return self
 
     def flush(self) -> None:
-        """All that was stored is durable when it returns, as a whole."""
+        """All stores so far are durable, as a whole, when this returns."""
         super().flush()
 
     sync = flush

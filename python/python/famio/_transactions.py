@@ -18,7 +18,7 @@ class _Flushed(Protocol):
 
 
 class _Joinable(_Flushed, Protocol):
-    """What ``famio.open()`` gives, but for text."""
+    """What ``famio.open()`` returns, except for text."""
 
     @property
     def _file(self) -> _famio.File: ...
@@ -32,16 +32,16 @@ class TransactionFile:
         self._number = number
 
     def read(self, length: int, offset: int) -> bytes:
-        """Reads at an offset; fewer bytes at the end of the file. ``BlockingIOError``: it checks, and what it has read has changed."""
+        """Reads at an offset; fewer bytes at the end of the file. ``BlockingIOError``: with ``check``, if what it has read has changed."""
         return self._transaction.read(length, offset, self._number)
 
     def write(self, data: ReadableBuffer, offset: int) -> int:
-        """Writes all of it at an offset, at the commit."""
+        """Writes all of the data at an offset, at the commit."""
         with memoryview(data).cast("B") as view:
             return self._transaction.write(view, offset, self._number)
 
     def truncate(self, size: int) -> int:
-        """Makes the file so long, at the commit."""
+        """Sets the size of the file, at the commit."""
         self._transaction.set_size(size, self._number)
         return size
 
@@ -52,10 +52,10 @@ class TransactionFile:
 
 
 class Transaction(TransactionFile):
-    """Changes of files that are committed as a whole, or never happen; made by the ``transaction()`` of what ``famio.open()`` gives.
+    """Changes of files that are committed as a whole or not at all; made by the ``transaction()`` of what ``famio.open()`` gives.
 
     As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in memory until its commit,
-    and nobody else sees it; it reads what the files show, with its own writes over that. Any number may be open at once.
+    and no other reader sees it; it reads the contents of the files, with its own writes over them. Any number may be open at once.
     """
 
     def __init__(self, transaction: _famio.Transaction, file: _Flushed) -> None:
@@ -63,9 +63,9 @@ class Transaction(TransactionFile):
         self._files = [file]
 
     def join(self, file: _Joinable) -> TransactionFile:
-        """One more file takes part, of the same folder (or pool), owner, group and permissions: the commit changes all of them or none.
+        """Adds a file of the same folder (or pool), owner, group and permissions: the commit changes all of them or none.
 
-        What it gives reads and writes that file.
+        The result reads and writes that file.
         """
         file.flush()
         number = self._transaction.join(file._file)
@@ -78,10 +78,10 @@ class Transaction(TransactionFile):
         return self._transaction.ended
 
     def commit(self) -> None:
-        """Commits it: durable as a whole when this returns, with all that was written to the file before (unless ``sync=False``).
+        """Commits: durable as a whole when this returns, with all that was written to the file before (unless ``sync=False``).
 
-        Raises ``BlockingIOError`` (``EAGAIN``) if it checks, and what it read or overwrote has changed: try again. ``OSError`` with ``ENOSPC``,
-        ``ETIMEDOUT`` and the like leaves the file as it was; with ``EIO`` it takes no more writes.
+        Raises ``BlockingIOError`` (``EAGAIN``) with ``check``, if what it read or overwrote has changed: try again. ``OSError`` with ``ENOSPC``,
+        ``ETIMEDOUT`` and the like leaves the file as it was; after ``EIO`` the file accepts no more writes.
         """
         self._transaction.commit()
         for file in self._files:
@@ -89,7 +89,7 @@ class Transaction(TransactionFile):
                 file.flush()  # a buffer may hold what was there before
 
     def abort(self) -> None:
-        """Forgets what it has written. Nothing, if it has ended."""
+        """Discards its writes. Has no effect on a transaction that has ended."""
         self._transaction.abort()
 
     def __enter__(self) -> Self:

@@ -1,10 +1,10 @@
-//! The file with the counts that are checked in, and the comparison with it.
+//! The file with the checked-in counts, and the comparison with it.
 
 use crate::machine::Machine;
 use crate::paths;
 use std::path::Path;
 
-/// Instructions may change by this share.
+/// The share by which counts may change.
 const ALLOWED: f64 = 0.05;
 
 const HEAD: &str = "\
@@ -12,7 +12,7 @@ const HEAD: &str = "\
 # `make counts-bless` writes this file. The paths are described in tests/counts/src/paths.
 ";
 
-/// The counts, and where they were made.
+/// The counts, and the machine where they were made.
 #[derive(Debug, Default, PartialEq)]
 pub struct Checked {
     pub machine: Machine,
@@ -20,7 +20,7 @@ pub struct Checked {
     pub counts: Vec<(String, f64)>,
 }
 
-/// What became of a path.
+/// The result for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// More than 5 % more.
@@ -29,7 +29,7 @@ pub enum Verdict {
     Same,
     /// More than 5 % fewer.
     Shrunk,
-    /// It has no count yet.
+    /// It has no checked-in count yet.
     New,
 }
 
@@ -78,7 +78,7 @@ impl Checked {
         self.counts.iter().find(|(name, _)| name == path).map(|&(_, count)| count)
     }
 
-    /// Names that no path has.
+    /// Names in the file that no path has.
     pub fn unknown(&self) -> Vec<&str> {
         let names = self.counts.iter().map(|(name, _)| name.as_str());
         names.filter(|name| paths::find(name).is_err()).collect()

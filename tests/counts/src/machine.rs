@@ -1,15 +1,15 @@
-//! What counts depend on besides the source.
+//! What counts depend on, besides the source.
 
 use famio::pmem::cpu;
 
-/// The build, and what the program sees of the machine: under valgrind, which has a CPU of its own.
+/// The build, and the machine as seen by the program: under valgrind, which emulates a CPU of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     facts: Vec<(String, String)>,
 }
 
 impl Machine {
-    /// Of this program.
+    /// For this program.
     pub fn here() -> Self {
         // SAFETY: gives a static string.
         let libc = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
@@ -22,19 +22,19 @@ impl Machine {
         Self { facts: facts.map(|(name, value)| (name.to_string(), value)).into() }
     }
 
-    /// Takes a line `name: value`; false: it is none of these.
+    /// Reads a line `name: value`; false: not one of these.
     pub fn take(&mut self, line: &str) -> bool {
         let Some((name, value)) = line.split_once(": ") else { return false };
         self.facts.push((name.to_string(), value.to_string()));
         true
     }
 
-    /// One fact a line.
+    /// One fact per line.
     pub fn text(&self) -> String {
         self.facts.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
     }
 
-    /// The first fact that `here` has otherwise, in words.
+    /// Describes the first fact in which `here` differs.
     pub fn differs_from(&self, here: &Self) -> Option<String> {
         let value = |machine: &Self, wanted: &str| {
             let found = machine.facts.iter().find(|(name, _)| name == wanted);
@@ -46,7 +46,7 @@ impl Machine {
     }
 }
 
-/// What the C library chooses its copies by.
+/// The features by which the C library chooses its copy functions.
 #[cfg(target_arch = "x86_64")]
 fn vectors() -> &'static str {
     match (std::is_x86_feature_detected!("avx512f"), std::is_x86_feature_detected!("avx2")) {

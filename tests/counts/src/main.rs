@@ -1,7 +1,8 @@
-//! `famio-counts`: the instructions of hot paths, by callgrind, against those that are checked in.
+//! `famio-counts`: counts the instructions of hot paths with callgrind, and compares them with the checked-in counts.
 //!
-//! Times on a shared machine differ by a tenth from run to run. The number of instructions that a call executes hardly differs at all, so
-//! that a small change of it shows. It says nothing of the kernel, the caches or the medium: that is what `famio bench` is for.
+//! Times on a shared machine differ by a tenth from run to run. The number of instructions of a call hardly differs
+//! at all, so that a small change shows. It says nothing about the kernel, the caches or the medium; `famio bench` is
+//! for these.
 
 mod checked;
 mod machine;
@@ -18,7 +19,7 @@ use paths::HotPath;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// That of libfamio: how libc's looks for room depends on what went before.
+/// libfamio's: the work of libc's allocator depends on what happened before.
 #[global_allocator]
 static HEAP: famio::heap::Heap = famio::heap::Heap::new();
 
@@ -103,7 +104,7 @@ fn choose(only: &[String]) -> Result<Vec<&'static HotPath>, String> {
     only.iter().map(|name| paths::find(name)).collect()
 }
 
-/// What was not counted now stays in the file, if it can be compared with the rest.
+/// Paths that were not counted now stay in the file, if they can be compared with the rest.
 fn bless(args: &Args, machine: Machine, all: &[Measured]) -> Result<bool, String> {
     let before = Checked::read(&args.file).ok().filter(|before| before.machine.differs_from(&machine).is_none());
     let now = |name| all.iter().find(|one| one.name == name).map(|one| one.per_operation);

@@ -1,4 +1,4 @@
-//! One path under callgrind.
+//! Counts one path under callgrind.
 
 use crate::machine::Machine;
 use crate::paths::{HotPath, Medium, Through};
@@ -10,7 +10,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Not counted: a SYNC looks about once in a millisecond whether the journal is still there, so that a slower machine looks more often.
+/// Not counted: about once a millisecond, a SYNC checks whether the journal still exists, so a slower machine checks
+/// more often.
 const BY_THE_CLOCK: &str = "famio::journal::live::Live::is_named";
 
 /// A path's count.
@@ -19,7 +20,7 @@ pub struct Measured {
     pub name: &'static str,
     /// Instructions.
     pub per_operation: f64,
-    /// From the least to the most, as a share of the least, if it was counted several times.
+    /// The range of several counts, as a share of the lowest.
     pub spread: Option<f64>,
 }
 
@@ -27,7 +28,7 @@ pub fn is_valgrind_there() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Where the files are.
+/// The folders for files.
 pub struct Places {
     memory: Place,
     /// `None`: the build folder is in memory, too.
@@ -36,7 +37,7 @@ pub struct Places {
 
 impl Places {
     pub fn new() -> Result<Self, String> {
-        // Calls that take paths count by their length, and process ids are not all of the same.
+        // Calls that take paths count by their length, and process ids differ in length.
         let name = format!("famio-counts{}", "-".repeat(10usize.saturating_sub(std::process::id().to_string().len())));
         let disk = place::disk()?;
         let disk = if is_disk(&disk) { Some(Place::new(&disk, &name)?) } else { None };
@@ -67,7 +68,7 @@ pub fn median(path: &HotPath, parent: &Path, rounds: u32) -> Result<Measured, St
     Ok(Measured { name: path.name, per_operation: counts[counts.len() / 2], spread })
 }
 
-/// What a program under valgrind sees.
+/// The machine as a program under valgrind sees it.
 pub fn machine() -> Result<Machine, String> {
     let said = succeed(valgrind("none", &[])?.arg("machine"))?;
     let mut machine = Machine::default();
@@ -84,7 +85,7 @@ fn one(path: &HotPath, parent: &Path) -> Result<f64, String> {
     let out = parent.join("callgrind.out");
     let mut file = OsString::from("--callgrind-out-file=");
     file.push(&out);
-    // Only the thread that is in this function is counted, and only while it is.
+    // Counts only the thread that is in this function, and only while it is.
     let options = ["--toggle-collect=famio_counted".into(), "--compress-strings=no".into(), file];
     let mut command = valgrind("callgrind", &options)?;
     if path.through == Through::Interposer {
@@ -102,17 +103,17 @@ fn one(path: &HotPath, parent: &Path) -> Result<f64, String> {
     Ok(count as f64 / f64::from(path.operations))
 }
 
-/// The sum that callgrind's file ends with.
+/// The total at the end of callgrind's file.
 fn total(text: &str) -> Option<u64> {
     text.lines().rev().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
 }
 
-/// The sum of all calls of a function, with what it calls.
+/// The cost of all calls of a function, including what it calls.
 fn calls_of(function: &str, text: &str) -> u64 {
     let (mut lines, mut sum) = (text.lines(), 0);
     while let Some(line) = lines.next() {
         if line.starts_with("cfn=") && line.contains(function) {
-            // calls=NUMBER PLACE, and then a line that ends with the cost.
+            // calls=NUMBER PLACE, followed by a line that ends with the cost.
             let cost = lines.nth(1).and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok());
             sum += cost.unwrap_or(0);
         }
@@ -120,7 +121,7 @@ fn calls_of(function: &str, text: &str) -> u64 {
     sum
 }
 
-/// This program under a tool of valgrind, with no setting of the user's.
+/// This program under a tool of valgrind, without the user's settings.
 fn valgrind(tool: &str, options: &[OsString]) -> Result<Command, String> {
     let mut command = Command::new("valgrind");
     command.args(["-q", &format!("--tool={tool}")]).args(options).arg(me()?);

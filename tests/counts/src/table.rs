@@ -2,7 +2,7 @@
 
 use crate::measure::Measured;
 
-/// A line for each path: checked in, now, and the change; and how far several counts lie apart.
+/// A line for each path: the checked-in count, the current one, the change, and the range of several counts.
 pub fn text(rows: &[(&Measured, Option<f64>)]) -> String {
     let mut text = line(["PATH", "CHECKED IN", "NOW", "CHANGE", "SPREAD"]);
     for (measured, before) in rows {

@@ -1,12 +1,12 @@
-//! The guard can fail: one path against counts that were changed by hand.
+//! The guard can fail: one path, compared with counts that were changed by hand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Of the crate, which needs no interposer.
+/// A path of the crate, which needs no interposer.
 const PATH: &str = "transaction";
 
-/// What the guard says of a file, and its exit status.
+/// The guard's output for a file, and its exit status.
 fn guard(file: &Path, options: &[&str]) -> (String, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_famio-counts"));
     let output = command.args(["--only", PATH, "--file"]).arg(file).args(options).output().unwrap();
@@ -14,7 +14,7 @@ fn guard(file: &Path, options: &[&str]) -> (String, i32) {
     (said.into_owned(), output.status.code().unwrap())
 }
 
-/// A copy of the counts that says so many times as much.
+/// A copy of the counts, multiplied by `factor`.
 fn doctored(file: &Path, factor: f64) -> PathBuf {
     let text = std::fs::read_to_string(file).unwrap();
     let line = text.lines().find(|line| line.starts_with(PATH)).unwrap();
@@ -45,13 +45,13 @@ fn a_path_that_has_grown_fails() {
     let (said, status) = guard(&doctored(&file, 1.1), &[]);
     assert!(status == 0 && said.contains("counts: transaction: more than 5 % fewer instructions"), "{said}");
 
-    // Of another compiler: nothing can be said.
+    // Of another compiler: no comparison is possible.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("rustc: ", "rustc: another ")).unwrap();
     let (said, status) = guard(&file, &[]);
     assert!(status == 0 && said.contains("SKIPPED") && said.contains("rustc: another"), "{said}");
 
-    // A path that is gone, and one that has no count.
+    // A path that no longer exists, and one without a count.
     std::fs::write(&file, text.replace(PATH, "no-such-path")).unwrap();
     let (said, status) = guard(&file, &[]);
     assert!(status == 1 && said.contains("transaction: not in") && said.contains("no-such-path: in "), "{said}");

@@ -9,7 +9,7 @@ pub struct Class {
     pub name: &'static str,
     /// What it does.
     pub what: &'static str,
-    /// Only if it is asked for.
+    /// Only on request.
     pub asked: bool,
 }
 
@@ -70,7 +70,7 @@ pub const CLASSES: &[Class] = &[
 pub struct Classes(pub u64);
 
 impl Classes {
-    /// What the command line asks for.
+    /// The classes chosen on the command line.
     pub fn chosen(options: &Options) -> Result<Self, String> {
         let one =
             |name: &String| Self::number(name).map(|at| 1 << at).ok_or_else(|| format!("{name}: no class of steps"));
@@ -86,7 +86,7 @@ impl Classes {
         CLASSES.iter().position(|class| class.name == name)
     }
 
-    /// Whether it is among them.
+    /// Whether the class is in the set.
     pub fn has(self, name: &str) -> bool {
         Self::number(name).is_some_and(|at| self.0 >> at & 1 == 1)
     }
@@ -96,7 +96,7 @@ impl Classes {
         Self(Self::number(name).map_or(self.0, |at| self.0 & !(1 << at)))
     }
 
-    /// Prints all.
+    /// Prints all classes.
     pub fn list() {
         for class in CLASSES {
             println!("{:13}{}{}", class.name, class.what, if class.asked { " (only with --with)" } else { "" });

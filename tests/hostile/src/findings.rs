@@ -1,16 +1,16 @@
-//! What was found, each kind once.
+//! Findings, each kind once.
 
 use crate::space::Space;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something that must not be.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What kind: two with the same are the same defect, as far as can be told.
+    /// Its kind: two findings of the same kind are the same defect, as far as can be told.
     pub kind: String,
-    /// More words.
+    /// Details.
     pub detail: String,
 }
 
@@ -21,7 +21,7 @@ impl Found {
     }
 }
 
-/// All of a run.
+/// All findings of a run.
 pub struct Findings {
     keep: PathBuf,
     kinds: BTreeMap<String, u64>,
@@ -36,12 +36,12 @@ impl Findings {
         Self { keep: space.keep.clone(), kinds: BTreeMap::new(), most, passed: 0, failed: 0 }
     }
 
-    /// A case in which nothing was found.
+    /// Counts a case without a finding.
     pub fn pass(&mut self) {
         self.passed += 1;
     }
 
-    /// A case in which something was found; whether it is the first of its kind.
+    /// Counts a case with a finding; returns whether it is the first of its kind.
     pub fn fail(&mut self, found: &Found) -> bool {
         self.failed += 1;
         let times = self.kinds.entry(found.kind.clone()).or_default();
@@ -69,7 +69,7 @@ impl Findings {
         self.kinds.len() >= self.most
     }
 
-    /// The closing lines; whether nothing was found.
+    /// Prints the summary; returns whether nothing was found.
     pub fn close(&self, time: Duration) -> bool {
         for (kind, times) in &self.kinds {
             println!("found {times} times: {kind}");

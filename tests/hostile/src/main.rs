@@ -1,7 +1,8 @@
-//! `famio-hostile`: Famio at home in other people's processes and machines.
+//! `famio-hostile`: Famio in hostile programs and beside hostile users.
 //!
-//! `neighbour`: another user who does what he can, beside a victim and beside root. `program`: a program that closes, moves and
-//! fills descriptors, changes its user, root and limits, forks, and cancels threads, beside a plain twin.
+//! `neighbour`: another user who attacks a victim's files and root's commands in every way open to users. `program`:
+//! a program that closes, moves and uses up descriptors, changes its user, root and limits, forks, and cancels
+//! threads, compared with a plain twin.
 
 mod classes;
 mod findings;
@@ -34,16 +35,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Another user, who does what he can to a victim's files and to root's recover
+    /// Another user, who tries to damage a victim's files and root's recovery
     Neighbour(Options),
-    /// A program that is hard on its descriptors, rights and limits, beside a plain twin
+    /// A program that misuses its descriptors, rights and limits, beside a plain twin
     Program(Options),
     /// Both, one after the other, each for half the time
     All(Options),
     /// The same, once in namespaces of its own
     #[command(hide = true)]
     Inside {
-        /// A folder that nobody else uses
+        /// A folder that nothing else uses
         #[arg(long)]
         base: PathBuf,
         /// The command
@@ -126,7 +127,7 @@ fn main() -> ExitCode {
     exit_code("famio-hostile", outcome)
 }
 
-/// Checks what was asked for, and goes into namespaces of its own.
+/// Checks the options, and enters new namespaces.
 fn outside(options: &Options) -> Result<bool, String> {
     if options.without.iter().any(|word| word == "list") {
         Classes::list();

@@ -1,22 +1,22 @@
-//! Users: numbers that nobody has, so that no account is made.
+//! Users: unused numbers, so that no account need be created.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Whose files are to be left alone.
+/// The user whose files are attacked.
 pub const VICTIM: u32 = 61233;
-/// Who does not leave them alone.
+/// The user who attacks.
 pub const NEIGHBOUR: u32 = 61234;
 /// The user of a program (`USER` in rights.c).
 pub const USER: u32 = 61232;
-/// A group of the victim's, and at times of the neighbour's.
+/// A group of the victim's, and sometimes of the neighbour's.
 pub const GROUP: u32 = 61300;
 
-/// The command runs as that user, with these groups and no capabilities, in a process group of its own.
+/// Runs the command as that user, with these groups and no capabilities, in a new process group.
 pub fn run_as(command: &mut Command, user: u32, groups: &[u32]) {
     let groups = groups.to_vec();
-    // SAFETY: system calls alone, which are allowed after a fork.
+    // SAFETY: only system calls, which are allowed after a fork.
     unsafe {
         command.pre_exec(move || {
             libc::setpgid(0, 0);

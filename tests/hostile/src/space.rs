@@ -1,4 +1,5 @@
-//! Namespaces of our own: another `/dev/shm`, other processes; so that nothing outside is touched, and all ends with us.
+//! New namespaces: with another `/dev/shm` and a separate process tree, so that nothing outside is touched, and
+//! everything ends with this program.
 
 use crate::Options;
 use std::ffi::{CStr, CString};
@@ -10,7 +11,7 @@ use std::process::Command;
 
 const PREFIX: &str = "famio-hostile-";
 
-/// Runs this very command once more, inside.
+/// Runs this command again, inside.
 pub fn go_in() -> Result<bool, String> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -40,7 +41,7 @@ pub fn go_in() -> Result<bool, String> {
     let signals = famio_test_support::place::block_interrupts();
     let status = command.spawn().and_then(|mut child| {
         let id = child.id() as i32;
-        // SIGKILL to unshare ends process 1 of the namespace, and so all in it.
+        // SIGKILL to unshare ends process 1 of the namespace, and so all processes in it.
         std::thread::spawn(move || {
             let mut signal = 0;
             // SAFETY: both are valid; the process is ours, and not reaped before the program ends.
@@ -61,7 +62,7 @@ pub fn go_in() -> Result<bool, String> {
     }
 }
 
-/// What runs that were killed have left.
+/// Removes what killed runs have left.
 fn sweep() {
     for entry in std::fs::read_dir("/tmp").into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -75,23 +76,23 @@ fn sweep() {
     }
 }
 
-/// `rm` goes down trees that are deeper than a path may be, and follows no links.
+/// `rm` handles trees deeper than the longest path, and follows no links.
 fn remove(folder: &Path) {
     let _ = Command::new("rm").args(["-rf", "--one-file-system", "--"]).arg(folder).status();
 }
 
-/// Where everything is.
+/// The folders of a run.
 pub struct Space {
-    /// A folder that nobody else uses.
+    /// A folder that no other process uses.
     pub base: PathBuf,
-    /// Where what was found is kept.
+    /// The folder for evidence.
     pub keep: PathBuf,
-    /// Programs run without Famio: what is found then is a defect of this test, or what Famio is for.
+    /// Programs run without Famio: any finding is a defect of this test, or what Famio prevents.
     pub plain: bool,
 }
 
 impl Space {
-    /// Makes it, once inside.
+    /// Sets it up, once inside.
     pub fn new(base: PathBuf, options: &Options) -> Result<Self, String> {
         let mode = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
@@ -119,12 +120,12 @@ impl Space {
         Ok(space)
     }
 
-    /// A program, where every user can run it.
+    /// A program, in a place where every user can run it.
     pub fn binary(&self, name: &str) -> PathBuf {
         self.base.join("bin").join(name)
     }
 
-    /// `famio run` with these globs and options; the program is to follow.
+    /// `famio run` with these globs and options; the program must be added.
     pub fn famio_run(&self, globs: &[&str], options: &[&str]) -> Command {
         if self.plain {
             return Command::new("env");
@@ -146,7 +147,7 @@ impl Space {
         Ok(path)
     }
 
-    /// Keeps a folder for somebody to look at, and what is in `/dev/shm`.
+    /// Keeps a folder as evidence, and the contents of `/dev/shm`.
     pub fn keep(&self, name: &str, folder: &Path) -> PathBuf {
         let to = self.keep.join(name);
         let _ = std::fs::create_dir_all(&to);
@@ -154,7 +155,7 @@ impl Space {
         to
     }
 
-    /// Empties `/dev/shm`; what was there.
+    /// Empties `/dev/shm`; returns what was there.
     pub fn empty_shm(&self) -> Vec<String> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {

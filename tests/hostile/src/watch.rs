@@ -1,15 +1,16 @@
-//! Whether a process hangs.
+//! Detects processes that hang.
 //!
-//! "No hang over 5 s" is what is to be found out, so it is the one time limit here. Only time counts in which nothing moves although
-//! it could: not an interval in which a thread of the group waited for a processor (`/proc/PID/schedstat`) or for the disk (state
-//! D). So a busy machine makes no finding, and a process that sleeps on a futex, or spins, is one after 5 s exactly. After a minute anything is one.
+//! The rule under test is "no hang over 5 s", so this is the only time limit here. Only time counts in which the
+//! group could have made progress but did not: not an interval in which one of its threads waited for a processor
+//! (`/proc/PID/schedstat`) or for the disk (state D). So a busy machine causes no finding, and a process that sleeps
+//! on a futex, or spins, causes one after exactly 5 s. After a minute, every process does.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// What must not be exceeded.
+/// The longest permitted hang.
 pub const LONGEST: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 /// However busy the machine is.
@@ -19,12 +20,12 @@ const AT_MOST: Duration = Duration::from_secs(60);
 pub enum Ended {
     /// By itself or by a signal.
     Status(ExitStatus),
-    /// Not: what its threads were about. It is dead now.
+    /// It did not; what its threads were doing. It has been killed.
     Hung(String),
 }
 
 impl Ended {
-    /// A signal that is a crash, or a hang, in words.
+    /// Describes a signal that is a crash, or a hang.
     pub fn crash(&self) -> Option<String> {
         match self {
             Self::Hung(_) => Some("hung".into()),
@@ -40,7 +41,7 @@ impl Ended {
     }
 }
 
-/// Time in which a group of processes could have moved, and did not.
+/// Time in which a group of processes could have made progress, but did not.
 pub struct Patience {
     group: i32,
     spent: Duration,
@@ -51,12 +52,12 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// From now on.
+    /// Starts now.
     pub fn new(group: i32) -> Self {
         Self { group, spent: Duration::ZERO, began: Instant::now(), last: Instant::now(), moved: 0, delay: 0 }
     }
 
-    /// Looks once more; what its threads are about, if it hangs.
+    /// Checks again; returns what the group's threads are doing if it hangs.
     pub fn look(&mut self, moved: u64) -> Option<String> {
         let passed = self.last.elapsed();
         self.last = Instant::now();
@@ -70,7 +71,7 @@ impl Patience {
         self.delay = delay;
         let starved = waited * 4 > passed || threads.iter().any(|thread| thread.state == 'D');
         if !starved {
-            // What is longer than a look is time in which we did not run either.
+            // If this took longer than a check, this process did not run either.
             self.spent += passed.min(LOOK * 2);
         }
         (self.spent > LONGEST || self.began.elapsed() > AT_MOST)
@@ -78,7 +79,7 @@ impl Patience {
     }
 }
 
-/// Waits for the end of a process that leads its group; `moved` counts what it does.
+/// Waits for the end of a process that leads its group; `moved` counts its progress.
 pub fn wait(child: &mut Child, mut moved: impl FnMut() -> u64) -> Result<Ended, String> {
     let id = child.id() as i32;
     let pidfd = pidfd(id)?;
@@ -100,7 +101,7 @@ pub fn wait(child: &mut Child, mut moved: impl FnMut() -> u64) -> Result<Ended, 
     Ok(ended.map_or(Ended::Status(status), Ended::Hung))
 }
 
-/// A child by a descriptor.
+/// A child's pidfd.
 pub fn pidfd(id: i32) -> Result<OwnedFd, String> {
     // SAFETY: the process is a child that is not reaped, and the descriptor is new.
     unsafe {
@@ -112,8 +113,8 @@ pub fn pidfd(id: i32) -> Result<OwnedFd, String> {
     }
 }
 
-/// Ends and reaps all of a group that was started here: its leader's number is not given anew while we are process 1 and it has
-/// members, and we are in a namespace of our own.
+/// Kills and reaps all processes of a group that was started here. The group's number cannot be reused: this is
+/// process 1 of its own namespace, and the group has members.
 pub fn kill_group(group: i32) {
     // SAFETY: no pointers but a null.
     unsafe {
@@ -121,7 +122,7 @@ pub fn kill_group(group: i32) {
     }
 }
 
-/// Waits until all of a group have ended: children that go on after their parent are ours, as process 1.
+/// Waits until all processes of a group have ended; orphans are children of this process, which is process 1.
 pub fn rest(group: i32, mut moved: impl FnMut() -> u64) -> Option<String> {
     let mut patience = Patience::new(group);
     loop {
@@ -142,7 +143,7 @@ pub fn rest(group: i32, mut moved: impl FnMut() -> u64) -> Option<String> {
     }
 }
 
-/// Where the first of the threads sleeps in the kernel, as words to go on with.
+/// Where the first of the threads sleeps in the kernel, as part of a message.
 pub fn place(threads: &str) -> String {
     let frames = threads.lines().next().and_then(|line| line.rsplit_once("; ")).map_or("", |(_, frames)| frames);
     let name = frames.split(" < ").next().unwrap_or_default().trim_start_matches("[<0>] ");

@@ -8,7 +8,7 @@ mod segment;
 pub(crate) use free::Free;
 pub(crate) use segment::Geometry;
 
-/// Checks are not what is tried here.
+/// Checks are not tested here.
 #[derive(Clone, Copy)]
 pub(crate) struct Key;
 

@@ -1,13 +1,13 @@
 //! Famio's lock-free code, run through many interleavings on a model of weak memory.
 //!
-//! The files of `crates/famio/src/index` and the list of free entries are compiled here once more, as they are, with
-//! `crate::sync` being this crate's: atomics over the same real memory (an arena is mapped bytes), where every access is a
-//! point at which [shuttle](https://docs.rs/shuttle) may go on with another thread, and where a load may give an older value
-//! as far as C11's orderings allow that (`sync::memory`). Shuttle, not loom: loom's atomics are objects of its own, which
-//! can't lie in mapped memory, it weakens sequentially consistent accesses, on which the gate relies, and it has nothing
-//! like `membarrier`. The price is that the search is random with seeds, not exhaustive.
+//! The files of `crates/famio/src/index` and the list of free entries are compiled here again, unchanged, with this
+//! crate's `crate::sync`: atomics over the same real memory (an arena is mapped bytes), where every access is a point
+//! at which [shuttle](https://docs.rs/shuttle) may switch to another thread, and where a load may return an older
+//! value as far as C11's orderings allow that (`sync::memory`). Shuttle, not loom: loom's atomics are its own
+//! objects, which cannot lie in mapped memory, it weakens sequentially consistent accesses, on which the gate relies,
+//! and it has nothing like `membarrier`. The price is that the search is random with seeds, not exhaustive.
 //!
-//! What is too entangled with system calls to be compiled here, `file/inplace`, is stated again in `scenario::blocks`, small,
+//! `file/inplace` contains too many system calls to be compiled here; `scenario::blocks` has a short version of it,
 //! over the real cells, locks, gate and list.
 
 pub mod scenario;

@@ -1,4 +1,4 @@
-//! What the arena needs of `map`: huge pages are not tried here.
+//! What the arena needs of `map`. Huge pages are not tested here.
 
 pub(crate) mod huge {
     use rustix::mm::{MapFlags, ProtFlags, mmap};

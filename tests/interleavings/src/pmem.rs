@@ -1,4 +1,4 @@
-//! What the shared files need of a medium: nothing is persistent here.
+//! What the shared files need of a medium. Nothing is persistent here.
 
 use crate::sync::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The one system call that the gate makes.
+//! The only system call that the gate makes.
 
 pub(crate) mod membarrier {
     pub(crate) fn register() -> bool {
@@ -11,13 +11,13 @@ pub(crate) mod membarrier {
     }
 }
 
-/// Nobody forks here.
+/// There are no forks here.
 pub(crate) fn keep_from_children(_at: *mut u8, _len: usize) {}
 
-/// Nobody closes anything here.
+/// Descriptors are not closed by the program here.
 pub(crate) type InternalFd = std::os::fd::OwnedFd;
 
-/// No limits here.
+/// There are no limits here.
 pub(crate) fn file_size_limit() -> u64 {
     i64::MAX as u64
 }
@@ -27,7 +27,7 @@ pub(crate) fn high_duplicate(fd: std::os::fd::BorrowedFd<'_>) -> crate::error::R
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
-/// Nothing is timed here.
+/// There are no times here.
 pub(crate) fn monotonic_now() -> u64 {
     0
 }

@@ -1,4 +1,4 @@
-//! A block of state for each of shuttle's threads, which are all one thread of the system.
+//! A block of state for each of shuttle's threads, all of which are one system thread.
 
 use core::cell::{Cell, RefCell};
 
@@ -15,7 +15,7 @@ pub(crate) struct State {
     pub postponed: Cell<u64>,
 }
 
-/// No signals come here.
+/// There are no signals here.
 mod handlers {
     pub fn deliver() {}
 }
@@ -34,7 +34,7 @@ pub(crate) fn current() -> &'static State {
     })
 }
 
-/// For revocations without `membarrier`, which are not tried here: shuttle's threads are none of the kernel's.
+/// For revocations without `membarrier`, which are not tested here: shuttle's threads are not kernel threads.
 pub(crate) struct Passage;
 
 impl Passage {

@@ -1,4 +1,5 @@
-//! Bounded, with fresh seeds each time; a failure prints the schedule that replays it. `FAMIO_INTERLEAVINGS=20` looks longer.
+//! Bounded runs, with fresh seeds each time; a failure prints the schedule that reproduces it.
+//! `FAMIO_INTERLEAVINGS=20` runs longer.
 
 use famio_interleavings::scenario::{self, run};
 use famio_interleavings::sync::set_membarrier;
@@ -65,12 +66,12 @@ fn what_is_dirty_is_named_by_a_word() {
     run(3000, scenario::pending_words);
 }
 
-/// The model finds what it is there for: without the barrier, the owner's plain store is not seen in time.
+/// The model detects what it must: without the barrier, the owner's plain store is not seen in time.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn without_membarrier_two_are_alone() {
     set_membarrier(false);
-    // Schedules are by chance.
+    // Schedules are random.
     let is_found = |scenario: fn()| (0..10).any(|_| std::panic::catch_unwind(|| run(6000, scenario)).is_err());
     let found = (is_found(scenario::one_alone), is_found(scenario::read_alone));
     set_membarrier(true);

@@ -1,4 +1,4 @@
-//! One configuration: kill, look, go on, and count.
+//! One configuration: kill, check, go on, and count.
 
 use crate::workload;
 use famio_test_support::launch::Launcher;
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What to do how often.
+/// What to do, and how often.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// SQLite's journal mode: `OFF`, `MEMORY`.
     pub journal_mode: String,
-    /// How many SIGKILLs have to hit.
+    /// The number of SIGKILLs that must hit.
     pub kills: u64,
-    /// Seed of everything random.
+    /// Seed of all random decisions.
     pub seed: u64,
     /// Longest time from the first acknowledged transaction to the kill.
     pub longest: Duration,
@@ -26,24 +26,24 @@ pub struct Plan {
     pub stop_early: bool,
 }
 
-/// What was found.
+/// The results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// SIGKILLs that hit a living process.
     pub kills: u64,
-    /// Kills that hit before the first acknowledgement: while opening, recovering, or in the first transaction.
+    /// Kills that hit before the first acknowledgement: during open, recovery, or the first transaction.
     pub early: u64,
-    /// Transactions acknowledged.
+    /// Acknowledged transactions.
     pub acknowledged: u64,
-    /// Databases that `integrity_check` or SQLite itself called corrupt.
+    /// Databases that `integrity_check` or SQLite itself reported as corrupt.
     pub corrupt: u64,
     /// Databases with part of a transaction.
     pub torn: u64,
-    /// Acknowledged transactions that were gone.
+    /// Acknowledged transactions that were lost.
     pub lost: u64,
-    /// Sessions that failed or hung otherwise.
+    /// Sessions that failed otherwise, or hung.
     pub failed: u64,
-    /// The first few findings in words.
+    /// The first few findings, as text.
     pub findings: Vec<String>,
 }
 
@@ -88,12 +88,12 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
     let mut random = Random::new(plan.seed);
     let mut tally = Tally::default();
     let mut last = 0;
-    // Sessions that end before their kill do not count; a harness that can't hit anything stops.
+    // Sessions that end before their kill do not count; a harness that cannot hit anything stops.
     for _ in 0..plan.kills * 10 {
         if tally.kills >= plan.kills || (plan.stop_early && !tally.is_clean()) {
             break;
         }
-        // Mostly in the work; sometimes so early that opening and recovery are hit.
+        // Mostly during work; sometimes so early that open and recovery are hit.
         let kill = match random.below(4) {
             0 => Kill::AfterStart(random.time_up_to(Duration::from_millis(12))),
             _ => Kill::AfterFirstLine(random.time_up_to(plan.longest)),
@@ -103,7 +103,7 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
         if sound && random.below(4) == 0 {
             sound = recover(launcher, &database, &mut random, &mut tally)?;
         }
-        // Sometimes the next session finds what this one left, without a look and a clean close in between.
+        // Sometimes the next session finds what this one left, without a check and a clean close in between.
         if sound && random.below(3) != 0 {
             let text = workload::pragmas(&plan.journal_mode) + &workload::check();
             let ended = session::run(launcher, &database, std::iter::once(text), Kill::Never)?;
@@ -128,9 +128,9 @@ pub fn run(launcher: &Launcher, folder: &Path, plan: &Plan) -> Result<Tally, Str
     Ok(tally)
 }
 
-/// `famio recover`, now and then killed itself and run again. Whether it says that all is well.
+/// Runs `famio recover`, which is sometimes killed and repeated. Returns whether everything is well.
 fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mut Tally) -> Result<bool, String> {
-    // Killed so early that there is no file yet: nothing to recover.
+    // Killed before the file was created: nothing to recover.
     let Some(famio) = launcher.famio.as_ref().filter(|_| database.exists()) else { return Ok(true) };
     let mut command = Command::new(&famio.binary);
     command.arg("recover").arg(database).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -151,11 +151,11 @@ fn recover(launcher: &Launcher, database: &Path, random: &mut Random, tally: &mu
     Ok(output.status.success())
 }
 
-/// After a clean end nothing of Famio is left: no journal, no mark.
+/// After a normal exit nothing of Famio's is left: no journal, no mark.
 fn judge_leftovers(database: &Path, tally: &mut Tally) -> Result<(), String> {
     let folder = database.parent().unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // Beside the database may be what SQLite itself leaves there: a journal that is truncated, say.
+    // SQLite itself may leave files beside the database, such as a truncated journal.
     let own = format!("{}-", database.display());
     let mut left = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -186,7 +186,7 @@ fn work(plan: &Plan, seed: u64) -> impl Iterator<Item = String> + Send {
     std::iter::once(start).chain(std::iter::repeat_with(move || workload::transaction(&mut random)))
 }
 
-/// Acknowledgements must go on where the last ones ended: a number that comes twice was lost in between.
+/// Acknowledgements must continue where the last ones ended: a number that comes twice was lost in between.
 fn judge_work(ended: &Ended, last: &mut u64, tally: &mut Tally) -> bool {
     let mut sound = true;
     let mut any = false;
@@ -204,18 +204,18 @@ fn judge_work(ended: &Ended, last: &mut u64, tally: &mut Tally) -> bool {
         tally.kills += 1;
         tally.early += u64::from(!any);
     } else {
-        // The script does not end, so neither may sqlite3.
+        // The script does not end, so sqlite3 must not end either.
         sound = false;
         judge_error(ended, tally);
     }
     sound
 }
 
-/// The state must hold every acknowledged transaction, and perhaps the one that was under way.
+/// The state must have every acknowledged transaction, and may have the one that was under way.
 pub fn judge_check(ended: &Ended, last: u64, tally: &mut Tally) -> bool {
     let lines = ended.text();
     if !ended.is_ok() || lines.last() != Some(&"checked") {
-        // Killed so early that there are no tables yet: nothing was acknowledged.
+        // Killed before the tables were created: nothing was acknowledged.
         if last == 0 && ended.messages.contains("no such table") {
             return true;
         }
@@ -244,7 +244,7 @@ pub fn judge_check(ended: &Ended, last: u64, tally: &mut Tally) -> bool {
     sound
 }
 
-/// SQLite stopped by itself: corruption if it says so, a failure otherwise.
+/// SQLite stopped by itself: corruption if it says so, otherwise a failure.
 fn judge_error(ended: &Ended, tally: &mut Tally) {
     let message = ended.messages.trim().replace('\n', "; ");
     if ["malformed", "not a database", "constraint failed", "no such table"].iter().any(|word| message.contains(word)) {
@@ -263,7 +263,7 @@ fn remove(database: &Path) -> Result<(), String> {
         }
         _ => {}
     }
-    // Its journal would now be one without a file.
+    // Its journal now has no file.
     let journals = database.with_file_name(".famio");
     if journals.exists() {
         std::fs::remove_dir_all(&journals).map_err(|error| format!("{}: {error}", journals.display()))?;

@@ -1,4 +1,4 @@
-//! `famio-kill`: kills over file systems, journal modes, durabilities and policies.
+//! `famio-kill`: kills with several file systems, journal modes, durabilities and policies.
 
 use clap::Parser;
 use famio_kill::harness::{self, Plan, Tally};
@@ -67,7 +67,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let started = Instant::now();
     for (index, configuration) in all.iter().enumerate() {
         let count = all.len() as u64;
-        // The first ones take the remainder.
+        // The first configurations take the remainder.
         let kills = args.kills / count + u64::from((index as u64) < args.kills % count);
         if kills == 0 {
             continue;
@@ -85,7 +85,7 @@ fn run(args: &Args) -> Result<bool, String> {
     Ok(total.is_clean() != args.without_famio)
 }
 
-/// Runs one combination and says what came out.
+/// Runs one combination and prints the result.
 fn one(args: &Args, configuration: &Configuration, kills: u64, seed: u64) -> Result<Tally, String> {
     let options: Vec<&str> = configuration.options.iter().chain(&args.options).map(String::as_str).collect();
     let famio = if args.without_famio { None } else { Some(Famio::beside_me(&options)?) };
@@ -111,8 +111,8 @@ fn one(args: &Args, configuration: &Configuration, kills: u64, seed: u64) -> Res
     Ok(tally)
 }
 
-/// {tmpfs, disk} × journal modes × policies where the journal is in place: on tmpfs, and on a disk where a SYNC only
-/// has to survive the process.
+/// {tmpfs, disk} × journal modes × policies, if the journal is in place: on tmpfs, and on a disk where a SYNC must
+/// only survive the process.
 fn configurations(args: &Args) -> Result<Vec<Configuration>, String> {
     let mut all = Vec::new();
     let wanted = |name: &str| args.on.is_empty() || args.on.iter().any(|on| on == name);

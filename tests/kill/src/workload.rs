@@ -1,12 +1,12 @@
-//! Transactions that number themselves, so that one script serves a database in whatever state a kill left it: each
-//! adds rows to `item`, rewrites all of `slot`, drops old rows, and enters its number into `ledger`.
+//! Transactions with numbers, so that one script works on a database in whatever state a kill left it: each adds rows
+//! to `item`, rewrites all of `slot`, drops old rows, and enters its number into `ledger`.
 
 use famio_test_support::random::Random;
 
 /// Rows that every transaction rewrites: about 30 pages, more than the cache holds, so that SQLite writes to the file
 /// in the middle of the transaction.
 const SLOTS: u64 = 500;
-/// Items of older transactions are dropped: the file shrinks and grows.
+/// Items of older transactions are deleted: the file shrinks and grows.
 const KEPT: u64 = 20;
 
 /// The value of row `seq` of transaction `tx`, in SQL.
@@ -14,11 +14,11 @@ fn value(tx: &str, seq: &str) -> String {
     format!("(({tx}) * 7919 + ({seq}) * 104729) % 1000003")
 }
 
-/// What every session begins with.
+/// The beginning of every session.
 pub fn pragmas(journal_mode: &str) -> String {
-    // The journal mode first: what SQLite writes before it has a journal of SQLite's own, whose removal no fsync makes
-    // durable. After a power cut that journal can be there again, and SQLite rolls back from it what it is long past.
-    // auto_vacuum, which writes, counts only before the first table; then every commit gives free pages back to the file
+    // The journal mode first: a write before it would use a rollback journal, whose removal no fsync makes durable.
+    // After a power cut that journal may reappear, and SQLite would roll back from it to an old state. auto_vacuum,
+    // which writes, has an effect only before the first table; then every commit gives free pages back to the file
     // system.
     format!(
         ".output /dev/null\nPRAGMA journal_mode={journal_mode};\n.output stdout\nPRAGMA auto_vacuum=FULL;\n\
@@ -26,7 +26,7 @@ pub fn pragmas(journal_mode: &str) -> String {
     )
 }
 
-/// Creates the tables if they are not there: in one transaction, which a kill may undo.
+/// Creates the tables if they do not exist: in one transaction, which a kill may undo.
 pub fn schema() -> String {
     format!(
         "BEGIN IMMEDIATE;\n\
@@ -40,7 +40,7 @@ pub fn schema() -> String {
     )
 }
 
-/// One transaction; prints `ack N` when its COMMIT is through.
+/// One transaction; prints `ack N` after its COMMIT.
 pub fn transaction(random: &mut Random) -> String {
     let rows = 1 + random.below(200);
     let tx = "(SELECT max(tx) FROM ledger)";
@@ -88,7 +88,7 @@ mod tests {
     use famio_test_support::place::Place;
     use famio_test_support::session::{self, Kill};
 
-    /// Runs statements, and gives the lines that they print and the names that came to be in the folder meanwhile.
+    /// Runs statements; returns their output, and the names that were created in the folder meanwhile.
     fn run(launcher: &Launcher, place: &Place, statements: String) -> (Vec<String>, Vec<u8>) {
         let folder = std::ffi::CString::new(place.path().to_str().unwrap()).unwrap();
         // SAFETY: a string that ends with zero, and a descriptor of our own.
@@ -117,7 +117,7 @@ mod tests {
         let launcher = Launcher::new(None).unwrap();
         let mut random = Random::new(1);
         for mode in ["OFF", "MEMORY"] {
-            // In the second session auto_vacuum finds a database.
+            // In the second session, auto_vacuum finds an existing database.
             for _ in 0..2 {
                 let text = pragmas(mode) + &schema() + &transaction(&mut random) + "PRAGMA auto_vacuum;\n";
                 let (lines, created) = run(&launcher, &place, text);

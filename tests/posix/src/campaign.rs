@@ -24,16 +24,16 @@ pub enum Mode {
 /// All of them.
 pub const MODES: [Mode; 4] = [Mode::Alone, Mode::Turns, Mode::Kills, Mode::TurnKills];
 
-/// What is wanted.
+/// The parameters.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// Where and how.
+    /// The setups.
     pub setups: Vec<Setup>,
-    /// What.
+    /// The modes.
     pub modes: Vec<Mode>,
-    /// For all that is random.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// Until then; `None`: each mode once in each setup.
+    /// Duration; `None`: each mode once in each setup.
     pub time: Option<Duration>,
     /// Steps of a run without kills.
     pub steps: u64,
@@ -49,13 +49,13 @@ struct Tally {
     found: u64,
 }
 
-/// How long a failure's steps are made fewer.
+/// Time for reducing a failure's steps.
 const MINIMISING: Duration = Duration::from_secs(90);
-/// How often there is a line of progress.
+/// Time between lines of progress.
 const PROGRESS: Duration = Duration::from_secs(60);
 
 impl Campaign {
-    /// Carries it out. Whether all was as it should be.
+    /// Runs it. Returns whether everything was right.
     pub fn run(&self) -> bool {
         let started = Instant::now();
         let (mut tallies, mut last) = (BTreeMap::<Mode, Tally>::new(), started);
@@ -64,7 +64,7 @@ impl Campaign {
         let mut random = Random::new(self.seed);
         let mut first = true;
         for number in 0.. {
-            // The first time each, in order; then whatever comes.
+            // First each one in order, then at random.
             let at = if first { number } else { random.below(jobs.len() as u64) as usize };
             let (mode, setup) = jobs[at];
             let seed = if first && number == 0 && self.time.is_none() && jobs.len() == 1 {

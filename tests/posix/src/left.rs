@@ -1,4 +1,4 @@
-//! What must not be left: journals, marks, and files of ours in `/dev/shm`.
+//! What must not be left: journals, marks, and Famio's files in `/dev/shm`.
 
 #[path = "../../../crates/famio/tests/common/shared_memory.rs"]
 mod shared_memory;
@@ -6,7 +6,7 @@ mod shared_memory;
 use famio_kill::harness::has_mark;
 use std::path::Path;
 
-/// Of these files, and in their folder.
+/// Checks these files, and their folder.
 pub fn of(folder: &Path, files: &[&Path]) -> Result<(), String> {
     let mut left = Vec::new();
     if folder.join(".famio").exists() {

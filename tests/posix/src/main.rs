@@ -1,5 +1,5 @@
-//! `famio-posix`: whatever a program does to an atomic file, it gets the answers of a plain one, and after a kill there is what
-//! its last SYNC left.
+//! `famio-posix`: whatever a program does to an atomic file, the results are those of a plain file, and after a kill,
+//! the file is as its last SYNC left it.
 
 mod calls;
 mod campaign;
@@ -106,7 +106,7 @@ fn run(calls: &Calls) -> Result<bool, String> {
     Ok(campaign.run())
 }
 
-/// The steps that a failure names.
+/// Runs only the steps that a failure names.
 fn only(calls: &Calls, setup: &Setup, mode: Mode, seed: u64) -> Result<bool, String> {
     let several = mode == Mode::Turns;
     let mut plan = Plan::new(seed, if several { 3 } else { 1 }, 0);

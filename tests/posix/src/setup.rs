@@ -1,4 +1,4 @@
-//! Where a run is, and how Famio is told to keep its file.
+//! Where a run takes place, and the options with which Famio keeps its file.
 
 use famio_test_support::launch::Famio;
 use famio_test_support::place::{self, Place};
@@ -10,7 +10,7 @@ const POOL: &str = "/dev/shm/famio-posix-pool";
 /// A file system and options of `famio run`.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where its folder is made.
+    /// The parent of its folder.
     pub parent: PathBuf,
     /// `tmpfs` or `disk`.
     pub on: &'static str,
@@ -19,7 +19,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Whether a difference that is listed for `only` is one here: for a file system, or for files with a pool, or without one.
+    /// Whether a difference listed for `only` applies here: for a file system, or for files with or without a pool.
     pub fn is(&self, only: &str) -> bool {
         let has_pool = self.options.contains(&"--pool");
         match only {
@@ -29,7 +29,7 @@ impl Setup {
         }
     }
 
-    /// All of them: each domain that this machine has, or that can be emulated, with each policy that it knows.
+    /// All setups: each domain that this machine has or can emulate, with each of its policies.
     pub fn all(disk: Option<&Path>) -> Result<Vec<Self>, String> {
         const POLICIES: [&str; 4] = ["auto", "undo", "redo", "alternate"];
         let disk = disk.map_or_else(place::disk, |disk| Ok(disk.to_path_buf()))?;
@@ -44,7 +44,7 @@ impl Setup {
             all.push(with(&memory, "tmpfs", &["--domain", "emulated"]));
             all.push(with(&disk, "disk", &["--durability", "process"]));
         }
-        // Tiered: with room, and written back all the time.
+        // Tiered: with space, and with blocks written back all the time.
         std::fs::create_dir_all(POOL).map_err(|error| format!("{POOL}: {error}"))?;
         let before = ["--durability", "process", "--pool", POOL, "--tier", "auto"];
         let tight = ["--journal-limit", "4MiB", "--write-back", "10:1"];
@@ -54,24 +54,24 @@ impl Setup {
         Ok(all)
     }
 
-    /// One of each domain, with the policy that it takes by itself.
+    /// One setup for each domain, with its default policy.
     pub fn few() -> Result<Vec<Self>, String> {
         let mut all = Self::all(None)?;
         all.retain(|setup| !["undo", "redo", "alternate"].iter().any(|policy| setup.options.contains(policy)));
         Ok(all)
     }
 
-    /// A folder there, that goes away with the value.
+    /// A temporary folder there.
     pub fn place(&self) -> Result<Place, String> {
         Place::new(&self.parent, "famio-posix")
     }
 
-    /// The command, told so.
+    /// The command, with these options.
     pub fn famio(&self) -> Result<Famio, String> {
         Famio::beside_me(&self.options)
     }
 
-    /// In words, as options of this program.
+    /// As options of this program.
     pub fn name(&self) -> String {
         [&[self.on][..], &self.options].concat().join(" ")
     }

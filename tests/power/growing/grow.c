@@ -1,7 +1,8 @@
-/* Files that only grow, for power cuts: logs that are synced after each epoch, and small files, written and closed, half of them
- * synced before. All bytes follow from numbers. `write FOLDER ROUND` says on stdout what is durable, until the power goes;
- * `check FOLDER ROUND commit|leave` reads what the round before said from stdin, and looks whether all of it is there, and nothing
- * torn; after `leave`, of a small file whose SYNC did not return only whether it can be read. */
+/* Files that only grow, for power cuts: logs that are synced after each epoch, and small files, written and closed,
+ * half of them synced before. All bytes are derived from numbers. `write FOLDER ROUND` reports on stdout what is
+ * durable, until the power is cut; `check FOLDER ROUND commit|leave` reads the previous round's reports from stdin,
+ * and checks that all of it is there, and nothing torn; after `leave`, for a small file whose SYNC did not return,
+ * only whether it can be read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,8 +41,8 @@ static void put(int fd, const char *bytes, size_t length, const char *name) {
   }
 }
 
-/* The epochs that a log holds, all of them whole. The first log is read epoch by epoch, which takes part in what processes share (a
- * session follows); the others at once, so that they go on growing without a journal. */
+/* The epochs of a log, all of which must be complete. The first log is read epoch by epoch, which attaches to the
+ * shared state (a session follows); the others at once, so that they go on growing without a journal. */
 static unsigned long epochs(int fd, unsigned long log, const char *name, off_t *size) {
   static char expected[LONGEST];
   struct stat stat;

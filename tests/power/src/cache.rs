@@ -1,9 +1,10 @@
-//! A medium that cuts the power of the virtual machine at an exact operation, and stands for what QEMU lacks: a cache in
-//! front of persistent memory. It keeps every version of each line that was not yet written back *and* fenced. At the cut
-//! it gives each of those lines an older version, the oldest that the hardware could have left or one in between, in the
-//! mapped file itself; then it cuts the power, and no instruction of this machine follows (it has one CPU).
+//! A medium that cuts the power of the virtual machine at an exact operation, and simulates what QEMU lacks: a cache
+//! in front of persistent memory. It keeps every version of each line that was not yet written back *and* fenced. At
+//! the cut, it gives each of those lines an older version, the oldest that the hardware could have left or one in
+//! between, in the mapped file itself; then it cuts the power, and no instruction of this machine follows (it has one
+//! CPU).
 //!
-//! On a disk there is nothing to stand for: what the page cache holds goes with the machine.
+//! For a disk, nothing is simulated: the page cache is lost with the machine.
 
 use crate::Broken;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +17,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// What a cut makes of lines that are not persistent.
+/// What a cut does to lines that are not persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Lose {
     /// Nothing: every store had left the cache.
     Nothing,
-    /// All: each line is as it was when it was last written back and fenced.
+    /// Everything: each line is as when it was last written back and fenced.
     All,
-    /// Each is at any of its versions.
+    /// Each line has any of its versions.
     Some,
 }
 
@@ -32,7 +33,7 @@ pub struct Cache {
     real: &'static dyn Medium,
     broken: Option<Broken>,
     lose: Lose,
-    /// Operations until the cut; of a broken one, commits.
+    /// Operations until the cut; for a broken Famio, commits.
     left: AtomicU64,
     port: File,
     state: Mutex<State>,
@@ -42,18 +43,18 @@ pub struct Cache {
 struct State {
     lines: HashMap<usize, Line>,
     mappings: Vec<Mapping>,
-    /// Commit slots were written back, and the fence that this thread does next is theirs.
+    /// Commit slots were written back, and this thread's next fence is theirs.
     slot_flushed: Option<ThreadId>,
-    /// Of a broken one: operations until the cut, after the last commit.
+    /// For a broken Famio: operations until the cut, after the last commit.
     after_commit: Option<u64>,
     random: Option<Random>,
 }
 
 /// A line that is newer in the cache than on the medium.
 struct Line {
-    /// The first is persistent.
+    /// The first one is persistent.
     versions: Vec<[u8; LINE]>,
-    /// Written back: the version, by each thread that has to fence.
+    /// Written back: the version, for each thread that has to fence.
     flushed: Vec<(ThreadId, usize)>,
 }
 
@@ -70,7 +71,7 @@ const SLOTS: core::ops::Range<usize> = 4096..6144;
 const EXTENT: usize = 4160;
 
 impl Cache {
-    /// In front of this domain's medium; lives for ever. `cut_after`: operations until the cut, 0 for none.
+    /// In front of this domain's medium; never freed. `cut_after`: operations until the cut, 0 for none.
     pub fn new(
         domain: Domain,
         cut_after: u64,
@@ -89,7 +90,8 @@ impl Cache {
         })))
     }
 
-    /// Before every operation. The state stays locked until it is done, so that it is whole at a cut.
+    /// Called before every operation. The state stays locked until the operation is done, so that it is consistent at
+    /// a cut.
     fn begin(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = match &mut state.after_commit {
@@ -105,7 +107,7 @@ impl Cache {
         state
     }
 
-    /// A broken commit: what it lacks shows in the next few operations, so the cut comes there.
+    /// A broken commit: the effect shows in the next few operations, so the cut comes there.
     fn broken_commit(&self, state: &mut State) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             state.after_commit = state.random.as_mut().map(|random| 1 + random.below(4));
@@ -120,16 +122,17 @@ impl Cache {
                 Lose::All => 0,
                 Lose::Some => random.below(line.versions.len() as u64) as usize,
             };
-            // SAFETY: the line is in a mapping that lives as long as its file is open; ranges that were cut off are forgotten.
+            // SAFETY: the line is in a mapping that lives as long as its file is open; ranges that were cut off are
+            // forgotten.
             unsafe { (address as *mut [u8; LINE]).write_volatile(line.versions[version]) };
         }
-        // One write of one byte: the machine is off before the call returns.
+        // A write of one byte: the machine is off before the call returns.
         let _ = self.port.write_at(b"\x15", 0xf4);
         eprintln!("famio-power: the power is still on");
         std::process::abort();
     }
 
-    /// Around stores to `address..address + len`: the lines' versions before and after.
+    /// Around stores to `address..address + len`: records the lines' versions before and after.
     fn stored(&self, state: &mut State, address: usize, len: usize, written_back: bool, store: impl FnOnce()) {
         let lines = || (address / LINE * LINE..address + len).step_by(LINE);
         if self.lose == Lose::Nothing {
@@ -150,7 +153,7 @@ impl Cache {
     }
 }
 
-/// A line as it is now.
+/// A line's current content.
 fn read(address: usize) -> [u8; LINE] {
     // SAFETY: the medium was asked to store to this line, or near it in the same page.
     unsafe { (address as *const [u8; LINE]).read_volatile() }
@@ -273,7 +276,7 @@ unsafe impl Medium for Cache {
         if let Some(file) = identity(fd) {
             let State { lines, mappings, .. } = &mut *state;
             for mapping in mappings.iter().filter(|mapping| mapping.file == file) {
-                // What is cut off can't be stored to any more.
+                // Bytes that are cut off cannot be stored to any more.
                 let gone = mapping.base + (size as usize).next_multiple_of(4096)..mapping.base + mapping.len;
                 lines.retain(|at, _| !gone.contains(at));
             }

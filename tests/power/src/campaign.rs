@@ -1,4 +1,4 @@
-//! On the host: boot after boot, each ended by a cut, with what was acknowledged kept in between.
+//! On the host: one boot after the other, each ended by a cut; keeps what was acknowledged in between.
 
 use crate::vm::{self, Boot};
 use crate::{Args, Broken, names};
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// By which the clock of each boot is ahead of that of the one before: more than a boot takes.
+/// How far the clock of each boot is ahead of the previous one: longer than a boot takes.
 const BOOT_SECONDS: u64 = 1000;
 
-/// So many machines may fail to come up. On a busy host the emulated clock now and then stands still while Linux looks at it,
-/// which is a panic at its start.
+/// How many machines may fail to boot. On a busy host, the emulated clock sometimes stands still while Linux checks
+/// it at its start, which causes a panic.
 const UNBOOTED: u64 = 20;
 
-/// What was found, per file.
+/// Counts per file.
 #[derive(Default)]
 struct Count {
     checks: u64,
@@ -34,7 +34,7 @@ struct Tally {
     in_recovery: u64,
     /// Boots that ended otherwise.
     missed: u64,
-    /// Machines that did not come up.
+    /// Machines that did not boot.
     unbooted: u64,
     boots: u64,
     files: BTreeMap<String, Count>,
@@ -47,7 +47,7 @@ impl Tally {
     }
 }
 
-/// How a boot is to end.
+/// How a boot ends.
 enum Cut {
     Exact(&'static str),
     Acknowledgement,
@@ -55,7 +55,7 @@ enum Cut {
     Recovery(&'static str),
 }
 
-/// Whether all is as expected.
+/// Returns whether everything is as expected.
 pub fn main(args: &Args) -> Result<bool, String> {
     let Some(dax_vm) = vm::find() else {
         eprintln!(
@@ -79,7 +79,7 @@ pub fn main(args: &Args) -> Result<bool, String> {
     let mut random = Random::new(seed);
     let mut last = false;
     while !last {
-        // The last boot only looks.
+        // The last boot only checks.
         last = tally.cuts() >= args.cuts;
         if args.broken.is_none() {
             keep_as_it_was(&state)?;
@@ -111,7 +111,7 @@ pub fn main(args: &Args) -> Result<bool, String> {
     Ok(tally.damage.is_empty() != args.broken.is_some())
 }
 
-/// A copy of the disks as the last cut left them, for whoever has to find out why a check failed: recovery changes them.
+/// Keeps a copy of the disks as the last cut left them, for debugging failed checks: recovery changes them.
 fn keep_as_it_was(state: &Path) -> Result<(), String> {
     let before = state.join("before");
     std::fs::create_dir_all(&before).map_err(|error| format!("{}: {error}", before.display()))?;
@@ -119,7 +119,7 @@ fn keep_as_it_was(state: &Path) -> Result<(), String> {
         if !state.join(name).exists() {
             continue;
         }
-        // They are mostly holes.
+        // They consist mostly of holes.
         let mut copy = Command::new("cp");
         copy.arg("--sparse=always").arg(state.join(name)).arg(before.join(name));
         match copy.status() {
@@ -130,7 +130,7 @@ fn keep_as_it_was(state: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a machine boots at all; not for want of QEMU or its packages.
+/// Whether a machine boots at all; fails if QEMU or its packages are missing.
 fn probe(dax_vm: &Path) -> Result<(), String> {
     let mut boot = vm::boot(dax_vm, &[], &["true".into()])?;
     for _ in 0..2 {
@@ -169,7 +169,7 @@ fn one(
     }
     let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
     let broken = args.broken.map(|broken| {
-        // Where it is broken, soon after a commit.
+        // With a broken Famio, soon after a commit.
         let fits = |name: &&str| (names::domain(name) == Domain::PageCache) == (broken == Broken::Fdatasync);
         let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
         Cut::Exact(names[random.below(names.len() as u64) as usize])
@@ -197,7 +197,7 @@ fn one(
         }
         Cut::Recovery(name) => {
             exact(format!("recover:{name}"), 30, random);
-            // If it needs less.
+            // In case it needs fewer operations.
             options.extend(["--kill-after".into(), "8".into()]);
         }
         Cut::Acknowledgement => {
@@ -228,7 +228,7 @@ fn one(
     Ok(boot)
 }
 
-/// Takes in what a boot said, in its order: first what it found, then what it acknowledged.
+/// Processes a boot's output in order: first what it found, then what it acknowledged.
 fn count(boot: &Boot, acked: &mut BTreeMap<String, u64>, tally: &mut Tally) {
     for line in &boot.lines {
         let mut words = line.splitn(3, ' ');
@@ -246,7 +246,7 @@ fn count(boot: &Boot, acked: &mut BTreeMap<String, u64>, tally: &mut Tally) {
             }
             ("found", Ok(number)) => {
                 count.checks += 1;
-                // One more may be there than was acknowledged.
+                // One more than acknowledged may be there.
                 acked.insert(name.into(), number);
             }
             ("recovered", _) => count.recoveries += 1,

@@ -1,4 +1,4 @@
-//! In the virtual machine: looks at what the last cut left, then writes on until the next one.
+//! In the virtual machine: checks what the last cut left, then goes on writing until the next one.
 
 use crate::cache::{Cache, Lose};
 use crate::{Broken, names, stamped};
@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// For SQLite, until it has acknowledged something.
 const HEAD_START: Duration = Duration::from_secs(15);
 
-/// What the host knows and wants.
+/// The host's parameters.
 #[derive(clap::Args)]
 pub struct Args {
     /// What was acknowledged: NAME=NUMBER
@@ -53,12 +53,12 @@ fn pair(text: &str) -> Result<(String, u64), String> {
     Ok((name.into(), number.parse().map_err(|_| "NAME=NUMBER")?))
 }
 
-/// Says a line to the host, at once.
+/// Sends a line to the host at once.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(format!("{}\n", text.replace('\n', "; ")).as_bytes());
 }
 
-/// Checks, and writes on.
+/// Checks, and goes on writing.
 pub fn main(args: &Args) -> Result<(), String> {
     set_clock(args.clock)?;
     let acked: BTreeMap<&str, u64> = args.acked.iter().map(|(name, number)| (name.as_str(), *number)).collect();
@@ -88,7 +88,7 @@ pub fn main(args: &Args) -> Result<(), String> {
             say(&format!("damage {name} sqlite3 ended by itself: {why:?}"));
         });
     }
-    // The stamped writers are faster by far, and most cuts are in them: first SQLite gets to its work.
+    // The stamped writers are much faster, so most cuts hit them: SQLite starts first.
     let until = Instant::now() + HEAD_START;
     for _ in 0..names.len() as u64 * (1 + random.below(3)) {
         let _ = acknowledgements.recv_timeout(until.saturating_duration_since(Instant::now()));
@@ -99,7 +99,7 @@ pub fn main(args: &Args) -> Result<(), String> {
         let mut command = Command::new(&me);
         command.args(["write", name, &epoch.to_string(), &cut_after.to_string()]);
         command.arg(format!("{:?}", args.lose).to_lowercase()).arg(random.next_u64().to_string());
-        // What is broken shows only where it is.
+        // The defect shows only where it applies.
         if let Some(broken) =
             args.broken.filter(|broken| (*broken == Broken::Fdatasync) == (names::domain(name) == Domain::PageCache))
         {
@@ -108,11 +108,12 @@ pub fn main(args: &Args) -> Result<(), String> {
         command.spawn().map_err(|error| format!("{}: {error}", me.display()))?;
     }
     std::thread::sleep(LONGEST);
-    Err("nobody cut the power".into())
+    Err("the power was not cut".into())
 }
 
-/// Left alone, the clock of an emulated machine on a busy host began up to five seconds in the last boot's past, whose writes
-/// then look like somebody else's after the crash. A real machine's clock is right, or runs on; here the host sets it.
+/// On a busy host, the clock of an emulated machine sometimes began up to five seconds before the last boot's end,
+/// whose writes then look like an outsider's. A real machine's clock is right, or keeps running; here, the host sets
+/// it.
 fn set_clock(seconds: i64) -> Result<(), String> {
     let time = libc::timespec { tv_sec: seconds, tv_nsec: 0 };
     // SAFETY: a valid time.
@@ -122,7 +123,7 @@ fn set_clock(seconds: i64) -> Result<(), String> {
     }
 }
 
-/// Recovers a stamped file, and says at which epoch it is; one that is damaged is begun anew.
+/// Recovers a stamped file, and reports its epoch; a damaged file is started again.
 fn stamped_file(args: &Args, name: &str, acknowledged: u64) -> Result<u64, String> {
     let path = names::file(name);
     if path.exists() {
@@ -133,7 +134,7 @@ fn stamped_file(args: &Args, name: &str, acknowledged: u64) -> Result<u64, Strin
         stand_in(None);
         let found = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         match outcome.and_then(|()| stamped::check(&found, acknowledged)) {
-            // Checking goes through all epochs: it should not take longer and longer.
+            // The check goes through all epochs: it must not take ever longer.
             Ok(epoch) if epoch < 1500 => {
                 say(&format!("found {name} {epoch}"));
                 return Ok(epoch);
@@ -156,14 +157,14 @@ fn recover(path: &Path, name: &str) -> Result<(), String> {
             other => return Err(format!("unrecoverable: {other:?}")),
         }
     }
-    // An empty folder can be left by a cut between its making and the journal's.
+    // A cut between the creation of the folder and of the journal can leave an empty folder.
     let pool = names::pool(name).unwrap_or_else(|| path.with_file_name(".famio"));
     let left: Vec<_> = fs::read_dir(pool).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     let left: Vec<_> = left.iter().filter(|path| path.extension().is_some_and(|end| end == "journal")).collect();
     if left.is_empty() { Ok(()) } else { Err(format!("leftovers: {left:?}")) }
 }
 
-/// For whoever has to find out what happened.
+/// For debugging.
 fn clocks(path: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let Ok(stat) = fs::metadata(path) else { return String::new() };
@@ -173,13 +174,13 @@ fn clocks(path: &Path) -> String {
     format!(" [ctime {}.{:09}, now {:.3}, up {up}]", stat.ctime(), stat.ctime_nsec(), now.as_secs_f64())
 }
 
-/// A folder for journals, durably.
+/// Creates a folder for journals, durably.
 fn make_pool(pool: &Path) -> Result<(), String> {
     let made = fs::create_dir_all(pool).and_then(|()| File::open("/mnt/pmem")?.sync_all());
     made.map_err(|error| format!("{}: {error}", pool.display()))
 }
 
-/// An empty file, durably.
+/// Creates an empty file, durably.
 fn anew(name: &str) -> Result<(), String> {
     let folder = names::folder(name);
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -208,7 +209,7 @@ fn launcher(name: &str, random: &mut Random) -> Result<Launcher, String> {
     Launcher::new(Some(Famio::beside_me(options)?))
 }
 
-/// Recovers a database, now and then by `famio recover`, and asks SQLite about it.
+/// Recovers a database, sometimes by `famio recover`, and checks it with SQLite.
 fn database(name: &str, acknowledged: u64, random: &mut Random) -> Result<(), String> {
     let path = names::file(name);
     if !path.exists() {
@@ -238,7 +239,7 @@ fn database(name: &str, acknowledged: u64, random: &mut Random) -> Result<(), St
     Ok(())
 }
 
-/// Transactions without end; an acknowledgement goes on to the host when it comes.
+/// Runs transactions endlessly, and passes each acknowledgement on to the host at once.
 fn feed(launcher: &Launcher, name: &str, seed: u64, acknowledged: &Sender<()>) -> Result<String, String> {
     let mut command = launcher.command(&names::file(name));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -20,12 +20,12 @@ pub fn file(name: &str) -> PathBuf {
     folder(name).join("file")
 }
 
-/// The folder of its journals, if that is not beside it: on the persistent memory, before the disk.
+/// The folder of its journals if not beside it: on persistent memory, for the disk.
 pub fn pool(name: &str) -> Option<PathBuf> {
     name.starts_with("disk-tier").then(|| PathBuf::from("/mnt/pmem").join(format!("pool-{name}")))
 }
 
-/// Where its journal is, for a medium that loses what is not certain there.
+/// The domain of its journal, for a medium that loses what is not certain there.
 pub fn domain(name: &str) -> Domain {
     if on_disk(name) && pool(name).is_none() { Domain::PageCache } else { Domain::Pmem }
 }
@@ -35,7 +35,7 @@ pub fn on_disk(name: &str) -> bool {
     name.starts_with("disk")
 }
 
-/// As a program has them that wants to survive power loss.
+/// The settings of a program that wants to survive power loss.
 pub fn settings(name: &str) -> Settings {
     let policy = match name {
         "pmem-undo" => PolicyChoice::Undo,

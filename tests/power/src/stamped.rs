@@ -1,9 +1,9 @@
-//! A file in which every epoch leaves its stamp: its number at the beginning, and elsewhere bytes that follow from the
-//! number alone. So a file says which epoch it is at, and it can be told whether it is that epoch's as a whole.
+//! A file in which every epoch leaves its stamp: its number at the beginning, and elsewhere bytes derived from the
+//! number. So the file says at which epoch it is, and whether it is that epoch's as a whole can be checked.
 
 use famio_test_support::random::Random;
 
-/// Nothing is written above.
+/// Nothing is written above this offset.
 const LONGEST: u64 = 200_000;
 
 /// One operation of an epoch.
@@ -12,7 +12,7 @@ pub enum Op {
     Size(u64),
 }
 
-/// What an epoch does; the stamp comes last.
+/// The operations of an epoch; the stamp comes last.
 pub fn ops(epoch: u64) -> Vec<Op> {
     let mut random = Random::new(epoch);
     let mut ops = Vec::new();
@@ -29,7 +29,7 @@ pub fn ops(epoch: u64) -> Vec<Op> {
     ops
 }
 
-/// What the file holds after so many epochs.
+/// The contents of the file after this many epochs.
 pub fn model(epochs: u64) -> Vec<u8> {
     let mut model = Vec::new();
     for op in (1..=epochs).flat_map(ops) {
@@ -45,7 +45,7 @@ pub fn model(epochs: u64) -> Vec<u8> {
     model
 }
 
-/// The epoch of a file that is whole, or what is wrong with it. `acknowledged`: it must be there.
+/// The epoch of a consistent file, or what is wrong with it. `acknowledged`: this epoch must be there.
 pub fn check(found: &[u8], acknowledged: u64) -> Result<u64, String> {
     let stamp = found.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     if found.len() < 8 && !found.is_empty() {

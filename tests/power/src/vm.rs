@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Where dax-vm is; `None`: nowhere.
+/// The path of dax-vm; `None`: not found.
 pub fn find() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FAMIO_DAX_VM").filter(|value| !value.is_empty()) {
         return Some(named.into());
@@ -16,7 +16,7 @@ pub fn find() -> Option<PathBuf> {
     on_path.chain([beside]).find(|path| path.is_file())
 }
 
-/// How a boot ended, and what was said in it.
+/// How a boot ended, and its output.
 pub struct Boot {
     pub status: ExitStatus,
     pub lines: Vec<String>,
@@ -30,7 +30,7 @@ impl Boot {
         self.status.code() == Some(137)
     }
 
-    /// Whether the machine failed, and not what ran in it.
+    /// Whether the machine failed, rather than the program in it.
     pub fn has_failed(&self) -> bool {
         self.status.code() == Some(125)
     }

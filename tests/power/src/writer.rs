@@ -1,4 +1,4 @@
-//! Writes stamped epochs to one file, without end, and says which are acknowledged.
+//! Writes stamped epochs to one file endlessly, and reports acknowledged ones.
 
 use crate::cache::{Cache, Lose};
 use crate::{Broken, names, stamped};
@@ -47,7 +47,7 @@ pub fn main(args: &Args) -> Result<(), String> {
             }
         }
         atomic.sync().map_err(|error| failed(&error))?;
-        // The host has it when the call returns.
+        // The host has received it when the call returns.
         let line = format!("ack {} {epoch}\n", args.name);
         std::io::stdout().write_all(line.as_bytes()).map_err(|error| failed(&error))?;
     }

@@ -1,5 +1,6 @@
-//! GNU coreutils and tar. Each command of `scripts/*.txt` runs in two folders, with Famio and without, and both must look the
-//! same after it. Then some are killed: what they were to replace is as it was, or as it was to be.
+//! GNU coreutils and tar. Each command of `scripts/*.txt` runs in two folders, with and without Famio, and both must
+//! be equal afterwards. Then some commands are killed: the file that they replace must have its old or its new
+//! contents.
 
 use crate::Job;
 use crate::report::Report;
@@ -30,7 +31,7 @@ const KILLED: [&[&str]; 7] = [
     &["shred", "-n", "1", "-z", "atomic-x"],
 ];
 
-/// Commands that make `atomic-x`, of mode 0444, with the bytes of `new`, which has that mode, or of its archive.
+/// Commands that create `atomic-x`, with mode 0444, with the bytes of `new`, which has that mode, or of its archive.
 const MAKING: [&[&str]; 4] = [
     &["cp", "-p", "new", "atomic-x"],
     &["cp", "-a", "new", "atomic-x"],
@@ -57,7 +58,7 @@ pub fn tar(job: &mut Job, report: &mut Report) -> Result<(), String> {
     kill(job, report, &TAR_KILLED)
 }
 
-/// Files of mode 0444, by an ordinary user, who may write such a file only by the descriptor that made it.
+/// Files of mode 0444, as an ordinary user, who can write such a file only by the descriptor that created it.
 pub fn read_only(job: &mut Job, report: &mut Report) -> Result<(), String> {
     report.skipped = job.under.as_ordinary_user()?;
     if report.skipped.is_some() {
@@ -190,7 +191,7 @@ fn kill(job: &mut Job, report: &mut Report, commands: &[&[&str]]) -> Result<(), 
             write(&atomic, &new)?;
             under::succeed(plain(job, &["tar", "-c", "-f", "archive", "atomic-x"]))?;
         }
-        // What it makes of it when it is let, and how long that takes.
+        // The result without a kill, and the time it takes.
         write(&atomic, &before)?;
         let input = || (words[0] == "tee").then(|| "0123456789abcde\n".repeat(1 << 18));
         let started = Instant::now();
@@ -207,7 +208,8 @@ fn kill(job: &mut Job, report: &mut Report, commands: &[&[&str]]) -> Result<(), 
             report.kills += u64::from(ended.killed);
             job.under.recover()?;
             let found = fs::read(&atomic).unwrap_or_default();
-            // A new file in the place of the old one is empty until its first SYNC; so it is with shred's passes, which SYNC.
+            // A file newly created in place of the old one is empty until its first SYNC; the same applies to shred's
+            // passes, which SYNC.
             let fresh = words[0] == "install" && found.is_empty();
             let passes = words[0] == "shred" && (before.len()..=after.len()).contains(&found.len());
             report.check(found == before || found == after || fresh || passes, || {
@@ -222,7 +224,7 @@ fn kill(job: &mut Job, report: &mut Report, commands: &[&[&str]]) -> Result<(), 
     Ok(())
 }
 
-/// Kills what makes a file: then it is not there, or empty, as before its first SYNC, or whole.
+/// Kills commands that create a file: it must be missing, empty, as before its first SYNC, or complete.
 fn make_and_kill(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let folder = job.under.folder.to_path_buf();
     let atomic = folder.join("atomic-x");

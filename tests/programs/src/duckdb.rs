@@ -1,4 +1,5 @@
-//! DuckDB, by Python's module: transactions in one file and the log beside it, both atomic, with checkpoints in between.
+//! DuckDB, by Python's module: transactions in one file and the log beside it, both atomic, with DuckDB's
+//! checkpoints.
 
 use crate::Job;
 use crate::numbered::Numbered;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 const SCRIPT: &str = include_str!("scripts/duckdb.py");
 
-/// Transactions, killed; then all that were acknowledged are there, and none in part.
+/// Transactions, killed; then all acknowledged ones must be there, and none in part.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let Some(python) = under::python_with("duckdb") else {
         report.skipped = Some("Python's module duckdb is not installed".into());

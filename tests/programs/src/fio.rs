@@ -1,4 +1,5 @@
-//! fio with verification, by engine, threads and processes; then a pass over a written file is killed, and fio reads it all.
+//! fio with verification, by engine, threads and processes; then a pass over a written file is killed, and fio
+//! verifies it.
 
 use crate::Job;
 use crate::report::Report;
@@ -11,10 +12,10 @@ const ENGINES: [&str; 4] = ["sync", "psync", "vsync", "pvsync2"];
 /// For each thread or process.
 const SIZE: &str = "4m";
 
-/// How many work at one file, and whether they are threads.
+/// How many jobs use one file, and whether they are threads.
 const BY: [(&str, u32, bool); 3] = [("one thread", 1, true), ("4 threads", 4, true), ("4 processes", 4, false)];
 
-/// All engines, by all.
+/// All engines with all of these.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let all: Vec<_> = ENGINES.iter().flat_map(|engine| BY.map(|by| (*engine, by))).collect();
     for (index, (engine, (by, jobs, are_threads))) in all.iter().enumerate() {
@@ -46,7 +47,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             command
         };
         let seed = job.random.next_u64() >> 33;
-        // Blocks of all sizes, then of one, so that a later reader knows where they are.
+        // First blocks of all sizes, then of one, so that a later reader knows where they are.
         for (what, more) in [
             ("randwrite", &["--bs=512-64k", "--do_verify=1", "--fsync=16", "--end_fsync=1"]),
             ("randrw", &["--bs=4k", "--do_verify=1", "--fdatasync=7", "--end_fsync=1"]),

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// git maps its index and packs to read them; the shell writes files by redirection, and git gives files to its children.
+/// git maps its index and packs to read them; the shell writes files by redirection, and git passes files to its
+/// children.
 const MAPS: &[&str] = &["demoted to an ordinary file because of"];
 
 /// An endless history; prints each commit when it is made.
@@ -27,13 +28,13 @@ while :; do
 done
 "#;
 
-/// An ordinary user's, who may write git's objects, of mode 0444, only by the descriptors that made them.
+/// As an ordinary user, who can write git's objects, of mode 0444, only by the descriptors that created them.
 pub fn by_ordinary_user(job: &mut Job, report: &mut Report) -> Result<(), String> {
     report.skipped = job.under.as_ordinary_user()?;
     if report.skipped.is_some() { Ok(()) } else { run(job, report) }
 }
 
-/// A history that is killed; then no commit is lost.
+/// A history that is killed; no commit may be lost.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let settings = |command: &mut Command| {
         let pairs =
@@ -81,7 +82,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         }
         report.check(ended.killed, || format!("ended by itself: {}\n{rest}", ended.status));
         job.under.recover()?;
-        // A crash of git's leaves these, with or without Famio, and git says to remove them.
+        // A crash of git leaves these, with or without Famio, and git says to remove them.
         let left = |path: &Path| {
             path.extension().is_some_and(|end| end == "lock")
                 || path.ends_with("gc.pid")

@@ -1,4 +1,4 @@
-//! A Java program: `RandomAccessFile`, `FileChannel` and `MappedByteBuffer`, a file each.
+//! A Java program: `RandomAccessFile`, `FileChannel` and `MappedByteBuffer`, one file each.
 
 use crate::Job;
 use crate::numbered::Numbered;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("scripts/Rounds.java");
 
-/// Rounds through three files, killed; then each holds a whole round that is not older than the last acknowledged one.
+/// Rounds through three files, killed; then each must hold a complete round that is not older than the last
+/// acknowledged one.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let source = job.under.folder.join("Rounds.java");
     std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;

@@ -11,7 +11,7 @@ const SOURCE: &str = include_str!("scripts/kyoto.cc");
 /// Kinds of files and of transactions: `soft` ones are made durable by `synchronize` afterwards.
 const KINDS: [(&str, &str); 4] = [("hash", "soft"), ("tree", "soft"), ("hash", "hard"), ("tree", "hard")];
 
-/// Kyoto Cabinet's own tests, which have to find nothing.
+/// Kyoto Cabinet's own tests, which must find nothing.
 const TESTS: [(&str, &[&str]); 4] = [
     ("kchashtest", &["wicked", "test.kch", "2000"]),
     ("kchashtest", &["tran", "-hard", "-it", "2", "test.kch", "300"]),
@@ -19,7 +19,7 @@ const TESTS: [(&str, &[&str]); 4] = [
     ("kctreetest", &["tran", "-hard", "-it", "2", "test.kct", "300"]),
 ];
 
-/// Transactions, killed; then all that were acknowledged are there, and none in part. Then its own tests.
+/// Transactions, killed; then all acknowledged ones must be there, and none in part. Then its own tests.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let build = job.under.folder.join("build");
     std::fs::create_dir(&build).map_err(|error| format!("{}: {error}", build.display()))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const SCRIPT: &str = include_str!("scripts/leveldb.py");
 
-/// Batches, killed; then all that were acknowledged are there, and none in part.
+/// Batches, killed; then all acknowledged ones must be there, and none in part.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let Some(python) = under::python_with("plyvel") else {
         report.skipped = Some("python3-plyvel is not installed".into());

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// Entries of one batch, which `mdb_load` loads in order.
 const ENTRIES: usize = 2500;
-/// As many it puts into one transaction.
+/// The number that `mdb_load` puts into one transaction.
 const IN_ONE: usize = 100;
 /// The environment, which is one file; its lock beside it is not atomic.
 const DATA: &str = "data.mdb";
 const COPY: &str = "copy.mdb";
-/// What a tool that only reads one of them is told, and one that is killed early.
+/// Famio's message for a tool that only reads, and for one killed early.
 const NOT_WRITTEN: &str = "selected no file that the program wrote";
 
 fn batch(number: u64) -> String {
@@ -27,7 +27,7 @@ fn batch(number: u64) -> String {
     text + "DATA=END\n"
 }
 
-/// Runs a tool, with Famio or without, which has to work.
+/// Runs a tool, with or without Famio; it must succeed.
 fn ask(job: &mut Job, report: &mut Report, after: u64, name: &str, arguments: &[&str]) -> Result<Ended, String> {
     let plain = job.random.below(2) == 0;
     let mut command = if plain { job.under.plain(name) } else { job.under.famio(&[DATA, COPY], name) };
@@ -38,8 +38,8 @@ fn ask(job: &mut Job, report: &mut Report, after: u64, name: &str, arguments: &[
     Ok(ended)
 }
 
-/// Batches, each by a process of its own; some are killed. Of those that ended well all is there, of the others whole transactions
-/// from the first on.
+/// Batches, each loaded by a new process; some are killed. Batches that ended normally must be there, of the others,
+/// complete transactions from the first on.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let mut loaded = Vec::new();
     for number in 0..job.kills * 2 {
@@ -75,14 +75,14 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
             report.check(copied == dump, || {
                 format!("after batch {number}: mdb_copy {compact:?} gave another environment")
             });
-            // Else the next copy is refused, and found.
+            // Otherwise the next copy is refused, and the old one found.
             let _ = std::fs::remove_file(job.under.folder.join(COPY));
         }
         if !report.is_clean() {
             return Ok(());
         }
         if number % 12 == 11 {
-            // From the first commit on again, before it grows too long to look at.
+            // From the first commit on again, before it grows too large to check.
             under::clear(job.under.folder)?;
             loaded.iter_mut().for_each(|is_whole| *is_whole = false);
         }

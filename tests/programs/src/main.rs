@@ -30,13 +30,13 @@ use std::process::ExitCode;
 use std::time::Instant;
 use under::Under;
 
-/// What a run is given.
+/// The parameters of a run.
 pub struct Job<'a> {
-    /// Where the program's files are to be.
+    /// Where the program's files are.
     pub under: Under<'a>,
     /// How many SIGKILLs.
     pub kills: u64,
-    /// For everything random.
+    /// Source of random decisions.
     pub random: Random,
     /// Only what takes seconds.
     pub short: bool,
@@ -134,7 +134,7 @@ fn run(args: &Args) -> Result<bool, String> {
         }
         for on in ["tmpfs", "disk"] {
             if args.on.is_empty() || args.on.iter().any(|wanted| wanted == on) {
-                // Of the seed and the name alone, so that one program can be repeated without the others.
+                // Derived from the seed and the name alone, so that one program can be repeated without the others.
                 let own = program
                     .name
                     .bytes()
@@ -153,7 +153,7 @@ fn run(args: &Args) -> Result<bool, String> {
     Ok(clean)
 }
 
-/// Runs one program in one place. `None`: it had to be skipped.
+/// Runs one program in one place. `None`: it was skipped.
 fn one(args: &Args, program: &Program, on: &str, seed: u64) -> Result<Option<bool>, String> {
     let parent = if on == "tmpfs" { place::memory().to_path_buf() } else { place::disk()? };
     let mut place = Place::new(&parent, "famio-programs")?;

@@ -1,5 +1,5 @@
-//! MariaDB, whose data and logs are atomic: four clients, one of which numbers its transactions; the server is killed at random and begun
-//! anew.
+//! MariaDB, with atomic data and logs: four clients, one of which numbers its transactions; the server is killed at
+//! random and restarted.
 
 use crate::Job;
 use crate::report::Report;
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 /// Its data: InnoDB's and Aria's, and Aria's log.
 const DATA: [&str; 6] =
     ["data/ibdata*", "data/undo*", "data/**/*.ibd", "data/aria_log*", "data/**/*.MA[ID]", "data/**/*.frm"];
-/// InnoDB's log. In /dev/shm the server maps it and makes it durable by cache flushes, without a SYNC that could be seen: there it is
-/// left an ordinary file.
+/// InnoDB's log. In /dev/shm, the server maps it and makes it durable by cache flushes, without a visible SYNC: there
+/// it is left an ordinary file.
 const LOG: &str = "data/ib_logfile*";
 
-/// It falls back to calls in threads of its own; its installation is a shell script; by default it has no undo tablespaces, and a server
-/// that only starts and ends writes no table's definition.
+/// The server falls back to calls in its own threads; its installation is a shell script; by default it has no undo
+/// tablespaces, and a server that only starts and exits writes no table definition.
 const EXPECTED: &[&str] = &[
     "io_uring refused",
     "libaio refused",
@@ -43,7 +43,7 @@ create table work.history(id int, delta bigint) engine=innodb;
 create table work.log(n bigint) engine=aria transactional=1;
 ";
 
-/// One line: 1 for each that holds, and the last number of the ledger.
+/// One line: 1 for each condition that holds, and the last number of the ledger.
 const CHECK: &str = "select
  (select sum(balance) from work.account) = 0,
  (select count(*) from (select a.id from work.account a left join work.history h on a.id = h.id group by a.id, a.balance
@@ -60,7 +60,7 @@ const CHECK: &str = "select
 
 const INTACT: &str = "check table work.ledger, work.item, work.slot, work.account, work.history, work.log extended;\n";
 
-/// Transactions that are numbered from `next` on. Each rewrites a table; the Aria table gets its number when it is committed.
+/// Transactions numbered from `next` on. Each rewrites a table; the Aria table gets its number when it is committed.
 fn numbered(next: u64) -> String {
     let mut text = String::new();
     for n in next..next + 3000 {
@@ -95,7 +95,7 @@ fn transfers(random: &mut Random) -> String {
     text
 }
 
-/// Where the server and its clients are.
+/// The server and its clients' place.
 struct Server<'a, 'b> {
     job: &'a Job<'b>,
     globs: &'a [&'a str],
@@ -136,7 +136,7 @@ impl Server<'_, '_> {
         session::drive(self.client(), std::iter::once(text.to_string()), Kill::Never)
     }
 
-    /// A client that works on its own.
+    /// A client that works independently.
     fn work(&self, text: &str, name: &str) -> Result<Child, String> {
         let script = self.path(name);
         std::fs::write(&script, text).map_err(|error| format!("{}: {error}", script.display()))?;
@@ -146,7 +146,7 @@ impl Server<'_, '_> {
         command.spawn().map_err(|error| format!("mariadb: {error}"))
     }
 
-    /// Whether it answers.
+    /// Whether the server answers.
     fn comes_up(&self, server: &mut Child) -> Result<bool, String> {
         let started = Instant::now();
         loop {
@@ -167,15 +167,16 @@ fn file(path: &Path) -> Result<File, String> {
     File::create(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// As it comes: in the life of one server it makes few checkpoints.
+/// With default settings: a server makes few checkpoints during its life.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let kills = job.kills;
     kill(job, report, &[], kills)
 }
 
-/// With so little memory and log that it writes pages and makes checkpoints all the time; with the doublewrite buffer, and without it.
-/// It writes pages while it syncs their file, and takes them for synced: some checkpoints go over pages that no SYNC covers. A loss of
-/// power may lose these, with Famio or without, and so may a mere kill unless it leaves what was written.
+/// With so little memory and log that it writes pages and makes checkpoints all the time; with and without the
+/// doublewrite buffer. It writes pages while it syncs their file, and considers them synced: some checkpoints skip
+/// pages that no SYNC covers. A power loss may lose these, with or without Famio, and so may a mere kill unless
+/// writes survive it.
 pub fn with_checkpoints(job: &mut Job, report: &mut Report) -> Result<(), String> {
     if !job.under.offers("--on-kill")? {
         report.skipped =
@@ -195,7 +196,8 @@ pub fn with_checkpoints(job: &mut Job, report: &mut Report) -> Result<(), String
     Ok(())
 }
 
-/// After each kill all tables are whole, no acknowledged transaction is lost, and none is there in part; and so without Famio at the end.
+/// After each kill, all tables must be intact, no acknowledged transaction lost, and none there in part; at the end
+/// also without Famio.
 fn kill(job: &mut Job, report: &mut Report, options: &[&str], kills: u64) -> Result<(), String> {
     if under::find("mariadbd").is_none() && !Path::new(DAEMON).exists() {
         report.skipped = Some("no MariaDB server is installed".into());
@@ -224,7 +226,7 @@ fn kill(job: &mut Job, report: &mut Report, options: &[&str], kills: u64) -> Res
     }
     let mut last = 0;
     for round in 0..=kills + 1 {
-        // The last one is without Famio, and ends by itself, as the one before.
+        // The last round is without Famio and ends by itself, as does the one before.
         let (under_famio, is_killed) = (round <= kills, round < kills);
         let _ = std::fs::remove_file(job.under.folder.join("socket"));
         let script = transfers(&mut job.random);
@@ -276,7 +278,7 @@ fn kill(job: &mut Job, report: &mut Report, options: &[&str], kills: u64) -> Res
     Ok(())
 }
 
-/// Looks at all tables. Gives the number of the last transaction.
+/// Checks all tables. Returns the number of the last transaction.
 fn look(server: &Server, report: &mut Report, round: u64, last: u64) -> Result<u64, String> {
     let intact = server.ask(INTACT)?;
     let lines = intact.text();

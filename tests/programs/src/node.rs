@@ -1,4 +1,4 @@
-//! A Node program: synchronous calls, callbacks and promises, which libuv carries out in threads of its own.
+//! A Node program: synchronous calls, callbacks and promises, which libuv carries out in its own threads.
 
 use crate::Job;
 use crate::numbered::Numbered;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const SCRIPT: &str = include_str!("scripts/rounds.js");
 
-/// Rounds through four files, killed; then each holds a whole round that is not older than the last acknowledged one. By threads,
-/// and by a libuv that was told to use io_uring, which Famio refuses it.
+/// Rounds through four files, killed; then each must hold a complete round that is not older than the last
+/// acknowledged one. With threads, and with a libuv configured for io_uring, which Famio refuses.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let kills = if job.short { job.kills.div_ceil(4) } else { job.kills };
     for (environment, kills) in [(("UV_USE_IO_URING", "0"), kills.div_ceil(2)), (("UV_USE_IO_URING", "1"), kills / 2)] {

@@ -1,5 +1,5 @@
-//! Programs whose transactions are numbered: `work` prints `ack N` when transaction N is durable; `check LAST` ends well if all
-//! transactions up to LAST at least are there, and none in part.
+//! Programs whose transactions are numbered: `work` prints `ack N` when transaction N is durable; `check LAST`
+//! succeeds if at least all transactions up to LAST are there, and none in part.
 
 use crate::Job;
 use crate::report::Report;
@@ -15,13 +15,13 @@ pub struct Numbered<'a> {
     pub globs: &'a [&'a str],
     /// The program, and its arguments before `work` or `check LAST`.
     pub words: Vec<OsString>,
-    /// What the run adds to its environment.
+    /// Additions to its environment.
     pub environment: &'a [(&'a str, &'a str)],
-    /// What Famio is to say, if anything.
+    /// Famio's expected messages.
     pub expected: &'a [&'a str],
     /// Longest time from its first acknowledgement to the kill.
     pub longest: Duration,
-    /// Not killed before that: it makes its files with fewer SYNCs than a power cut would ask for.
+    /// Not killed before this: it creates its files with fewer SYNCs than surviving a power cut requires.
     pub makes_files_unsynced: bool,
 }
 
@@ -33,7 +33,7 @@ impl Numbered<'_> {
         command
     }
 
-    /// Transactions, killed; then all that were acknowledged are there, and none in part.
+    /// Transactions, killed; then all acknowledged ones must be there, and none in part.
     pub fn run(&self, job: &mut Job, report: &mut Report, kills: u64) -> Result<(), String> {
         let mut last = 0;
         for kill in 1..=kills {
@@ -62,7 +62,7 @@ impl Numbered<'_> {
             let mut check = self.command(job, !plain);
             check.args(["check", &last.to_string()]);
             let checked = under::run(check)?;
-            // Killed before it had made a file: there is nothing that the check could find.
+            // Killed before it had created a file: there is nothing to check.
             let nothing_made = (last == 0).then_some("selected no file that the program wrote");
             let expected: Vec<_> = self.expected.iter().copied().chain(nothing_made).collect();
             let rest = report.said(&checked.messages, &expected);

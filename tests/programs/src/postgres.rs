@@ -1,5 +1,5 @@
-//! PostgreSQL, whose processes share their files: initdb, then pgbench and an inserting client meanwhile; the whole server is
-//! killed at random and begun anew.
+//! PostgreSQL, whose processes share their files: initdb, then pgbench and a concurrent inserting client; the whole
+//! server is killed at random and restarted.
 
 use crate::Job;
 use crate::report::Report;
@@ -19,7 +19,8 @@ fn programs() -> Option<PathBuf> {
     all.pop().or_else(|| under::find("initdb")?.canonicalize().ok()?.parent().map(PathBuf::from))
 }
 
-/// What pgbench keeps adds up, and what was acknowledged is there, after each kill; the cluster works on without Famio at the end.
+/// After each kill, pgbench's sums must be right, and what was acknowledged must be there; finally, the cluster works
+/// without Famio.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let Some(programs) = programs() else {
         report.skipped = Some("no PostgreSQL server is installed".into());
@@ -56,7 +57,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     };
     let mut last = 0u64;
     for round in 0..=job.kills + 1 {
-        // The last one is without Famio, and ends by itself, as the one before.
+        // The last round is without Famio and ends by itself, as does the one before.
         let (under_famio, killed) = (round <= job.kills, round < job.kills);
         let words = ["-D", "data", "-k", &folder, "-h", ""];
         let mut server = if under_famio { famio("postgres", &words) } else { plain("postgres", &words) };
@@ -137,7 +138,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         if round == job.kills || job.random.below(2) == 0 {
             job.under.recover()?;
         }
-        // The server's own, which does not survive it.
+        // The server's own file, which does not survive it.
         let _ = std::fs::remove_file(&socket);
         let _ = std::fs::remove_file(&lock);
         if !report.is_clean() {

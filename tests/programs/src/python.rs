@@ -1,4 +1,4 @@
-//! Python's ways to read and write a file, against a model that the script keeps: `scripts/calls.py`.
+//! Python's ways to read and write a file, compared with a model in the script: `scripts/calls.py`.
 
 use crate::Job;
 use crate::report::Report;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const SCRIPT: &str = include_str!("scripts/calls.py");
 const PASSES: &str = "demoted to an ordinary file because of its use as a standard stream";
 
-/// The script, to its end and killed.
+/// Runs the script to its end, and with kills.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let folder = job.under.folder;
     let command = |seed: u64, steps: u64| {
@@ -40,7 +40,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         report.kills += u64::from(ended.killed);
         let rest = report.said(&ended.messages, &[PASSES]);
         report.check(ended.killed && rest.is_empty(), || format!("{}: {rest}", ended.status));
-        // The next one finds the file as it is, or recovered.
+        // The next run finds the file as it is, or recovered.
         if job.random.below(2) == 0 {
             job.under.recover()?;
         }
@@ -52,7 +52,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// The content is the last SYNC's, or that of one that had begun.
+/// The content must be the last SYNC's, or that of one that had begun.
 fn judge(job: &Job, ended: &Ended, report: &mut Report) -> Result<(), String> {
     let mut allowed: Vec<&str> = Vec::new();
     for line in ended.text() {

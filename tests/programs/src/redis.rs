@@ -1,4 +1,4 @@
-//! Redis with an append-only file that is synced at each write, all of whose files are atomic; rewrites of it fork.
+//! Redis with an append-only file that is synced at each write, with all files atomic; rewrites of it fork.
 
 use crate::Job;
 use crate::report::Report;
@@ -24,7 +24,7 @@ impl Client {
         Some(Self { input: BufReader::new(output.try_clone().ok()?), output })
     }
 
-    /// The first line of the answer, and for a string its content.
+    /// The first line of the answer, and for a string, its content.
     fn ask(&mut self, command: &str) -> Option<String> {
         self.output.write_all(format!("{command}\r\n").as_bytes()).ok()?;
         let mut line = String::new();
@@ -55,7 +55,7 @@ fn server(job: &Job) -> Command {
     command
 }
 
-/// Keys k1, k2, … in order; after each kill the last acknowledged one is there, and all before it.
+/// Keys k1, k2, … in order; after each kill, the last acknowledged one and all before it must be there.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let data = job.under.folder.join("data");
     let socket = job.under.folder.join("socket");
@@ -68,7 +68,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().map_err(|error| format!("redis-server: {error}"))?;
         let started = Instant::now();
-        // Until it has loaded what is there.
+        // Until it has loaded its data.
         let mut client = loop {
             if let Some(mut client) = Client::new(&socket)
                 && client.ask("PING").as_deref() == Some("+PONG")
@@ -116,7 +116,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         let output = child.wait_with_output().map_err(|error| format!("redis-server: {error}"))?;
         let rest = report.said(&String::from_utf8_lossy(&output.stderr), &[]);
         report.check(rest.is_empty(), || rest);
-        // A look, sometimes; else the next server finds the files as they are.
+        // Sometimes checked; otherwise the next server finds the files as they are.
         if round == job.kills || job.random.below(2) == 0 {
             job.under.recover()?;
             let manifest = data.join("appendonlydir/appendonly.aof.manifest");

@@ -1,16 +1,16 @@
-//! What a run found.
+//! The result of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts, what Famio said, and what is wrong.
+/// Counts, Famio's messages, and what is wrong.
 #[derive(Default)]
 pub struct Report {
     /// Comparisons and checks that held.
     pub checks: u64,
     /// SIGKILLs that hit a living program.
     pub kills: u64,
-    /// Units of work that the program had acknowledged before its kills.
+    /// Units of work acknowledged before the kills.
     pub acknowledged: u64,
     /// Why nothing was run.
     pub skipped: Option<String>,
@@ -19,7 +19,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Something is wrong.
+    /// Notes that something is wrong.
     pub fn finding(&mut self, text: impl Into<String>) {
         self.findings.push(text.into());
     }
@@ -39,8 +39,8 @@ impl Report {
         self.findings.is_empty()
     }
 
-    /// Takes what a program wrote to stderr: counts Famio's lines, each of which must contain one of `expected`, and gives the
-    /// others back.
+    /// Processes a program's stderr: counts Famio's lines, each of which must contain one of `expected`, and returns
+    /// the others.
     pub fn said(&mut self, messages: &str, expected: &[&str]) -> String {
         let mut rest = String::new();
         for line in messages.lines() {

@@ -1,4 +1,4 @@
-//! RocksDB's ldb, all of whose files are atomic: a batch of keys a run.
+//! RocksDB's ldb, with all files atomic: one batch of keys per run.
 
 use crate::Job;
 use crate::report::Report;
@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Keys of one batch.
 const KEYS: usize = 200;
 
-/// Batches, each by a process of its own; some are killed. Those that ended well are there, the others whole or not.
+/// Batches, each by a new process; some are killed. Batches that ended normally must be there, the others completely
+/// or not at all.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let mut done: Vec<u64> = Vec::new();
     for number in 0..job.kills * 2 {

@@ -1,4 +1,5 @@
-//! sqlite3 in all journal modes, with the database atomic, and with its journal too: the transactions of `famio-kill`.
+//! sqlite3 in all journal modes, with the database atomic, with or without its journal: the transactions of
+//! `famio-kill`.
 
 use crate::Job;
 use crate::report::Report;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const MODES: [&str; 6] = ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF", "WAL"];
 
-/// Kills are spread over modes and what is atomic.
+/// Kills are spread over the modes and the choice of atomic files.
 pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
     let all: Vec<_> = MODES.iter().flat_map(|mode| [(*mode, false), (*mode, true)]).collect();
     for (index, (mode, with_journal)) in all.iter().enumerate() {
@@ -40,7 +41,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
                 return Ok(());
             }
         }
-        // To the end: what it says, and what it leaves.
+        // Run to the end: its output, and what it leaves.
         let text = workload::pragmas(mode)
             + "PRAGMA journal_mode;\n"
             + &workload::schema()

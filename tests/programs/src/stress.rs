@@ -1,4 +1,4 @@
-//! stress-ng's file stressors, with all their files atomic. Most remove their file's name at once: it is the kernel's then.
+//! stress-ng's file stressors, with all their files atomic. Most unlink their file at once, which demotes it.
 
 use crate::Job;
 use crate::report::Report;
@@ -36,7 +36,7 @@ const STRESSORS: &[&str] = &[
 const EXPECTED: &[&str] = &[
     "in use as an atomic file by process",
     "in a child of fork(2) its descriptor is EBUSY",
-    "/**' selected no file that the program wrote", // some write none
+    "/**' selected no file that the program wrote", // some write no file
 ];
 
 /// Each ends as it does without Famio.

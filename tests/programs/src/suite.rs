@@ -1,5 +1,5 @@
-//! SQLite's own tests, those of its input and output: each file of them runs without Famio and with all files of its folder atomic,
-//! and the same cases have to fail. `scripts/sqlite-suite` builds the program, testfixture.
+//! SQLite's own tests of its I/O: each file of them runs without Famio, and with all files of its folder atomic, and
+//! the same cases must fail. `scripts/sqlite-suite` builds the program, testfixture.
 
 use crate::Job;
 use crate::report::Report;
@@ -8,19 +8,19 @@ use famio_test_support::place;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The files, by their names without `.test`; a line of those for tmpfs only begins with `tmpfs`.
+/// The files, by their names without `.test`; a line for tmpfs only begins with `tmpfs`.
 const FILES: &str = include_str!("scripts/sqlite-suite.txt");
 
-/// Cases that come out differently under Famio, with the reason. A pattern may end with `*`.
+/// Cases with different results under Famio, with the reason. A pattern may end with `*`.
 const DIFFERENT: &[(&str, &str)] = &[];
 
-/// What Famio may say.
+/// Famio's expected messages.
 const EXPECTED: &[&str] = &[];
 
-/// What a file of tests came to.
+/// The result of a file of tests.
 #[derive(Default)]
 struct Outcome {
-    /// How many cases there were; none if it did not come to its end.
+    /// The number of cases; `None` if it did not finish.
     cases: Option<u64>,
     failed: BTreeSet<String>,
 }
@@ -39,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// Where testfixture is, if it was built.
+/// The path of testfixture, if it was built.
 fn built() -> Option<PathBuf> {
     let done = under::target()?.join("sqlite-suite/done");
     let folder = PathBuf::from(std::fs::read_to_string(done).ok()?.trim_end());
@@ -59,7 +59,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
         report.skipped = Some("testfixture is not built (scripts/sqlite-suite)".into());
         return Ok(());
     };
-    // Root may do what some cases expect to be refused.
+    // Some cases expect refusals that do not apply to root.
     report.skipped = job.under.as_ordinary_user()?;
     if report.skipped.is_some() {
         return Ok(());
@@ -97,7 +97,7 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
                 format!("{case} {how} under Famio: {}", text_of(case, &ended.text()))
             });
         }
-        // Cases that follow from one that failed may be left out.
+        // Cases that depend on a failed one may be left out.
         let is_whole = found.cases == expected.cases || found.cases.is_some() && !different.is_empty();
         report.check(is_whole, || {
             let last = ended.text().last().map(|line| line.to_string()).unwrap_or_default();
@@ -119,7 +119,7 @@ fn reason(case: &str) -> Option<&'static str> {
     DIFFERENT.iter().find(|(pattern, _)| is_meant(pattern)).map(|(_, why)| *why)
 }
 
-/// What testfixture prints of a case that failed.
+/// testfixture's output for a failed case.
 fn text_of(case: &str, lines: &[&str]) -> String {
     let start = format!("! {case} ");
     lines.iter().filter(|line| line.starts_with(&start)).copied().collect::<Vec<_>>().join("; ")

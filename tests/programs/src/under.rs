@@ -1,4 +1,4 @@
-//! Starting programs, under Famio and without, and recovering what they leave.
+//! Starts programs, with and without Famio, and recovers what they leave.
 
 use famio_test_support::launch::{Famio, literal};
 use famio_test_support::session::{self, Ended, Kill};
@@ -12,14 +12,14 @@ use std::process::Command;
 pub struct Under<'a> {
     /// The folder.
     pub folder: &'a Path,
-    /// Whose the programs are, if not root's.
+    /// The user of the programs, if not this process's.
     user: Option<u32>,
-    /// Who recovers next.
+    /// Whether root recovers next.
     by_root: Cell<bool>,
     famio: Famio,
 }
 
-/// An ordinary user who is on every machine: nobody.
+/// An ordinary user of every machine: nobody.
 const ORDINARY: u32 = 65534;
 
 /// The first program of this name in `PATH`.
@@ -28,12 +28,12 @@ pub fn find(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The folder of the build: this program is in a folder of it.
+/// The build folder, which contains this program's folder.
 pub fn target() -> Option<PathBuf> {
     std::env::current_exe().ok()?.ancestors().nth(2).map(PathBuf::from)
 }
 
-/// A python3 that has this module: of `PATH`, or of the environment that `scripts/need` makes beside the build.
+/// A python3 that has this module: from `PATH`, or from the environment that `scripts/need` makes beside the build.
 pub fn python_with(module: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = target().map(|target| target.join("programs/python/bin"));
@@ -46,13 +46,13 @@ pub fn python_with(module: &str) -> Option<PathBuf> {
 }
 
 impl<'a> Under<'a> {
-    /// In this folder, with more options for `famio run`.
+    /// In this folder, with additional options for `famio run`.
     pub fn new(folder: &'a Path, options: &[&str]) -> Result<Self, String> {
         Ok(Self { folder, user: None, by_root: Cell::new(true), famio: Famio::beside_me(options)? })
     }
 
-    /// If this process is root's, programs started from now on are an ordinary user's, and so is the folder. Else they are ours, who are
-    /// one. If that user may not start Famio: why.
+    /// If this process is root's, programs are started as an ordinary user from now on, who gets the folder;
+    /// otherwise they are this user's. Returns the reason if that user cannot start Famio.
     pub fn as_ordinary_user(&mut self) -> Result<Option<String>, String> {
         // SAFETY: no arguments.
         if unsafe { libc::geteuid() } == 0 {
@@ -65,14 +65,14 @@ impl<'a> Under<'a> {
         Ok((!may).then(|| "it is to run as an ordinary user, who may not read the build folder".into()))
     }
 
-    /// The same in another folder, which becomes the user's with all that is in it.
+    /// The same in another folder, which becomes the user's with its contents.
     pub fn within<'b>(&self, folder: &'b Path) -> Result<Under<'b>, String> {
         let under = Under { folder, user: self.user, by_root: Cell::new(true), famio: self.famio.clone() };
         under.give()?;
         Ok(under)
     }
 
-    /// Gives the folder and all that is in it to the user whose the programs are.
+    /// Gives the folder and its contents to the user of the programs.
     pub fn give(&self) -> Result<(), String> {
         let Some(user) = self.user else { return Ok(()) };
         for path in files(self.folder)?.iter().map(PathBuf::as_path).chain([self.folder]) {
@@ -89,7 +89,7 @@ impl<'a> Under<'a> {
         Ok(succeed(help)?.split_whitespace().any(|word| word == option))
     }
 
-    /// More options for `famio run`, from now on.
+    /// Adds options for `famio run`.
     pub fn add_options(&mut self, options: &[&str]) {
         self.famio.options.extend(options.iter().map(OsString::from));
     }
@@ -136,7 +136,8 @@ impl<'a> Under<'a> {
         }
     }
 
-    /// `famio recover` of the folder, by the user whose it is and by root in turn; then no journal and no mark are left in it.
+    /// Runs `famio recover` on the folder, as its user and as root alternately; then no journal and no mark may be
+    /// left in it.
     pub fn recover(&self) -> Result<(), String> {
         let by_root = self.by_root.replace(!self.by_root.get());
         let mut command = if by_root { Command::new(self.binary()) } else { self.plain(self.binary()) };
@@ -155,7 +156,7 @@ pub fn run(command: Command) -> Result<Ended, String> {
     session::drive(command, std::iter::empty(), Kill::Never)
 }
 
-/// Runs to the end, which has to be a success; gives what it printed.
+/// Runs a command, which must succeed; returns its output.
 pub fn succeed(command: Command) -> Result<String, String> {
     let text = format!("{command:?}");
     let ended = run(command)?;

@@ -1,5 +1,5 @@
-//! Recovery itself, recorded, crashed at each of its moments, and done again. It gives the same bytes; and what one
-//! recovery has shown stays.
+//! Recovery itself, recorded, crashed at each of its moments, and repeated. It must give the same bytes; and what one
+//! recovery has shown must stay.
 
 use crate::explore::Explorer;
 use crate::machine::Machine;
@@ -8,7 +8,7 @@ use crate::world::Recovery;
 use famio::pmem::record::{Call, Image, Start};
 use std::ops::ControlFlow;
 
-/// A recovery in the `boot`-th boot of a machine, and what it may show.
+/// A recovery in boot number `boot` of a machine, and what it may show.
 #[derive(Clone, Copy)]
 pub struct Again<'a> {
     pub machine: Machine,
@@ -18,13 +18,13 @@ pub struct Again<'a> {
 }
 
 impl Again<'_> {
-    /// From what a crash left, on the medium.
+    /// From what a crash left on the medium.
     pub fn crash_recovery_of(&self, explorer: &mut Explorer, image: &Image) -> Result<(), String> {
         let start = || Start::of_image(self.machine.behaviour(), image);
         explorer.world.restore(image)?;
         let recovery = self.recover(explorer, image, start(), None)?;
         self.all_moments(explorer, &recovery)?;
-        // And with one call that fails: it says so, and what it left is recovered by the next.
+        // Also with one call that fails: recovery must report it, and the next recovery must recover what is left.
         for (call, count) in Call::ALL.into_iter().zip(recovery.calls) {
             if count > 0 {
                 let nth = 1 + (self.seed as usize >> 3) % count;
@@ -71,7 +71,7 @@ impl Again<'_> {
         let boot = if self.machine.loses_power() { self.boot + 1 } else { self.boot };
         while replay.advance() {
             explorer.counts.moments += 1;
-            // Of a file of which nothing was promised, nothing stays.
+            // For a file of which nothing was promised, nothing need stay.
             let counts = !replay.marks().is_empty() && !self.legal.anything;
             let shown = counts.then_some(recovery.found.as_ref().ok()).flatten();
             let shown = shown.map(|found| Legal::only(found));

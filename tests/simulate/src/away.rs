@@ -1,11 +1,11 @@
-//! What the library does without, on a thread and on those that it starts.
+//! Parts of the library that are disabled on a thread and on those that it starts.
 
 use famio::rule::Rule;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What can be taken away from it.
+/// A part that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The barriers of a call site, by its number.
@@ -14,11 +14,11 @@ pub enum Part {
     Rule(Rule),
 }
 
-/// See the module. By default nothing is missing.
+/// See the module. By default, nothing is disabled.
 #[derive(Clone, Default)]
 pub struct Away {
     part: Option<Part>,
-    /// The parts that were come by.
+    /// The parts that were passed.
     passed: Arc<Mutex<BTreeSet<Part>>>,
 }
 
@@ -27,12 +27,12 @@ thread_local! {
 }
 
 impl Away {
-    /// Without this part.
+    /// Disables this part.
     pub fn without(part: Option<Part>) -> Self {
         Self { part, ..Self::default() }
     }
 
-    /// From now on on this thread.
+    /// Applies to this thread from now on.
     pub fn enter(&self) {
         MINE.replace(self.clone());
     }
@@ -42,12 +42,12 @@ impl Away {
         MINE.with_borrow(Clone::clone)
     }
 
-    /// The parts that were come by since it was last asked.
+    /// The parts passed since the last call.
     pub fn take_passed(&self) -> BTreeSet<Part> {
         std::mem::take(&mut self.passed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that this thread comes by a part; whether it is missing.
+    /// Notes that this thread passes a part; returns whether it is disabled.
     pub fn is_missing(part: Part) -> bool {
         MINE.with_borrow(|mine| {
             mine.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(part);

@@ -1,4 +1,4 @@
-//! Many histories, on several threads, until so many states were looked at.
+//! Many histories, on several threads, until enough states were examined.
 
 use crate::away::{Away, Part};
 use crate::case::{Cache, Case, Found};
@@ -15,21 +15,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is done with a history.
+/// What to do with a history.
 #[derive(Clone, Debug)]
 pub enum Job {
-    /// Its crashes.
+    /// Examine its crashes.
     Crashes(Case),
-    /// The same, with each call failing in turn: so many of each kind.
+    /// The same, with each call failing in turn, up to this many of each kind.
     FailedCalls(Case, usize),
-    /// The same, with this one failing.
+    /// The same, with this call failing.
     FailedCall(Case, (Call, usize)),
-    /// What it leaves in the end, with each byte changed that says something.
+    /// Damage what it leaves in the end, one significant byte at a time.
     Damaged(Case),
 }
 
 impl Job {
-    /// Whether the file goes from hand to hand in it.
+    /// Whether the file is handed over in it.
     pub fn has_turns(&self) -> bool {
         let (Job::Crashes(case) | Job::FailedCalls(case, _) | Job::FailedCall(case, _) | Job::Damaged(case)) = self;
         case.steps.iter().any(|step| matches!(step.op, Op::HandOver | Op::Die))
@@ -46,22 +46,22 @@ impl Job {
     }
 }
 
-/// What a campaign looks at.
+/// The scope of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// On these machines only.
+    /// Only on this machine.
     pub machine: Option<Machine>,
-    /// How closely.
+    /// How thoroughly.
     pub effort: Effort,
-    /// Ends when so many states were recovered.
+    /// Ends after this many states were recovered.
     pub states: u64,
     /// Threads.
     pub threads: usize,
-    /// Of the choice of histories.
+    /// Seed of the choice of histories.
     pub seed: u64,
 }
 
-/// Machines with the policies that they have.
+/// Machines with their policies.
 pub fn places(only: Option<Machine>) -> Vec<(Machine, PolicyChoice)> {
     let all = [PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate];
     let policies = |machine: Machine| if machine.has_policies() { &all[..] } else { &all[..1] };
@@ -69,18 +69,18 @@ pub fn places(only: Option<Machine>) -> Vec<(Machine, PolicyChoice)> {
     machines.flat_map(|machine| policies(machine).iter().map(move |&policy| (machine, policy))).collect()
 }
 
-/// Every sequence of so many operations, on every machine with every policy: as it is, and after a commit of data that
-/// lies in the journal. A SYNC and a close follow.
+/// Every sequence of this many operations, on every machine with every policy: as it is, and after a commit of data
+/// that lies in the journal. A SYNC and a close follow.
 pub fn exhaustive(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
     cases(only, &[], || sequences(lengths.clone()).map(|kinds| (kinds, Vec::new())))
 }
 
-/// The same of the sequences that store in a map.
+/// The same for sequences that store in a map.
 pub fn maps(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
     cases(only, &[], || with_maps(lengths.clone()).map(|kinds| (kinds, Vec::new())))
 }
 
-/// A change of hands, with and without a death, and every sequence of `together` operations around it, in the places of
+/// A hand-over, with and without a death, with every sequence of `together` operations around it, for all places of
 /// [`exhaustive`].
 pub fn turns(only: Option<Machine>, together: RangeInclusive<usize>) -> Vec<Case> {
     cases(only, &HANDS, || together.clone().flat_map(around))
@@ -93,7 +93,7 @@ pub fn maps_and_turns(only: Option<Machine>) -> Vec<Case> {
 
 const HANDS: [Op; 2] = [Op::HandOver, Op::Die];
 
-/// What comes before and after each of `between`, or after nothing.
+/// The operations before and after each of `between`, or after nothing.
 fn cases<All: Iterator<Item = (Vec<Kind>, Vec<Kind>)>>(
     only: Option<Machine>,
     between: &[Op],
@@ -146,7 +146,7 @@ pub fn passes(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case
     cases
 }
 
-/// The `number`-th of the longer histories of a seed.
+/// Longer history number `number` of a seed.
 pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     let mut choice = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9));
     let places = places(only);
@@ -168,8 +168,8 @@ pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     Case { machine, policy, found, steps: random(choice.next_u64(), len) }
 }
 
-/// The histories of a scope, without end: the exhaustive ones, pairs before triples, with longer ones and ones with failing
-/// calls in between.
+/// The histories of a scope, endlessly: the exhaustive ones, pairs before triples, interspersed with longer ones and
+/// ones with failing calls.
 pub fn jobs(scope: &Scope) -> impl Iterator<Item = Job> + Send + use<> {
     let (only, seed) = (scope.machine, scope.seed);
     let (mut pairs, mut triples) = (exhaustive(only, 1..=2), exhaustive(only, 3..=3));
@@ -205,7 +205,7 @@ fn shuffle<T>(list: &mut [T], seed: u64) {
     }
 }
 
-/// What came of it.
+/// The result.
 pub struct Outcome {
     pub counts: Counts,
     pub time: Duration,
@@ -215,13 +215,13 @@ pub struct Outcome {
 /// Which sequences [`every`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Up to so many operations, without a map.
+    /// Up to this many operations, without a map.
     Plain(usize),
-    /// Up to two around a change of hands.
+    /// Up to two operations around a hand-over.
     Turns,
-    /// Up to so many, of which one stores in a map.
+    /// Up to this many operations, one of which stores in a map.
     Maps(usize),
-    /// Those around a change of hands, before which a map was stored to.
+    /// Operations around a hand-over, after a store in a map.
     MapsAndTurns,
     /// Up to so many around the passes of a write cache.
     Passes(usize),
@@ -239,7 +239,7 @@ pub fn every(only: Option<Machine>, which: Which) -> impl ExactSizeIterator<Item
     cases.into_iter().map(Job::Crashes)
 }
 
-/// Looks at histories until enough states were seen, or one is not legal, or there are no more.
+/// Examines histories until enough states were seen, one is not legal, or there are no more.
 pub fn run(
     scope: &Scope,
     jobs: impl Iterator<Item = Job> + Send,

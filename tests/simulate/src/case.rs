@@ -1,4 +1,4 @@
-//! One history on one machine, as text: what a failure prints, and what replays it.
+//! One history on one machine, as text: printed for a failure, and used to repeat it.
 
 use crate::machine::Machine;
 use crate::workload::{Step, letter, policy_of};
@@ -32,18 +32,18 @@ impl Cache {
     }
 }
 
-/// What a history finds.
+/// The initial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Somebody has just made the file, and synced neither its name nor its bytes.
+    /// The file was just created, and neither its name nor its bytes were synced.
     pub unsynced: bool,
-    /// The journal lies in a pool that is named, not in `.famio/`.
+    /// The journal lies in a named pool, not in `.famio/`.
     pub pool: bool,
     /// The write cache of a tiered journal.
     pub cache: Cache,
 }
 
-/// A history, where it runs, what it finds there, and which policy it begins with.
+/// A history, its machine, its initial state, and its initial policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub machine: Machine,
@@ -53,7 +53,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// What random choices for this history begin with.
+    /// The seed of random choices for this history.
     pub fn seed(&self) -> u64 {
         xxh3_64(self.to_string().as_bytes())
     }

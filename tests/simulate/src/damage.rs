@@ -1,5 +1,5 @@
-//! Bytes that a crash does not change, changed: those of header, mark, slots, entries and records, one at a time. Recovery has
-//! to refuse or to give what was promised; where something is stored twice, it has to give it.
+//! Damages bytes that a crash does not change: those of header, mark, slots, entries and records, one at a time.
+//! Recovery must refuse, or give what was promised; for what is stored twice, it must give that.
 
 use crate::case::Case;
 use crate::explore::{Explorer, Failure};

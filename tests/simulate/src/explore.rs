@@ -1,4 +1,4 @@
-//! Every moment of a history at which a crash can leave something else than before, and what it leaves there: recovered,
+//! For every moment of a history at which a crash can leave something new: the states that it can leave, recovered,
 //! and compared with what was promised.
 
 use crate::again::Again;
@@ -11,20 +11,20 @@ use std::fmt;
 use std::ops::{AddAssign, ControlFlow};
 use xxhash_rust::xxh3::Xxh3;
 
-/// How closely to look.
+/// How thoroughly to examine.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Images of one moment: all, if there are no more than this.
     pub exhaustive: u64,
-    /// Else so many that differ from an extreme in one or two lines,
+    /// Otherwise, this many that differ from an extreme in one or two lines,
     pub deviations: usize,
-    /// and so many at random.
+    /// and this many at random.
     pub random: usize,
-    /// One of so many distinct states has its recovery recorded and crashed.
+    /// For one of this many distinct states, the recovery is recorded and crashed.
     pub again: u64,
-    /// One of so many is used after its recovery.
+    /// One of this many is used after its recovery.
     pub after: u64,
-    /// One of so many moments is also that of a kill, and of a power cut in the recovery after it.
+    /// For one of this many moments, a kill is examined, too, with a power cut in the recovery after it.
     pub kills: u64,
 }
 
@@ -39,20 +39,20 @@ impl Effort {
     /// For mutants: every recovery and every kill.
     pub const CLOSE: Effort = Effort { exhaustive: 64, deviations: 48, random: 16, again: 2, after: 16, kills: 1 };
 
-    /// For a mutant and the history that was made for it: what is crashed again does not depend on chance.
+    /// For a mutant and the history made for it: which recoveries are crashed does not depend on chance.
     pub const WHOLE: Effort = Effort { again: 1, ..Effort::CLOSE };
 
     pub(crate) fn plan(&self, seed: u64) -> Plan {
         Plan { exhaustive: self.exhaustive, deviations: self.deviations, random: self.random, seed }
     }
 
-    /// Of a recovery's moments: fewer.
+    /// For the moments of a recovery: fewer.
     pub(crate) fn again_plan(&self, seed: u64) -> Plan {
         Plan { exhaustive: self.exhaustive / 4, deviations: self.deviations / 4, random: self.random / 4, seed }
     }
 }
 
-/// What was looked at.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Histories.
@@ -61,11 +61,11 @@ pub struct Counts {
     pub moments: u64,
     /// Images that were built.
     pub images: u64,
-    /// Of them, those that no other was like: each was recovered and compared.
+    /// Distinct images: each was recovered and compared.
     pub states: u64,
-    /// Of these, the ones that a power cut in the middle of a recovery left.
+    /// Of these, those left by a power cut in the middle of a recovery.
     pub in_recovery: u64,
-    /// And those that a kill left, for a recovery in the same boot.
+    /// And those left by a kill, for a recovery in the same boot.
     pub killed: u64,
     /// States of histories in which a call failed.
     pub failed_calls: u64,
@@ -140,7 +140,7 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// With a world of its own.
+    /// With its own world.
     pub fn new(effort: Effort) -> Self {
         Self::with(World::new(), effort)
     }
@@ -154,7 +154,8 @@ impl Explorer {
         Self { world, seen: HashSet::new(), counts: Counts::default(), effort }
     }
 
-    /// Runs a history and recovers what crashes of it can leave. `fail`: with a call that fails; how often each was made.
+    /// Runs a history and recovers what crashes of it can leave. `fail`: with a call that fails. Returns how often
+    /// each kind of call was made.
     pub fn explore(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<[usize; 4], Box<Failure>> {
         let failure = |what: String| Box::new(Failure { case: case.clone(), fail, what });
         let run = self.world.run(case, fail).map_err(failure)?;
@@ -176,7 +177,7 @@ impl Explorer {
         let boot = if case.machine.loses_power() { 2 } else { 1 };
         while replay.step() {
             if !replay.is_at_boundary() {
-                // What a power cut leaves here it may leave at the next boundary, too. A kill is another matter.
+                // What a power cut leaves here, it may leave at the next boundary, too. A kill is different.
                 if case.machine.forgets()
                     && replay.was_call()
                     && replay.position().is_multiple_of(self.effort.kills as usize)
@@ -208,7 +209,7 @@ impl Explorer {
         Ok(())
     }
 
-    /// Whether this state was not looked at yet.
+    /// Whether this state was not examined yet.
     pub(crate) fn is_new(&mut self, image: &Image, legal: &Legal<'_>, boot: u8) -> Option<u128> {
         let mut hash = Xxh3::new();
         hash.update(&image.hash(FILE, self.world.records.borrow().objects()).to_le_bytes());
@@ -222,7 +223,7 @@ impl Explorer {
         self.seen.insert(hash).then_some(hash)
     }
 
-    /// A power cut, or for what loses nothing with the power the end of the process.
+    /// A power cut or, on a machine that loses nothing with the power, the end of the process.
     fn crash(&mut self, case: &Case, image: &Image, legal: &Legal<'_>, boot: u8) -> Result<(), String> {
         let Some(hash) = self.is_new(image, legal, boot) else { return Ok(()) };
         self.counts.states += 1;

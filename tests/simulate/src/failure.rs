@@ -1,12 +1,13 @@
-//! Histories in which one call fails: any write, any flush, any change of size, once.
+//! Histories in which one call fails, once: any write, flush, or change of size.
 
 use crate::case::{Case, Found};
 use crate::explore::{Explorer, Failure};
 use famio::pmem::record::Call;
 
-/// Runs the history once for each call that it makes, up to `most` of each kind, with that call failing.
+/// Runs the history once for each of its calls, up to `most` of each kind, with that call failing.
 pub fn each_call(explorer: &mut Explorer, case: &Case, most: usize) -> Result<(), Box<Failure>> {
-    // A file that was not synced may be lost by the call that fails, be it ours: the kernel tells that to one, once.
+    // A file that was not synced may be lost by the failing call, even if that is Famio's: the kernel reports the
+    // error once, to one caller.
     let case = &Case { found: Found { unsynced: false, ..case.found }, ..case.clone() };
     let counts = explorer.explore(case, None)?;
     for (call, count) in Call::ALL.into_iter().zip(counts) {
@@ -25,7 +26,7 @@ pub fn parse(text: &str) -> Result<(Call, usize), String> {
     Ok((call, nth.parse().ok().filter(|&nth| nth > 0).ok_or_else(wrong)?))
 }
 
-/// Up to `most` of 1 to `count`, evenly.
+/// Up to `most` numbers from 1 to `count`, evenly spaced.
 fn chosen(count: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count.min(most)).map(move |i| 1 + i * count / count.min(most))
 }

@@ -1,4 +1,4 @@
-//! Joint commits: the other file, whose crashes are not looked at, and the records, whose are.
+//! Transactions of several files: the other file, whose crashes are not examined, and the records, whose are.
 
 use crate::oracle::Promise;
 use famio::Settings;
@@ -14,17 +14,17 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The records that a history wrote: their names, and what they are in its recording.
+/// The records that a history wrote: their names, and their objects in the recording.
 #[derive(Default)]
 pub struct Records(Vec<(String, ObjectId)>);
 
 impl Records {
-    /// What they are in the recording.
+    /// Their objects in the recording.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.0.iter().map(|&(_, object)| object)
     }
 
-    /// Puts them into a pool as they are in an image.
+    /// Restores them to a pool as in an image.
     pub fn restore(&self, pool: &Path, image: &Image) -> io::Result<()> {
         for (name, object) in &self.0 {
             let Some(content) = image.content(*object) else { continue };
@@ -37,7 +37,7 @@ impl Records {
         Ok(())
     }
 
-    /// A recording has begun with the image that was put there.
+    /// Tells a recording that begins with the restored image which objects they are.
     pub fn tell(&self, pool: &Path, recorder: &Recorder) -> Result<(), String> {
         for (name, object) in &self.0 {
             if let Ok(file) = File::open(folder_in(pool).join(name)) {
@@ -48,12 +48,12 @@ impl Records {
     }
 }
 
-/// Where a pool has its records.
+/// The folder of a pool's records.
 pub fn folder_in(pool: &Path) -> PathBuf {
     pool.join("joint")
 }
 
-/// A commit under way: what is told of its record.
+/// A commit under way, and its record.
 struct UnderWay {
     recorder: &'static Recorder,
     pool: PathBuf,
@@ -88,12 +88,12 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Where it is, beside the file.
+    /// Its path, beside the file.
     pub fn path_in(folder: &Path) -> PathBuf {
         folder.join("peer")
     }
 
-    /// Makes it, and begins its session: by nobody's recorder.
+    /// Creates it, and begins its session, without a recorder.
     pub fn new(folder: &Path, settings: &Settings) -> Result<Self, String> {
         let text = |e: &dyn std::fmt::Display| e.to_string();
         let path = Self::path_in(folder);
@@ -114,8 +114,8 @@ impl Peer {
         Ok(Self { file, atomic: begun.map_err(|e| text(&e))? })
     }
 
-    /// Commits pieces of `atomic`, which gets a size before, and some bytes of this file. From the moment in which its record is durable
-    /// `state` is what is promised.
+    /// Commits pieces of `atomic`, after setting its size if given, together with some bytes of this file. As soon as
+    /// the record is durable, `state` is promised.
     pub fn commit(
         &self,
         atomic: &Arc<AtomicFile>,

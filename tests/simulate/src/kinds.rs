@@ -1,4 +1,4 @@
-//! The operations of the exhaustive sequences, in words that do not depend on what came before, and the sequences.
+//! The operations of exhaustive sequences, independent of what came before, and the sequences.
 
 use crate::workload::{By, Op, Step, initial};
 use famio::PolicyChoice;
@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those without a map.
+    /// Operations without a map.
     pub const PLAIN: &[Kind] = &[
         Kind::Small,
         Kind::AcrossLines,
@@ -52,11 +52,11 @@ impl Kind {
         Kind::Reopen,
     ];
 
-    /// The stores in a map.
+    /// Stores in the map.
     pub const STORES: &[Kind] =
         &[Kind::MapCopy, Kind::MapStore, Kind::MapCopyAcross, Kind::MapStoreAcross, Kind::MapEnd];
 
-    /// All of them.
+    /// All operations.
     pub fn all() -> Vec<Kind> {
         [Self::PLAIN, Self::STORES, &[Kind::Unmap]].concat()
     }
@@ -67,17 +67,17 @@ impl Kind {
     }
 }
 
-/// Makes steps of kinds: knows the size that the file has by then, and where was written last.
+/// Turns kinds into steps: tracks the file's size, and the place of the last write.
 pub struct Maker {
     size: u64,
     last: (u64, u64),
     policy: PolicyChoice,
-    /// What was made.
+    /// The steps so far.
     pub steps: Vec<Step>,
 }
 
 impl Maker {
-    /// For a file as [`initial`] has it.
+    /// For a file as created by [`initial`].
     pub fn new(policy: PolicyChoice) -> Self {
         Self { size: initial().len() as u64, last: (64, 128), policy, steps: Vec::new() }
     }
@@ -89,7 +89,7 @@ impl Maker {
     }
 
     fn store(&mut self, at: u64, len: u64, by: By) {
-        // What is behind the end is not part of the file.
+        // Bytes beyond the end do not belong to the file.
         match len.min(self.size.saturating_sub(at)) {
             0 => {}
             len => self.last = (at, len),
@@ -124,7 +124,7 @@ impl Maker {
             }
             Kind::Close => self.steps.push(Op::Close.into()),
             Kind::Reopen => self.steps.push(Op::Reopen.into()),
-            // Two granules that a small write shares, each in part.
+            // Two granules that a small write partly shares.
             Kind::MapCopy => self.store(132, 40, By::Copy),
             Kind::MapStore => self.store(90, 30, By::Pointer),
             Kind::MapCopyAcross => self.store(3900, 300, By::Copy),
@@ -169,12 +169,12 @@ pub fn around_passes(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec
     all_of(ops.map(Step::from).to_vec(), lengths)
 }
 
-/// Every sequence of so many kinds without a map.
+/// Every sequence of this many kinds without a map.
 pub fn sequences(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
     all_of(Kind::PLAIN.to_vec(), lengths)
 }
 
-/// Every sequence of so many kinds of which at least one stores in a map; what gives up a map finds one.
+/// Every sequence of this many kinds with at least one store in a map, where an unmap finds a map.
 pub fn with_maps(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
     let makes_sense = |sequence: &Vec<Kind>| {
         let mut mapped = false;
@@ -188,14 +188,14 @@ pub fn with_maps(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kin
     all_of(Kind::all(), lengths).filter(makes_sense)
 }
 
-/// Every two sequences of kinds that have so many together: before a change of hands, and after it.
+/// All pairs of sequences with this many kinds together: before a hand-over, and after it.
 pub fn around(together: usize) -> impl Iterator<Item = (Vec<Kind>, Vec<Kind>)> {
     let split = move |kinds: Vec<Kind>| (0..=together).map(move |at| (kinds[..at].to_vec(), kinds[at..].to_vec()));
     sequences(together..=together).flat_map(split)
 }
 
-/// The same for stores in a map: one, with at most one kind before it, or between it and the change of hands, or after that; the map
-/// stays, or has gone by then.
+/// The same for stores in maps: one store, with at most one kind before it, between it and the hand-over, or after
+/// that; the map stays, or has been dropped by then.
 pub fn around_with_maps() -> impl Iterator<Item = (Vec<Kind>, Vec<Kind>)> {
     let ends: [&[Kind]; 2] = [&[], &[Kind::Unmap]];
     Kind::STORES.iter().flat_map(move |&store| {
@@ -225,11 +225,12 @@ mod tests {
 
     #[test]
     fn every_sequence_with_a_store_in_a_map_is_there_once() {
-        // Without giving the map up: all of 18 kinds but those of 13.
+        // Without unmapping: all of 18 kinds except those of 13.
         let kept = |len: u32| 18usize.pow(len) - 13usize.pow(len);
         let of = |len| with_maps(len..=len).filter(|sequence| !sequence.contains(&Kind::Unmap)).count();
         assert_eq!([of(1), of(2), of(3)], [kept(1), kept(2), kept(3)]);
-        // Two: a store and its end. Three: one kind before, one that leaves the map between, one after that is not a second end.
+        // Two: a store and the unmap. Three: one kind before, one between that leaves the map, one after that is not
+        // a second unmap.
         let gone = |len| with_maps(len..=len).filter(|sequence| sequence.contains(&Kind::Unmap)).count();
         assert_eq!([gone(1), gone(2), gone(3)], [0, 5, 5 * 18 + 5 * 12 + 5 * 18]);
         assert_eq!(around_with_maps().count(), 5 * (1 + 18 + 17 + 18) + 5 * (1 + 18 + 17 + 19));

@@ -1,5 +1,5 @@
-//! The crash simulator: histories run under a recorder that stands in for the medium; every state that a crash can leave is
-//! put back into a file, recovered, and compared with what was promised. `docs/crash-consistency.md` says what it covers.
+//! The crash simulator: histories run with a recorder as the medium; every state that a crash can leave is restored
+//! to a file, recovered, and compared with what was promised. `docs/crash-consistency.md` describes its coverage.
 
 #![allow(missing_docs, reason = "a test program; what is not said by a name is said")]
 

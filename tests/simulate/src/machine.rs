@@ -1,4 +1,4 @@
-//! The machines that are simulated: each domain, with the crashes that it has to survive.
+//! The simulated machines: each domain, with the crashes that it has to survive.
 
 use famio::pmem::record::Behaviour;
 use famio::pmem::{Domain, Lab};
@@ -11,17 +11,17 @@ pub const SEGMENT: u64 = 32 << 10;
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
-    /// Persistent memory: power cuts, and kills with a power cut after them.
+    /// Persistent memory: power cuts, and kills followed by a power cut.
     Pmem,
-    /// The same, whose platform flushes its caches: power cuts.
+    /// The same, with a platform that flushes its caches: power cuts.
     Eadr,
-    /// A disk: power cuts, and kills with a power cut after them.
+    /// A disk: power cuts, and kills followed by a power cut.
     PageCache,
-    /// A disk, with the journals on persistent memory: power cuts, and kills with a power cut after them.
+    /// A disk, with the journals on persistent memory: power cuts, and kills followed by a power cut.
     Tiered,
     /// Memory that outlives the process: kills.
     Process,
-    /// The same, by the code for persistent memory.
+    /// The same, using the code for persistent memory.
     Emulated,
 }
 
@@ -30,7 +30,7 @@ impl Machine {
     pub const ALL: [Machine; 6] =
         [Machine::Pmem, Machine::Eadr, Machine::PageCache, Machine::Tiered, Machine::Process, Machine::Emulated];
 
-    /// What it is called in a trace.
+    /// Its name in a trace.
     pub fn name(self) -> &'static str {
         match self {
             Machine::Pmem => "pmem",
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// What the library takes its files for.
+    /// The domain that the library assumes for its files.
     pub fn domain(self) -> Domain {
         match self {
             Machine::Pmem | Machine::Eadr => Domain::Pmem,
@@ -56,7 +56,7 @@ impl Machine {
     pub fn behaviour(self) -> Behaviour {
         match self {
             Machine::Eadr => Behaviour::Eadr,
-            // What survives a kill is what was stored, flushed or not.
+            // Whatever was stored survives a kill, flushed or not.
             Machine::Emulated => Behaviour::Domain(Domain::Process),
             // Only the journal is mapped; the file is written.
             Machine::Tiered => Behaviour::Domain(Domain::Pmem),
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// Whether its crashes are power cuts, after which another boot begins.
+    /// Whether its crashes are power cuts, followed by another boot.
     pub fn loses_power(self) -> bool {
         !matches!(self, Machine::Process | Machine::Emulated)
     }
@@ -79,12 +79,12 @@ impl Machine {
         matches!(self, Machine::Pmem | Machine::PageCache | Machine::Tiered | Machine::Eadr)
     }
 
-    /// Whether that is so of what is stored in memory, too, and not only of what the kernel was told.
+    /// Whether that also applies to stores in memory, not only to what the kernel was told.
     pub fn forgets_stores(self) -> bool {
         self.forgets() && self != Machine::Eadr
     }
 
-    /// What the library finds on it, in the `boot`-th boot.
+    /// The test hooks of the machine, in boot number `boot`.
     pub fn lab(self, boot: u8) -> Lab {
         Lab {
             domain: Some(self.domain()),

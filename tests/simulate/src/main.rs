@@ -1,4 +1,4 @@
-//! `famio-simulate`: long campaigns, and one history again.
+//! `famio-simulate`: long campaigns, and repetitions of one history.
 
 use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
@@ -102,7 +102,7 @@ enum What {
     },
 }
 
-/// A line now and then.
+/// Prints a line from time to time.
 fn show(shown: &AtomicU64, counts: &Counts, time: Duration) {
     let minute = time.as_secs() / 30;
     if shown.fetch_max(minute, Ordering::Relaxed) < minute {
@@ -187,7 +187,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the rules that no history comes by on any machine. How many have no reason.
+/// Prints the rules that no history passes on any machine. Returns how many have no reason.
 #[cfg(famio_mutants)]
 fn idle(mutants: &[Mutant]) -> usize {
     let name = |rule: &famio::rule::Rule| format!("{rule:?}");

@@ -1,10 +1,10 @@
-//! A history that fails, made as short as it goes.
+//! Shortens a history that fails.
 
 use crate::explore::{Effort, Explorer, Failure};
 use crate::workload::{Op, Step};
 use std::time::{Duration, Instant};
 
-/// Leaves out steps, and shortens what is written, as long as it still fails; for so long.
+/// Leaves out steps, and shortens writes, as long as it still fails; for at most this time.
 pub fn minimal(mut failure: Box<Failure>, effort: Effort, most: Duration) -> Box<Failure> {
     let begin = Instant::now();
     'again: loop {

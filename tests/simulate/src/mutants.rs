@@ -1,5 +1,5 @@
-//! Mutants: the library without one of its flushes, fences or syncs, without a check, or with two steps the other way round.
-//! The simulator has to find each.
+//! Mutants: the library without one of its flushes, fences or syncs, without a check, or with two steps in reverse
+//! order. The simulator must detect each.
 
 use crate::away::{Away, Part};
 use crate::campaign::{Job, Scope, jobs};
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What became of one mutant.
+/// The result for one mutant.
 pub struct Mutant {
     pub machine: Machine,
     /// The call site, or the rule.
     pub name: String,
-    /// The first history that was not right; `None`: it survived.
+    /// The first history with a wrong result; `None`: the mutant survived.
     pub killed_by: Option<Box<Failure>>,
     /// Why it may survive.
     pub reason: Option<&'static str>,
-    /// How many histories come by it, and how many states were looked at.
+    /// How many histories pass it, and how many states were examined.
     pub histories: usize,
     pub states: u64,
     pub time: Duration,
@@ -35,20 +35,21 @@ impl Mutant {
     }
 }
 
-/// Machines on which something can be left out; on `eadr` only what the kernel does counts.
+/// Machines on which something can be left out; on `eadr` only system calls count.
 pub const MACHINES: [Machine; 4] = [Machine::Pmem, Machine::PageCache, Machine::Tiered, Machine::Eadr];
 
-/// A history, and the parts that it comes by.
+/// A history, and the parts that it passes.
 struct Known {
     job: Job,
     passed: BTreeSet<Part>,
     states: u64,
-    /// One of [`targets`].
+    /// It is one of [`targets`].
     targeted: bool,
 }
 
-/// Runs histories of `listing` states to learn what each comes by, then takes each part away: from the histories that come by
-/// it, the shortest first, until one is not right or `scope.states` were looked at. Those with `only` in their names.
+/// Runs histories of `listing` states to learn which parts each passes, then disables each part: in the histories
+/// that pass it, the shortest first, until a result is wrong or `scope.states` were examined. Only parts with `only`
+/// in their names.
 pub fn run(
     scope: &Scope,
     listing: u64,
@@ -87,13 +88,13 @@ pub fn rule(_: &str) -> Option<Part> {
     None
 }
 
-/// From now on the library asks.
+/// From now on, the library asks.
 fn ask() {
     #[cfg(famio_mutants)]
     famio::rule::ask(|rule| !Away::is_missing(Part::Rule(rule)));
 }
 
-/// One history, closely, without the part that has `text` in its name: its name, and what comes of it.
+/// One history, examined closely, without the part that has `text` in its name. Returns its name, and the result.
 pub fn one(case: &Case, fail: Option<(Call, usize)>, text: &str) -> Result<(String, Option<Box<Failure>>), String> {
     ask();
     let away = Away::default();
@@ -110,7 +111,7 @@ pub fn one(case: &Case, fail: Option<(Call, usize)>, text: &str) -> Result<(Stri
     Ok((name, failure))
 }
 
-/// What a part is called; `None`: it does not count on this machine.
+/// The name of a part; `None`: it does not count on this machine.
 fn name(machine: Machine, part: Part, names: &BTreeMap<usize, String>) -> Option<String> {
     match part {
         Part::Rule(rule) => Some(format!("{rule:?}")),
@@ -152,7 +153,7 @@ fn learn(scope: &Scope, listing: u64) -> Result<Vec<Known>, Box<Failure>> {
     done.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// Calls `work` with each number below `count`, on so many threads.
+/// Calls `work` with each number below `count`, on that many threads.
 fn on_threads<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -172,7 +173,7 @@ fn on_threads<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T +
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
-/// Which histories come first. Damage tells of checks only.
+/// Which histories come first. Damage only tests checks.
 fn rank(job: &Job, targeted: bool, part: Part) -> u32 {
     match (job, part) {
         (Job::Damaged(_), Part::Rule(rule)) if rule.is_check() => 0,
@@ -193,9 +194,9 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
         .sort_by_key(|known| (!targets::tells(&known.job, name), rank(&known.job, known.targeted, part), known.states));
     let (mut killed_by, mut states) = (None, 0);
     Away::without(Some(part)).enter();
-    // Then once more, closely. What has a reason is not looked for so long.
+    // Then again, closely. If there is a reason, the search is shorter.
     let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
-    // What is left out of a recovery shows when that is looked at.
+    // A part missing from recovery shows when recovery is examined.
     let tells = likely.first().is_some_and(|known| targets::tells(&known.job, name));
     let closely = tells || name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
     let first = if closely { Effort::CLOSE } else { Effort::GLANCE };

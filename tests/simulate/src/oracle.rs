@@ -1,9 +1,9 @@
-//! What the file may be after a crash: a model in memory, and the promises that were made by then.
+//! The possible contents of the file after a crash: a model in memory, and the promises made so far.
 
 use crate::workload::{Op, bytes, initial, pieces};
 use famio::pmem::record::Names;
 
-/// What was promised, as a mark in the trace: a state of [`Oracle::states`], and how far its SYNC was.
+/// A promise, as a mark in the trace: a state of [`Oracle::states`], and the progress of its SYNC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// The SYNC of this state has begun.
@@ -38,11 +38,11 @@ impl Promise {
 /// The model.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// Nothing is promised of the file as it was found, until its first write has returned.
+    /// Nothing is promised about the initial file until its first write has returned.
     pub unsynced: bool,
-    /// As a reader sees the file.
+    /// The file as a reader sees it.
     pub now: Vec<u8>,
-    /// As each SYNC found it; the first is the file before anything was done.
+    /// The state at each SYNC; the first is the initial file.
     pub states: Vec<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Oracle {
 }
 
 impl Oracle {
-    /// The `number`-th step, if it changes the file.
+    /// Applies step number `number`, if it changes the file.
     pub fn apply(&mut self, number: usize, op: Op) {
         match op {
             Op::Write { at, len } => self.write(at, &bytes(number, at, len)),
@@ -96,7 +96,7 @@ impl Oracle {
         self.now[at as usize..end].copy_from_slice(data);
     }
 
-    /// A SYNC begins: the state that it may leave.
+    /// A SYNC begins; returns the state that it may leave.
     pub fn seal(&mut self) -> usize {
         self.states.push(self.now.clone());
         self.states.len() - 1
@@ -121,29 +121,30 @@ impl Oracle {
     }
 }
 
-/// The last acknowledged state, and the one whose SYNC was in flight. Those whose SYNC has failed since may be there, too.
+/// The last acknowledged state, and the one whose SYNC was under way. States whose SYNC has failed since may be
+/// there, too.
 #[derive(Clone, Debug)]
 pub struct Legal<'a> {
-    /// What has to be there.
+    /// What must be there.
     pub kept: &'a [u8],
     /// What may be there instead.
     pub open: Vec<&'a [u8]>,
-    /// Nothing was promised yet: be it as it may, as long as it can be recovered.
+    /// Nothing was promised yet: any contents are legal, as long as the file can be recovered.
     pub anything: bool,
 }
 
 impl<'a> Legal<'a> {
-    /// This state alone.
+    /// Only this state.
     pub fn only(kept: &'a [u8]) -> Self {
         Self { kept, open: Vec::new(), anything: false }
     }
 
-    /// Whether the file's own name may be gone, as it may be in this image.
+    /// Checks whether the file's own name may be missing, if it is in this image.
     pub fn check_name(&self, names: &Names) -> Result<(), String> {
         if names.nameless && !self.anything { Err("the file's own name may be gone".into()) } else { Ok(()) }
     }
 
-    /// Whether a file may be like that; if not, how it differs.
+    /// Checks whether the file may have these contents; if not, describes the difference.
     pub fn check(&self, found: &[u8]) -> Result<(), String> {
         if self.anything || found == self.kept || self.open.contains(&found) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where in the library a barrier is called: found by unwinding, so that the library needs nothing for it.
+//! Where the library calls a barrier: found by unwinding, so that the library needs no code for it.
 
 use crate::away::{Away, Part};
 use famio::pmem::record::Barrier;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// A call, as `what: file:line function < file:line function` of its caller.
 pub type Site = String;
 
-/// As far as a call has to be unwound to get out of the recorder and to the caller's caller.
+/// How far a call has to be unwound, out of the recorder to the caller's caller.
 const DEPTH: usize = 16;
 
 #[derive(Default)]
@@ -43,11 +43,11 @@ pub fn is_left_out(barrier: Barrier) -> bool {
     Away::is_missing(Part::Site(number))
 }
 
-/// The library's innermost two places in a chain, the recorder's aside.
+/// The library's innermost two places in a chain, without the recorder's.
 fn name(barrier: Barrier, chain: &[usize; DEPTH]) -> Site {
     let mut places = Vec::new();
     for &ip in chain.iter().filter(|&&ip| ip != 0) {
-        // The address after the call may be the next line's.
+        // The address after the call may belong to the next line.
         backtrace::resolve((ip - 1) as *mut _, |symbol| {
             let Some((file, line)) = symbol.filename().zip(symbol.lineno()) else { return };
             let file = file.to_string_lossy();
@@ -64,7 +64,7 @@ fn name(barrier: Barrier, chain: &[usize; DEPTH]) -> Site {
     format!("{barrier:?}: {}", places.join(" < "))
 }
 
-/// The last part of a function's path that is no closure.
+/// The last part of a function's path that is not a closure.
 fn function(path: Option<String>) -> String {
     let path = path.unwrap_or_default();
     let parts = path.split("::").filter(|part| !part.starts_with('{') && !is_hash(part));

@@ -1,4 +1,4 @@
-//! Mutants that no history finds, each with the reason.
+//! Mutants that no history detects, each with the reason.
 
 /// Machine (or any), part of the mutant's name, reason.
 const LISTED: [(Option<&str>, &str, &str); 8] = [

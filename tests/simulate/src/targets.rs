@@ -1,12 +1,12 @@
-//! Histories for what the short sequences seldom come by: two threads in turn, a thread that had the file alone, journals that
-//! grow and shrink, files that were only just made, pools that are named, failures and kills at the journal's ends.
+//! Histories for what short sequences rarely reach: two alternating threads, exclusive mode, journals that grow and
+//! shrink, files that were just created, named pools, failures and kills at the journal's ends.
 
 use crate::campaign::Job;
 use crate::case::Case;
 use crate::machine::Machine;
 use famio::pmem::record::Call;
 
-/// For a journal in place; `?` is each policy.
+/// For a journal in place; `?` stands for each policy.
 const IN_PLACE: [&str; 37] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
@@ -15,7 +15,7 @@ const IN_PLACE: [&str; 37] = [
     "?: y100+60 ya300 y64+5000 c",
     "?: w0+6000 s y100+60 w200+60 y4000+200 g y0+4096 ya10",
     "?: 2:y100+60 y100+60 w8192+10 2:ya64 s",
-    // By a thread that has the file alone, by one that comes beside another, and with the journal's entries settled.
+    // By a thread in exclusive mode, by one that comes beside another, and with the journal's entries checkpointed.
     "?: w0+6000 s w0+64 s x64+256 x64+256 x64+256",
     "?: w0+6000 s 2:w0+64 x64+256 2:x64+256 w4096+64 x64+256",
     "?: w0+6000 s x64+256 g x64+256 w0+64 r x0+64",
@@ -29,11 +29,11 @@ const IN_PLACE: [&str; 37] = [
     "?: w100+60 w4200+60 s g w100+60 w4200+60 s g w4200+60 w100+60 s",
     "?: w0+64 s w0+64 s w64+64 s w128+64",
     "?: w100+60 w4200+60 s g w4200+60 w100+60 s",
-    // Each slot has its turn, and a recovery two places to write to.
+    // Each slot is used, and a recovery has two places to write to.
     "?: w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s",
     "?: w0+64 s t10 s w0+5 s",
     "?: w0+4096 s w0+4096 s w0+4096 2:s",
-    // The first has the file alone after its SYNCs; the second takes it from it.
+    // The first is in exclusive mode after its SYNCs; the second revokes it.
     "?: w100+60 s w100+60 s w200+2000 w4096+2000 2:w7000+8 2:s",
     "?: w100+60 s w100+60 s w4096+60 2:s",
     "?: w0+4096 s w0+4096 s w0+2048 2:w2048+2048 2:s 2:c",
@@ -53,7 +53,7 @@ const IN_PLACE: [&str; 37] = [
 /// More blocks than a journal's first segment has entries: it grows, and shrinks again.
 const LARGE: [&str; 2] = ["?: w0+290000 s w100+60 s c", "?: w0+290000 s w0+280000 s g w100+60 s"];
 
-/// What is left of these is damaged, byte by byte.
+/// What these leave is damaged, byte by byte.
 const LEFT_IN_PLACE: [&str; 3] =
     ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
 const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
@@ -91,7 +91,7 @@ const TIERED: [&str; 18] = [
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
     "u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w64+64 g s g s w40000+64 s",
     "u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g t100 s g w0+9000 s",
-    // Segments are used again.
+    // Segments are reused.
     "u+pool: w0+20000 s w0+20000 s g w0+20000 s g w0+20000 s g w0+20000 s",
     "u: w0+20000 s w0+20000 s w0+20000 s g w0+20000 s w0+20000 s w0+20000 s",
     // Partial passes, several in an epoch, of what that has overwritten in part or wholly; what is logged again.
@@ -111,19 +111,20 @@ const TIERED: [&str; 18] = [
     "u+tiny: w0+24000 s g t5000 s w5000+9000 s t12000 w0+4000 w12288+36000 s g",
 ];
 
-/// Stores in maps: by copies and through pointers, behind the end, before a change of hands; `?` is each policy.
+/// Stores in maps: by copies and through pointers, beyond the end, before a hand-over; `?` stands for each policy.
 const MAPS: [&str; 7] = [
     "?: mc100+60 s",
     "?: mp4000+200 s",
     "?: mp100+60 c",
     "?: mp5990+100 t7000 s",
-    // A copy is in the second epoch by its note alone: no page shows it.
+    // Only its note puts the copy into the second epoch: no page shows it.
     "?: mc100+60 s mc64+300 s",
     "?: m100+60 u h s",
     "?: m100+60 u s m64+8 u k m4096+8 s",
 ];
 
-/// Joint commits: before and after others, of what is settled, with a cut, and beside an old record; `?` is each policy.
+/// Transactions of several files: before and after others, of checkpointed data, with a cut, and beside an old
+/// record; `?` stands for each policy.
 const JOINT: [&str; 6] = [
     "?+pool: w0+6000 s j100+60",
     "?+pool: w0+6000 s w300+10 j100+60 w200+60 s j4000+200 c",
@@ -133,14 +134,14 @@ const JOINT: [&str; 6] = [
     "?+pool: w100+60 s j64+64 o j64+64 w100+60 c",
 ];
 
-/// Parts that one history tells of, and few others.
+/// Parts that one of these histories tests, and few others do.
 const TELLING: [(&str, &str); 3] = [
     ("EntriesAreKept", "w0+6000 s j100+60"),
     ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s"),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s"),
 ];
 
-/// Whether a history was made for a part of this name.
+/// Whether a history was made for a part with this name.
 pub fn tells(job: &Job, name: &str) -> bool {
     let Job::Crashes(case) = job else { return false };
     TELLING.iter().any(|(part, steps)| name.starts_with(part) && case.to_string().contains(steps))
@@ -166,7 +167,8 @@ pub fn all(machine: Machine) -> Vec<Job> {
             TIERED.iter().for_each(|text| add(text));
         }
         MAPS.iter().chain(&JOINT).for_each(|text| add(&text.replacen('?', "u", 1)));
-        // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several segments.
+        // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several
+        // segments.
         for count in [11, 12] {
             let sizes: String = (1..=count).map(|i| format!("t{} s ", 6000 - i)).collect();
             add(&format!("u: {sizes}w0+10 g w4096+60000 s"));
@@ -176,7 +178,7 @@ pub fn all(machine: Machine) -> Vec<Job> {
     let left = if machine.has_policies() { &LEFT_IN_PLACE[..] } else { &LEFT_RECORDS[..] };
     let left = left.iter().map(|text| format!("{machine}/{text}").parse().unwrap_or_else(|e| panic!("{e}")));
     jobs.extend(left.map(Job::Damaged));
-    // Two places in an epoch, so that half of it shows.
+    // Two places in an epoch, so that half of it is noticed.
     let ends = if machine.has_policies() { "a: w100+60 s c" } else { "u: w100+60 w5000+60 s w300+10 s c" };
     let ends: Case = format!("{machine}/{ends}").parse().unwrap_or_else(|e| panic!("{e}"));
     for (call, most) in [(Call::Pwritev, 12), (Call::Fdatasync, 14), (Call::Fsync, 6), (Call::Ftruncate, 3)] {

@@ -1,4 +1,4 @@
-//! What a program does to the file: operations, their text, and long histories of them.
+//! What a program does to the file: operations, their text form, and long histories.
 
 use famio::PolicyChoice;
 use famio_test_support::random::Random;
@@ -8,33 +8,33 @@ use std::str::FromStr;
 /// How a program stores in a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// By a copy, or every other time through a pointer.
+    /// Alternately by a copy and through a pointer.
     Turns,
     /// By a copy.
     Copy,
-    /// Through a pointer: also behind the end of the file, as far as its last page goes.
+    /// Through a pointer: also beyond the end of the file, within its last page.
     Pointer,
 }
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Writes so many bytes at an offset.
+    /// Writes `len` bytes at an offset.
     Write { at: u64, len: u64 },
-    /// Two threads write at the same time; the places do not overlap.
+    /// Two threads write concurrently; the ranges do not overlap.
     Both { first: (u64, u64), second: (u64, u64) },
-    /// Writes so many bytes at the end.
+    /// Appends `len` bytes.
     Append { len: u64 },
-    /// Stores so many bytes, as far as the file goes, in a map of it, which is made if there is none.
+    /// Stores `len` bytes, within the file, in a map of it, which is made if there is none.
     Map { at: u64, len: u64, by: By },
-    /// Gives up the map.
+    /// Drops the map.
     Unmap,
-    /// Commits a transaction that writes [`pieces`]; with a SYNC, or as a part of the open epoch.
+    /// Commits a transaction that writes [`pieces`]; as a SYNC, or as a part of the open epoch.
     Transaction { at: u64, len: u64, syncs: bool },
-    /// Commits a transaction of this file and another, which writes [`pieces`] here after it has set a size. What was open is
-    /// committed before, by itself.
+    /// Commits a transaction of this file and another, which first sets a size and then writes [`pieces`] here. The
+    /// open epoch is committed before, by itself.
     Joint { at: u64, len: u64, size: Option<u64> },
-    /// Writes so many bytes, at the end if no place is given, and they are durable as a whole with all that was open.
+    /// Writes `len` bytes, at the end if no offset is given; they are durable as a whole with the open epoch.
     Whole { at: Option<u64>, len: u64 },
     /// Discards the open epoch.
     Rollback,
@@ -42,26 +42,26 @@ pub enum Op {
     Size(u64),
     /// SYNC.
     Sync,
-    /// Settles what can be settled, as the background would, and then gives back what the journal has grown.
+    /// Checkpoints as much as possible, as the background would, and then shrinks the journal.
     Settle,
     /// Settles a block or a few, in a moment that is not quiet: a pass begins if none is under way and the journal is used so far.
     Blocks,
     /// The end of a pass that has written all its blocks.
     EndPass,
-    /// Another policy from the next SYNC on.
+    /// Sets another policy, from the next SYNC on.
     Policy(PolicyChoice),
-    /// Commits and closes the journal clean; the next write attaches anew.
+    /// Commits and closes the journal clean; the next write attaches again.
     Close,
     /// Closes the file and opens it again.
     Reopen,
-    /// Gives the turn with whatever is open; the next operation takes it again.
+    /// Hands the file over with whatever is open; the next operation acquires it again.
     HandOver,
-    /// The same, and who wrote what is open dies.
+    /// The same, and the writer of the open epoch dies.
     Die,
 }
 
 impl Op {
-    /// Whether Famio takes a plain file over for it.
+    /// Whether it makes Famio attach a plain file.
     pub fn attaches(self) -> bool {
         match self {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
@@ -73,7 +73,7 @@ impl Op {
     }
 }
 
-/// An operation, and which of the two threads does it.
+/// An operation, and which of the two threads makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// By the second thread.
@@ -196,29 +196,30 @@ impl FromStr for Step {
     }
 }
 
-/// The bytes of the `number`-th write of a run, of a place in the file: no two writes have the same anywhere.
+/// The bytes of write number `number` of a run, for a place in the file: no two writes have the same bytes anywhere.
 pub fn bytes(number: usize, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|at| (number as u8).wrapping_mul(29).wrapping_add(1) ^ (at / 8) as u8).collect()
 }
 
-/// What a transaction at a place writes: there, whole granules around it and in the next block, and the first granule once more.
+/// What a transaction at a place writes: that place, whole granules around it and in the next block, and the first
+/// granule again.
 pub fn pieces(at: u64, len: u64) -> [(u64, u64); 4] {
     let granule = at / 64 * 64;
     [(at, len), (granule + 128, 192), (granule + 4096 + 64, 128), (granule, 64)]
 }
 
-/// What every file holds before its history: two blocks, the second in part.
+/// The initial contents of every file: two blocks, the second partly filled.
 pub fn initial() -> Vec<u8> {
     (0..6000u32).map(|i| (i % 251) as u8).collect()
 }
 
-/// A longer history from a seed, perhaps by two threads.
+/// A longer history from a seed, perhaps with two threads.
 pub fn random(seed: u64, steps: usize) -> Vec<Step> {
     let mut random = Random::new(seed);
     let two = random.below(3) == 0;
     // Some keep the file mapped, and store there, too.
     let maps = seed % 4 == 3;
-    // In some the file goes from hand to hand.
+    // In some, the file is handed over.
     let turns = seed % 4 == 1;
     let mut size = initial().len() as u64;
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! One file with its journal in a folder of its own: it runs histories under a recorder, and is put back into any state
-//! that a crash left.
+//! One file with its journal in its own folder: runs histories under a recorder, and is restored to any state that a
+//! crash left.
 
 use crate::away::Away;
 use crate::case::{Cache, Case, Found};
@@ -33,28 +33,28 @@ pub const FILE: ObjectId = ObjectId(0);
 pub struct World {
     folder: PathBuf,
     path: PathBuf,
-    /// A pool that is there for good, and may be named.
+    /// A permanent pool that can be named.
     named: PathBuf,
     /// The journal's name in its pool.
     name: String,
     file: File,
     found: Found,
-    /// What lay in `/dev/shm` when the turn was given last: who is killed leaves it, and a boot does not have it.
+    /// The contents of `/dev/shm` at the last hand-over: a kill leaves them, a reboot does not.
     between: RefCell<Vec<(String, Vec<u8>)>>,
-    /// Of the history that runs, or ran last.
+    /// Of the current or last history.
     pub records: RefCell<Records>,
     recorders: HashMap<Machine, &'static Recorder>,
-    /// The recorders ask where each barrier was called.
+    /// The recorders are asked where each barrier was called.
     lists_sites: bool,
 }
 
-/// What a history left: its recording, and what was promised meanwhile.
+/// The result of a history: its recording, and the promises made meanwhile.
 pub struct Run {
     pub trace: Trace,
     pub oracle: Oracle,
     /// How often each kind of call was made.
     pub calls: [usize; 4],
-    /// What the first call that failed said.
+    /// The message of the first call that failed.
     pub error: Option<String>,
 }
 
@@ -69,7 +69,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// A file that nobody else may open.
+/// A file that only its owner may open.
 fn write_private(path: &str, bytes: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let _ = std::fs::remove_file(path);
@@ -77,7 +77,7 @@ fn write_private(path: &str, bytes: &[u8]) -> io::Result<()> {
     file.write_all_at(bytes, 0)
 }
 
-/// What a control file calls memory that another one with the same words called `path`.
+/// The name, with this control file, of memory that was called `path` with another one.
 fn name_by(control: &std::fs::Metadata, path: &str) -> String {
     let rest: Vec<_> = path.splitn(4, '-').collect(); // the folder and "famio", device, inode, the rest
     match rest[..] {
@@ -105,7 +105,7 @@ impl World {
         Self { folder, path, named, name, file, found, between, records, recorders, lists_sites: false }
     }
 
-    /// The pool of the history that runs, or ran last.
+    /// The pool of the current or last history.
     fn pool(&self) -> PathBuf {
         if self.found.pool { self.named.clone() } else { self.folder.join(".famio") }
     }
@@ -121,7 +121,7 @@ impl World {
         world
     }
 
-    /// The recorder for a machine; one each for ever.
+    /// The recorder for a machine; there is one each, never freed.
     fn recorder(&mut self, machine: Machine) -> &'static Recorder {
         let lists_sites = self.lists_sites;
         self.recorders.entry(machine).or_insert_with(|| {
@@ -144,7 +144,7 @@ impl World {
     }
 
     fn settings(&self) -> Settings {
-        // The address space that a journal may take is reserved: little is enough.
+        // The journal's address space is reserved, so a small limit suffices.
         let pool = self.found.pool.then(|| self.named.clone());
         // Some write back all but the newest, as if the write cache were full.
         let is_full = self.found.pool && self.found.cache == Cache::Large;
@@ -155,7 +155,7 @@ impl World {
         Settings { journal_limit, pool, write_back, tier: TierChoice::Auto, ..Settings::default() }
     }
 
-    /// Runs a history under the recorder; the file begins anew. `fail`: the n-th of these calls fails, once.
+    /// Runs a history under the recorder, with a new file. `fail`: the given call fails, once.
     pub fn run(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<Run, String> {
         let recorder = self.recorder(case.machine);
         self.clear()?;
@@ -203,7 +203,7 @@ impl World {
         self.put_mark(None)
     }
 
-    /// What killed processes left of where they met, and the arena that it names.
+    /// Removes the control page that killed processes left, and the arena that it names.
     fn clear_control(&self) {
         for pool in [&self.named, &self.folder.join(".famio")] {
             let control = pool.join(self.name.replace(".journal", ".control"));
@@ -234,7 +234,7 @@ impl World {
         self.file.set_len(content.size).map_err(text)
     }
 
-    /// Puts file, mark and journal into the state of an image.
+    /// Restores file, mark and journal to the state of an image.
     pub fn restore(&self, image: &Image) -> Result<(), String> {
         self.clear()?;
         let content = image.content(FILE).ok_or("the image has no file")?;
@@ -268,7 +268,7 @@ impl World {
         self.records.borrow().restore(&self.named, image).map_err(text)
     }
 
-    /// Recovers what is there, in the `boot`-th boot, and reads the file.
+    /// Recovers what is there, in boot number `boot`, and reads the file.
     pub fn recover(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
         machine.lab(boot).enter();
         let recovered = self.check_here().and_then(|checked| self.recover_after(checked, boot));
@@ -276,14 +276,14 @@ impl World {
         recovered
     }
 
-    /// In the boot of the history what the dead left between two turns is there, and is to be nobody's: who opens the file and
-    /// syncs it has what is committed.
+    /// In the boot of the history, the state that dead processes left between two owners is there, and must not
+    /// count: a process that opens the file and syncs it gets what is committed.
     fn recover_after(&self, checked: Option<u64>, boot: u8) -> Result<Vec<u8>, String> {
         if boot > 1 || self.between.borrow().is_empty() {
             return self.recover_here(Some(checked));
         }
         let between = self.between.borrow();
-        // Memory has a name by the control file, which is another file here.
+        // The names of memory contain the control file's identity, which differs here.
         let (control, memory): (Vec<_>, Vec<_>) = between.iter().partition(|(path, _)| path.ends_with(".control"));
         let mut there = Vec::new();
         for (path, bytes) in &control {
@@ -309,7 +309,7 @@ impl World {
         if read == found { Ok(found) } else { Err("a successor reads other bytes than it leaves".into()) }
     }
 
-    /// The same for what was damaged: the check may have found something.
+    /// The same for a damaged state: the check may have found something.
     pub fn recover_damaged(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
         machine.lab(boot).enter();
         let recovered = self.recover_here(None);
@@ -335,10 +335,10 @@ impl World {
         }
     }
 
-    /// What `famio check` says: nothing may be wrong in any state that a crash can leave. The last commit of the journal, if
-    /// there is one.
+    /// Runs `famio check`: nothing may be wrong in any state that a crash can leave. Returns the last commit of the
+    /// journal, if there is one.
     fn check_here(&self) -> Result<Option<u64>, String> {
-        // Not under the recorder: a check stores nothing.
+        // Without the recorder: a check stores nothing.
         let lab = Lab::current();
         Lab { medium: None, ..lab }.enter();
         let checked = check(&self.path, &self.settings()).map_err(text);
@@ -355,7 +355,7 @@ impl World {
     }
 
     fn leaves_nothing(&self) -> Result<(), String> {
-        // A pool that was empty already is left as it is: another file's journal may be on its way into it.
+        // A pool that was empty already is left as it is: another file's journal may be about to be created in it.
         if self.journal().exists() {
             return Err("a recovery has left the journal behind".into());
         }
@@ -372,8 +372,8 @@ impl World {
         Ok(bytes)
     }
 
-    /// Recovers what is there under the recorder; the medium holds `start`, in which the journal is `journal`. The recording
-    /// ends with mark 1, if the recovery did not fail.
+    /// Recovers what is there under the recorder; the medium holds `start`, in which the journal is `journal`. The
+    /// recording ends with mark 1 if the recovery succeeded.
     pub fn recover_recorded(
         &mut self,
         machine: Machine,
@@ -396,7 +396,8 @@ impl World {
         Ok(Recovery { found, trace: recorder.trace(), calls: Call::ALL.map(|call| recorder.calls(call)) })
     }
 
-    /// Whether the file can be used as before, with `contents` in it: written, appended to, cut, committed, closed, opened.
+    /// Whether the file can be used as before, with `contents` in it: written, appended to, cut, committed, closed,
+    /// opened.
     pub fn is_usable(&self, machine: Machine, boot: u8, contents: &[u8]) -> Result<(), String> {
         let lab = Lab { policy: Some(PolicyChoice::Redo), ..machine.lab(boot) };
         lab.enter();
@@ -439,7 +440,7 @@ impl Drop for World {
 
 /// A recovery under the recorder.
 pub struct Recovery {
-    /// What the file holds after it.
+    /// The contents after it.
     pub found: Result<Vec<u8>, String>,
     pub trace: Trace,
     pub calls: [usize; 4],
@@ -447,13 +448,13 @@ pub struct Recovery {
 
 /// The file, open as an atomic one.
 struct Opened {
-    /// Made by a store in it; before the file, which it keeps open.
+    /// Made by the first store; dropped before the file, which it keeps open.
     region: Mutex<Option<Region>>,
     file: File,
     atomic: Arc<AtomicFile>,
 }
 
-/// Bytes of the map: more than any file has.
+/// Size of the map: larger than any file.
 const MAPPED: u64 = 64 << 10;
 
 impl Opened {
@@ -493,11 +494,11 @@ impl Opened {
         }
         let to = region.as_ptr().wrapping_add(at as usize);
         if by_pointer {
-            // SAFETY: in a page that the file reaches into, and nobody else is at it.
+            // SAFETY: in a page of the file, and not used by others.
             unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
             return Ok(());
         }
-        // SAFETY: below the end of the file, and nobody else is at it.
+        // SAFETY: below the end of the file, and not used by others.
         unsafe { famio::region::copy(to, data.as_ptr(), data.len()) }.map_err(text)
     }
 
@@ -541,7 +542,7 @@ impl Opened {
                     (_, done) => Err(format!("{done} of {len} bytes were written")),
                 }
             }
-            // A map would keep what is discarded: it is refused.
+            // A map would keep what is discarded, so it is refused.
             Op::Rollback => match self.atomic.rollback() {
                 Err(e) if e.errno() == libc::EBUSY => Err("mapped".into()),
                 done => done.map_err(text),
@@ -564,7 +565,7 @@ impl Opened {
         }
     }
 
-    /// Gives the turn. `None`: it stays, for what is mapped, or could not be sent off.
+    /// Hands the file over. `None`: it stays, because it is mapped or the hand-over failed.
     fn give(&self, dies: bool) -> Result<Option<Vec<String>>, String> {
         match if dies { self.atomic.hand_over_and_die() } else { self.atomic.hand_over() } {
             Err(e) if e.errno() == libc::EBUSY => Ok(None),
@@ -587,12 +588,12 @@ impl Opened {
     }
 }
 
-/// A history under way.
+/// A history in progress.
 struct Session<'w> {
     world: &'w World,
     recorder: &'static Recorder,
     opened: Option<Opened>,
-    /// Of histories with joint commits.
+    /// For histories with transactions of several files.
     peer: Option<Peer>,
     oracle: Oracle,
     lab: Lab,
@@ -631,7 +632,7 @@ impl<'w> Session<'w> {
                 for (number, op, atomic, file) in jobs {
                     let opened = Opened { region: Mutex::default(), file, atomic };
                     let done = opened.apply(number, op);
-                    drop(opened); // its map is gone before the history goes on
+                    drop(opened); // the map is dropped before the history goes on
                     if answers.send(done).is_err() {
                         return;
                     }
@@ -643,7 +644,7 @@ impl<'w> Session<'w> {
 
     fn each(&mut self, case: &Case, may_fail: bool, other: Option<Other>) -> Result<(), String> {
         for (number, step) in case.steps.iter().enumerate() {
-            // 0 is what the file had before.
+            // 0 is the initial contents.
             let (number, at) = (number + 1, number);
             let is_joint = matches!(step.op, Op::Joint { .. });
             let transaction = matches!(step.op, Op::Transaction { syncs: true, .. } | Op::Whole { .. }) || is_joint;
@@ -651,7 +652,7 @@ impl<'w> Session<'w> {
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;
             }
-            // Of a file that was only just made, what the kernel has to sync before Famio has it is not looked at.
+            // For a file that was just created, what the kernel has to sync before Famio attaches is not examined.
             let seals = commits && (self.attached || !self.oracle.unsynced || transaction);
             let before = self.oracle.now.clone();
             if is_joint {
@@ -659,7 +660,7 @@ impl<'w> Session<'w> {
                 self.recorder.mark(Promise::Begun(open).mark());
             }
             if transaction {
-                self.oracle.apply(number, step.op); // its commit is of this
+                self.oracle.apply(number, step.op); // its commit includes this
             }
             let sealed = seals.then(|| self.oracle.seal());
             if let Some(state) = sealed {
@@ -669,7 +670,7 @@ impl<'w> Session<'w> {
                 (_, Op::Reopen) => self.reopen(),
                 (_, op @ (Op::HandOver | Op::Die)) => self.give(op),
                 (_, Op::Joint { at, len, size }) => self.commit_joint(number, (at, len), size, sealed.unwrap_or(0)),
-                // The policy is the first thread's choice.
+                // The first thread chooses the policy.
                 (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
                 (_, op) => self.opened()?.apply(number, op),
             };
@@ -682,11 +683,11 @@ impl<'w> Session<'w> {
                 (Ok(()), None) if step.op == Op::Rollback => {
                     self.oracle.now = self.oracle.states[self.kept].clone();
                 }
-                // It stays as it is.
+                // It stays unchanged.
                 (Err(e), None) if step.op == Op::Rollback && e == "mapped" => {}
                 (Ok(()), None) => {
                     if !self.attached && step.op.attaches() {
-                        // From here on a crash takes the file back to what it was.
+                        // From here on, a crash takes the file back to its initial state.
                         self.attached = true;
                         if self.oracle.unsynced {
                             self.recorder.mark(Promise::Kept(0).mark());
@@ -706,7 +707,7 @@ impl<'w> Session<'w> {
                     }
                 }
                 (Err(e), None) => {
-                    // It may have been done in part.
+                    // It may have been done partly.
                     self.error.get_or_insert(e);
                     self.oracle.now = self.opened()?.read().unwrap_or_else(|_| self.oracle.now.clone());
                 }
@@ -736,7 +737,7 @@ impl<'w> Session<'w> {
         let left = left.into_iter().filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)));
         *self.world.between.borrow_mut() = left.collect();
         if dies {
-            // After a failure it may be either.
+            // After a failure, it may be either.
             let seen = self.error.is_some().then(|| self.opened()?.read()).transpose()?;
             self.oracle.now = seen.unwrap_or_else(|| self.oracle.states[self.kept].clone());
         }
@@ -764,7 +765,7 @@ impl<'w> Session<'w> {
         from.recv().map_err(text)?
     }
 
-    /// What becomes of the file now is not looked at.
+    /// What happens to the file from now on is not examined.
     fn close(mut self) {
         if let Some(opened) = self.opened.take() {
             let _ = opened.close();

@@ -1,5 +1,5 @@
-//! The simulator finds what is wrong: without the fence before the slot, without the flush of the slot, and so on. Every
-//! barrier in turn is `make mutants`.
+//! The simulator detects defects: a missing fence before the slot, a missing flush of the slot, and so on. `make
+//! mutants` tries every barrier.
 
 use famio_simulate::campaign::Scope;
 use famio_simulate::explore::Effort;

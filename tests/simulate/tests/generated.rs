@@ -1,4 +1,4 @@
-//! Histories from the property-test generator, which makes those that fail shorter by itself.
+//! Histories from the property-test generator, which shortens those that fail.
 
 use famio::PolicyChoice::{self, Alternate, Redo, Undo};
 use famio_simulate::case::{Case, Found};
@@ -14,7 +14,7 @@ fn policy() -> impl Strategy<Value = PolicyChoice> {
     select(vec![Undo, Redo, Alternate])
 }
 
-/// Where granules, lines and blocks begin and end, and elsewhere.
+/// Boundaries of granules, lines and blocks, and other places.
 fn place() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..12_000, (0u64..4).prop_map(|block| block * 4096), (0u64..128).prop_map(|line| line * 64)]
 }
@@ -58,7 +58,8 @@ fn case() -> impl Strategy<Value = Case> {
         .prop_map(|(machine, policy, found, steps)| Case { machine, policy, found, steps })
 }
 
-/// So many new histories (`FAMIO_HISTORIES`); else always the same, so that what fails is due to a change.
+/// This many new histories (`FAMIO_HISTORIES`); by default always the same ones, so that a failure is due to a
+/// change.
 fn config() -> ProptestConfig {
     let asked = std::env::var("FAMIO_HISTORIES").ok().and_then(|count| count.parse().ok());
     let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(20_261_125) };

@@ -1,4 +1,4 @@
-//! Histories that found something, each kept as it was found.
+//! Histories that have found defects, kept as they were found.
 
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Effort, Explorer};
@@ -13,9 +13,10 @@ fn is_right_in_every_recovery(history: &str) {
     assert!(explorer.counts.in_recovery > 5, "{}", explorer.counts);
 }
 
-/// A process died between two stores of an entry's granules, with the record of a joint commit durable. Its successor gave the file what
-/// it lacked of that, and was killed before the journal said *clean*: to the next one the file no longer had what the log had of those
-/// granules, so that the journal was taken to be damaged.
+/// A process died between two stores of an entry's granules, with the record of a transaction of several files
+/// durable. The next process applied the record to the file, and was killed before the journal was marked *clean*:
+/// the file then no longer had what the log had of those granules, so that the next recovery took the journal to be
+/// damaged.
 #[test]
 fn a_recovery_that_has_applied_a_joint_commit_may_be_crashed() {
     for place in ["emulated/u", "emulated/r", "process/a", "pmem/r"] {
@@ -24,7 +25,7 @@ fn a_recovery_that_has_applied_a_joint_commit_may_be_crashed() {
     is_right_in_every_recovery("page-cache/u+pool: w0+6000 s j100+60");
 }
 
-/// The history has no illegal state, with this call failing in it if one is named (`Fdatasync:15`).
+/// The history has no illegal state, with this call failing in it if given (`Fdatasync:15`).
 fn is_right(history: &str, fail: Option<&str>) {
     let case: Case = history.parse().unwrap();
     let fail = fail.map(|fail| famio_simulate::failure::parse(fail).unwrap());
@@ -35,9 +36,9 @@ fn is_right(history: &str, fail: Option<&str>) {
     assert!(explorer.counts.states > 5, "{}", explorer.counts);
 }
 
-/// A process died while its journal was being created, or closed: what its successor read of the header, and that the mark
-/// was gone, was in a cache only. The power cut after that found a header without a valid copy, or a mark whose journal the
-/// successor had removed.
+/// A process died while its journal was being created or closed: what the next process read of the header, and the
+/// removal of the mark, were in a cache only. A power cut then left a header without a valid copy, or a mark whose
+/// journal the next process had removed.
 #[test]
 fn a_successor_makes_durable_what_it_read_before_it_acts() {
     for history in ["pmem/u: w100+60 s w4000+200 s c", "pmem/r: w0+8 c", "page-cache/u: w100+60 s w4000+200 s c"] {
@@ -45,8 +46,8 @@ fn a_successor_makes_durable_what_it_read_before_it_acts() {
     }
 }
 
-/// The last write of the header failed, when a journal was created: mark and journal were removed, and a power cut brought
-/// back the journal, which said *active*, without the mark.
+/// The last write of the header failed while a journal was created: mark and journal were removed, and a power cut
+/// brought back the journal, which said *active*, without the mark.
 #[test]
 fn a_creation_that_failed_leaves_no_active_journal_without_a_mark() {
     for nth in 1..=5 {
@@ -63,21 +64,22 @@ fn a_header_is_stored_again_from_the_copy_that_failed() {
     }
 }
 
-/// The flush at the end of a close failed, after the file had been cut; the process was killed. Its successor found the size
-/// right, so that nothing of its own was flushed; the kernel had forgotten the cut, and a power cut took it back.
+/// The flush at the end of a close failed after the file had been cut; then the process was killed. The next process
+/// found the right size, and so flushed nothing; but the kernel had dropped the cut, and a power cut undid it.
 #[test]
 fn a_recovery_sets_the_size_that_it_finds() {
     is_right("pmem/a: w8320+5 w306+24 c", Some("Fdatasync:7"));
 }
 
-/// The flush after a cut failed, and the process was killed. Its successor found the file cut, and made it longer: of the old
-/// bytes behind the cut, which the kernel had cleared in memory only, a power cut showed some again.
+/// The flush after a cut failed, and the process was killed. The next process found the file cut, and extended it:
+/// after a power cut, some old bytes beyond the cut, which the kernel had cleared only in memory, reappeared.
 #[test]
 fn a_recovery_clears_what_a_cut_had_left() {
     is_right("page-cache/u+pool: t4677 s t11761 s w128+6 g", Some("Fdatasync:16"));
 }
 
-/// Stores in a map of the file, by copies and through pointers, beside writes and changes of its size, on every machine.
+/// Stores in a map of the file, by copies and through pointers, beside writes and changes of its size, on every
+/// machine.
 #[test]
 fn stores_in_maps_are_of_their_epoch() {
     for history in [
@@ -94,7 +96,7 @@ fn stores_in_maps_are_of_their_epoch() {
     }
 }
 
-/// The journal was closed, as before a rename, while what was written travelled between two turns: nothing was committed.
+/// The journal was closed, as before a rename, while written data was in a hand-over image: nothing was committed.
 #[test]
 fn a_close_commits_what_travels() {
     for history in ["pmem/u: w100+60 h c", "page-cache/u: w100+60 s t3000 h c s", "process/r: a300 h c w100+60 h c"] {
@@ -102,8 +104,8 @@ fn a_close_commits_what_travels() {
     }
 }
 
-/// What is open goes from hand to hand and goes on, through the recovery that is part of it; of a writer who died it is gone,
-/// and what was committed is not.
+/// Open data is handed over and continues, through the recovery that is part of the hand-over; if its writer died, it
+/// is rolled back, and committed data is not.
 #[test]
 fn what_is_open_goes_from_hand_to_hand() {
     for history in [
@@ -120,7 +122,7 @@ fn what_is_open_goes_from_hand_to_hand() {
     }
 }
 
-/// A map that was stored to had gone, and the turn was given before a SYNC: what was stored there was lost.
+/// A map with stores was dropped, and ownership handed over before a SYNC: the stores were lost.
 #[test]
 fn what_was_stored_in_a_map_that_has_gone_goes_along() {
     for history in [
@@ -135,7 +137,8 @@ fn what_was_stored_in_a_map_that_has_gone_goes_along() {
     }
 }
 
-/// One of two maps had gone, with a store that nobody had taken yet: the turn was said to be given, and was not.
+/// One of two maps was dropped, with a store that no SYNC had taken yet: the hand-over was reported, but did not
+/// happen.
 #[test]
 fn a_turn_that_stays_is_not_said_to_be_given() {
     for history in ["pmem/u: m0+63 s 2:m8+2896 k 2:s", "pmem/u: m0+63 w4096+64 s 2:m8+2896 h w500+60 k s"] {
@@ -143,7 +146,7 @@ fn a_turn_that_stays_is_not_said_to_be_given() {
     }
 }
 
-/// Each call in it fails once: what can't be sent off stays, and goes on.
+/// Each call in it fails once: data that cannot be handed over stays, and the session goes on.
 #[test]
 fn a_change_of_hands_may_fail() {
     for history in ["pmem/a: w32+4200 s w100+60 h w200+10 s", "page-cache/u: w32+4200 s t3000 w100+60 h w200+10 s"] {
@@ -154,8 +157,9 @@ fn a_change_of_hands_may_fail() {
     }
 }
 
-/// What the open epoch had overwritten was in the journal alone. The pass of a write cache that saw it waited with the tail for that
-/// epoch's commit; the next one did not see it any more, and did not wait: the committed bytes were gone.
+/// Data that the open epoch had overwritten was only in the journal. The pass of a write cache that saw it kept the
+/// tail back until that epoch's commit; the next pass did not see it any more, and did not wait: the committed bytes
+/// were lost.
 #[test]
 fn what_is_overwritten_keeps_the_tail_back_for_later_passes_too() {
     for history in [

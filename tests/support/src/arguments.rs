@@ -1,8 +1,8 @@
-//! What arguments of several test programs mean.
+//! The syntax of arguments shared by several test programs.
 
 use std::time::Duration;
 
-/// A number of seconds, or of what its unit says (`s`, `m`, `h`).
+/// A number of seconds, or of another unit (`s`, `m`, `h`).
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_alphabetic()).len());
     let seconds = match unit {

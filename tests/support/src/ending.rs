@@ -1,8 +1,8 @@
-//! How a test program ends.
+//! The exit status of a test program.
 
 use std::process::ExitCode;
 
-/// Success when all was as it should be, failure when it was not, and 2, with a message, when it could not be found out.
+/// Success if everything was right, failure if not, and 2, with a message, if that could not be determined.
 pub fn exit_code(program: &str, result: Result<bool, String>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,

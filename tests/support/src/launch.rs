@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Starts sqlite3 on one database, under Famio or not.
+/// Starts sqlite3 on one database, with or without Famio.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     /// The sqlite3 program.
@@ -13,7 +13,7 @@ pub struct Launcher {
     pub famio: Option<Famio>,
 }
 
-/// The famio command and what it is told.
+/// The famio command and its options.
 #[derive(Clone, Debug)]
 pub struct Famio {
     /// The command.
@@ -33,7 +33,7 @@ impl Famio {
         Ok(Self { binary, options: options.iter().map(OsString::from).collect() })
     }
 
-    /// `famio run` with these globs, up to the `--`: the program and its arguments are to follow.
+    /// `famio run` with these globs, up to the `--`: the program and its arguments must be added.
     pub fn run(&self, globs: &[OsString]) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg("run");
@@ -46,7 +46,7 @@ impl Famio {
 }
 
 impl Launcher {
-    /// The first sqlite3 of `PATH`.
+    /// Uses the first sqlite3 in `PATH`.
     pub fn new(famio: Option<Famio>) -> Result<Self, String> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).map(|folder| folder.join("sqlite3")).find(|file| file.is_file());
@@ -68,7 +68,7 @@ impl Launcher {
     }
 }
 
-/// A path as a glob that matches only it.
+/// A glob that matches only this path.
 pub fn literal(path: &Path) -> OsString {
     let mut text = OsString::new();
     for character in path.to_string_lossy().chars() {

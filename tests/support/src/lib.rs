@@ -1,5 +1,5 @@
-//! What the test programs share: random numbers that a seed repeats, folders that go away, what arguments mean, how a program is
-//! started, fed and killed, and how a test program ends.
+//! Code shared by the test programs: reproducible random numbers, temporary folders, parsing of arguments, ways to start, feed
+//! and kill a program, and the end of a test program.
 
 pub mod arguments;
 pub mod ending;

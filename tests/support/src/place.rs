@@ -1,10 +1,10 @@
-//! Folders to run in.
+//! Temporary folders.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A folder that goes away with this value.
+/// A folder that is removed when dropped.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -28,7 +28,7 @@ impl Place {
         &self.path
     }
 
-    /// Leaves the folder where it is, for somebody to look at.
+    /// Keeps the folder as evidence.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -42,18 +42,18 @@ impl Drop for Place {
     }
 }
 
-/// A tmpfs that is there on every Linux.
+/// A tmpfs that every Linux has.
 pub fn memory() -> &'static Path {
     Path::new("/dev/shm")
 }
 
-/// A folder on the file system of the build, which is a disk's as a rule.
+/// A folder on the build's file system, which usually is on a disk.
 pub fn disk() -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
     me.parent().map(Path::to_path_buf).ok_or_else(|| "/proc/self/exe has no folder".into())
 }
 
-/// The type of the file system that holds `path`, by the longest mount point above it.
+/// The type of the file system of `path`, by the longest mount point above it.
 pub fn file_system(path: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut best = (0, "unknown".to_string());
@@ -68,10 +68,10 @@ pub fn file_system(path: &Path) -> String {
     best.1
 }
 
-/// The places of this process that are to be removed if it is interrupted.
+/// The folders of this process to be removed if it is interrupted.
 static PLACES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// SIGINT and SIGTERM no longer end this thread, nor those that it starts; for `sigwait`.
+/// Blocks SIGINT and SIGTERM in this thread and those that it starts; for `sigwait`.
 pub fn block_interrupts() -> libc::sigset_t {
     // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
     unsafe {
@@ -84,8 +84,8 @@ pub fn block_interrupts() -> libc::sigset_t {
     }
 }
 
-/// From now on SIGINT and SIGTERM end the process only after its places are removed. To be called before there are
-/// threads. Children are not affected: `Command` gives them an empty signal mask.
+/// From now on, SIGINT and SIGTERM end the process only after its folders are removed. Must be called before there
+/// are threads. Children are not affected: `Command` gives them an empty signal mask.
 pub fn clean_up_on_interrupt() {
     let signals = block_interrupts();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers that a seed reproduces.
 
 use std::time::Duration;
 

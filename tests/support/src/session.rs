@@ -1,4 +1,4 @@
-//! One life of a program: fed with text, perhaps killed with all that it started, and what it had printed by then.
+//! One life of a program: given input, perhaps killed with everything that it has started, and its output up to then.
 
 use crate::launch::Launcher;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,21 +14,21 @@ use std::time::{Duration, Instant};
 pub enum Kill {
     /// Let it end.
     Never,
-    /// So long after its start.
+    /// This long after its start.
     AfterStart(Duration),
-    /// So long after the first line that it prints.
+    /// This long after its first line of output.
     AfterFirstLine(Duration),
 }
 
-/// Nothing here takes this long; what does, hangs.
+/// Nothing here takes longer, unless it hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What is left of a session.
+/// The result of a session.
 #[derive(Debug)]
 pub struct Ended {
-    /// The lines that it printed, and when they arrived.
+    /// Its lines of output, and when they arrived.
     pub lines: Vec<(Instant, String)>,
-    /// What it, and Famio in it, wrote to stderr.
+    /// The stderr of the program and of Famio in it.
     pub messages: String,
     /// How it ended.
     pub status: ExitStatus,
@@ -44,19 +44,19 @@ impl Ended {
         self.lines.iter().filter_map(|(_, line)| line.strip_prefix("ack ")?.parse().ok())
     }
 
-    /// The lines without their times.
+    /// The lines without the times.
     pub fn text(&self) -> Vec<&str> {
         self.lines.iter().map(|(_, line)| line.as_str()).collect()
     }
 
-    /// Whether it ended by itself and without an error.
+    /// Whether it ended by itself, without an error.
     pub fn is_ok(&self) -> bool {
         self.status.success() && !self.killed && !self.hung
     }
 }
 
-/// Runs sqlite3 on `database`, feeds it with `statements` as fast as it takes them, and kills it when `kill` says.
-/// Everything that it printed before it died counts, also what was still in the pipe.
+/// Runs sqlite3 on `database`, feeds it with `statements` as fast as it accepts them, and kills it as `kill` says.
+/// All of its output counts, including what was still in the pipe.
 pub fn run(
     launcher: &Launcher,
     database: &Path,
@@ -66,7 +66,7 @@ pub fn run(
     drive(launcher.command(database), statements, kill)
 }
 
-/// As [`run`], with any program. SIGKILL goes to its process group, which is its own.
+/// As [`run`], with any program. SIGKILL goes to its process group.
 pub fn drive(mut command: Command, input: impl Iterator<Item = String> + Send, kill: Kill) -> Result<Ended, String> {
     let statements = input;
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -105,7 +105,7 @@ pub fn drive(mut command: Command, input: impl Iterator<Item = String> + Send, k
     })
 }
 
-/// Comes back when the child is dead or has closed its output. The channel has an item per line, and ends with them.
+/// Returns when the child is dead or has closed its output. The channel has one item per line, and ends with them.
 fn wait_and_kill(child: &mut Child, kill: Kill, started: Instant, lines: &Receiver<()>) -> (bool, bool) {
     let until = match kill {
         Kill::Never => None,
@@ -130,14 +130,14 @@ fn wait_and_kill(child: &mut Child, kill: Kill, started: Instant, lines: &Receiv
     }
 }
 
-/// SIGKILL to the child, its group, and all that it started and that left the group, as fio's jobs do. Whether it was sent. First it is
-/// stopped, so that it starts nothing that is not seen.
+/// Sends SIGKILL to the child, its group, and everything that it started and that has left the group, as fio's jobs
+/// do. Returns whether it was sent. The child is stopped first, so that it starts nothing unseen.
 pub fn kill_group(child: &mut Child) -> bool {
     let id = child.id() as i32;
-    // SAFETY: sends signals, and waits; `info` is ours. The child is not waited for, nor does it wait for its own any more: their ids,
-    // and its group's, are not another's.
+    // SAFETY: sends signals, and waits; `info` is ours. The child is not reaped, nor does it reap its own children
+    // any more, so neither their ids nor its group's can be reused.
     unsafe {
-        // Not its group: a child of `vfork` that is stopped keeps its parent from being so.
+        // Not the whole group: a stopped child of `vfork` keeps its parent from stopping.
         libc::kill(id, libc::SIGSTOP);
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_PID, id as u32, &raw mut info, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT);
@@ -150,7 +150,7 @@ pub fn kill_group(child: &mut Child) -> bool {
     }
 }
 
-/// The processes that a process has started, and theirs.
+/// The descendants of a process.
 fn started_by(id: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
     let children: String = threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();

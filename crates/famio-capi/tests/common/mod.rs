@@ -11,7 +11,7 @@ pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// What cargo has built beside this test.
+/// A file that cargo has built beside this test.
 pub fn beside(name: &str) -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     for folder in [&deps, deps.parent().unwrap()] {
@@ -23,7 +23,7 @@ pub fn beside(name: &str) -> PathBuf {
     panic!("{name} is missing: cargo build --release --workspace --examples makes it");
 }
 
-/// The archive that cargo has built of this crate: its name has a number in it.
+/// The archive that cargo has built of this crate; its name contains a hash.
 fn archive() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let is_it = |path: &PathBuf| {
@@ -36,7 +36,7 @@ fn archive() -> PathBuf {
     newest.expect("libfamio_c.a is missing: cargo build --release --workspace makes it")
 }
 
-/// The folder with `libfamio.so` and `libfamio.a`, made once a process.
+/// The folder with `libfamio.so` and `libfamio.a`, made once per process.
 pub fn libraries() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -46,14 +46,14 @@ pub fn libraries() -> &'static Path {
     })
 }
 
-/// Which of the two a program is linked with.
+/// Which of the two libraries a program is linked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
     Shared,
     Static,
 }
 
-/// Builds a program of one file of C or C++, relative to the source's root, without a warning.
+/// Builds a program of one C or C++ file, relative to the source's root; it must cause no warning.
 pub fn build(source: &str, linked: Linked) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let libraries = libraries();
@@ -81,7 +81,7 @@ pub fn build(source: &str, linked: Linked) -> PathBuf {
     program
 }
 
-/// A command without settings of Famio's.
+/// A command without Famio's settings in its environment.
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in [
@@ -105,7 +105,8 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Under valgrind's memcheck, whose errors are exit status 99; `None`, said loudly: it is not installed.
+/// Runs it under valgrind's memcheck, whose errors give exit status 99; `None`, with a loud message, if valgrind is
+/// not installed.
 pub fn under_valgrind(program: &Path) -> Option<Command> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("SKIPPED: valgrind is not installed (make test installs it)");
@@ -116,7 +117,7 @@ pub fn under_valgrind(program: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// Runs to success, and gives what was said on stdout.
+/// Runs a command, which must succeed; returns its stdout.
 pub fn succeed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned());
@@ -124,7 +125,7 @@ pub fn succeed(command: &mut Command) -> String {
     out
 }
 
-/// A folder on tmpfs or on disk, removed with the value.
+/// A folder on tmpfs or on disk, removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,5 @@
-/* Every error that the man pages of libfamio's calls name, in a folder of its own: the errno, and a sentence where one is promised. */
+/* Every error that the man pages of libfamio's calls name, in a temporary folder: the errno, and a message if one
+ * is promised. */
 #define _GNU_SOURCE
 #include <famio.h>
 
@@ -19,7 +20,7 @@
 
 static int failed;
 
-/* `call` fails, with that errno. */
+/* `call` must fail with that errno. */
 #define FAILS(call, error)                                                                                            \
   do {                                                                                                                \
     errno = 0;                                                                                                        \
@@ -31,7 +32,7 @@ static int failed;
     }                                                                                                                 \
   } while (0)
 
-/* `call` works, and leaves errno alone. */
+/* `call` must succeed, and leave errno unchanged. */
 #define WORKS(call)                                                                                                   \
   do {                                                                                                                \
     errno = 77;                                                                                                       \
@@ -50,7 +51,7 @@ static int failed;
     }                                                                                                                 \
   } while (0)
 
-/* Those that give an address, and null for an error. */
+/* Calls that return an address, and null for an error. */
 static int is_null_call(const char *call) { return !strncmp(call, "nvmem", 5) || !strncmp(call, "nvstr", 5); }
 
 static void *const bad = (void *)8;
@@ -67,7 +68,7 @@ static void opening(void) {
   SAYS("read or written");
   FAILS(nvopen("file", O_RDWR | O_CREAT | O_EXCL, 0644), EEXIST);
   FAILS(nvopen("link", O_RDWR | O_NOFOLLOW), ELOOP);
-  /* What file system it is shows when it is first written. */
+  /* The first write reports the file system. */
   int other = nvopen("/proc/self/comm", O_RDWR);
   FAILS(nvpwrite(other, "x", 1, 0), EOPNOTSUPP);
   WORKS(nvclose(other));
@@ -90,7 +91,7 @@ static void reading_and_writing(void) {
   int fd = nvopen("file", O_RDWR), reader = nvopen("file", O_RDONLY), writer = nvopen("file", O_WRONLY);
   WORKS(nvpwrite(fd, bytes, sizeof bytes, 0));
   for (int round = 0; round < 2; round++) {
-    /* The second time of a file that is attached. */
+    /* The second time, the file is attached. */
     FAILS(nvread(-1, bytes, 1), EBADF);
     FAILS(nvread(writer, bytes, 1), EBADF);
     FAILS(nvread(fd, bad, 10), EFAULT);
@@ -143,7 +144,7 @@ static void reading_and_writing(void) {
   small.rlim_cur = 100000;
   signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
-  /* Under the interposer setrlimit is seen, else at the first call of the library. */
+  /* The interposer sees setrlimit; otherwise the library reads the limit at its first call. */
   if (getenv("INTERPOSED")) {
     FAILS(nvpwrite(fd, bytes, 1, 100000), EFBIG);
     FAILS(nvftruncate(fd, 100001), EFBIG);
@@ -189,7 +190,7 @@ static void mapping(void) {
   FAILS(nvstrcpy(shown, "bytes"), EACCES);
   WORKS(nvstrcpy(map + 7 * PAGE + 4, "bytes"));
   WORKS(nvmemcpy(map, bytes, 0));
-  /* Memory that is no map's. */
+  /* Memory outside any map. */
   WORKS(nvmemcpy(bytes + 32, bytes, 6));
   WORKS(nvstrcpy(bytes, "other"));
 
@@ -215,7 +216,8 @@ static void mapping(void) {
   WORKS(nvmunmap(moved, 64 * PAGE));
   WORKS(nvmunmap(shown, 8 * PAGE));
 
-  /* A file that takes more memory than there is: mapped by private pages, once; refused by kernels that can't, and atomic still. */
+  /* A file larger than the memory: mapped once, by private pages; refused by kernels that cannot do that, and still
+   * atomic. */
   struct sysinfo machine;
   sysinfo(&machine);
   int large = nvopen("large", O_RDWR | O_CREAT, 0644);
@@ -234,7 +236,8 @@ static void mapping(void) {
   WORKS(nvclose(reader));
 }
 
-/* In a child of fork(2), where /dev/shm has no room for a map that both share: what the parent has mapped stays the parent's. */
+/* In a forked child, without space in /dev/shm for a map that both share: the parent's mapped files stay the
+ * parent's. */
 static void without_room(void) {
   int fd = nvopen("file", O_RDWR);
   char bytes[16] = "bytes";
@@ -255,7 +258,7 @@ static void without_room(void) {
     FAILS(nvmsync(map, PAGE, MS_SYNC), EBUSY);
     struct nvcounters counters;
     WORKS(nvcounters(fd, &counters, sizeof counters));
-    /* Its own, which the parent has mapped: that can't change hands. */
+    /* A file that the parent has mapped: it cannot be handed over. */
     int own = nvopen("file", O_RDWR);
     FAILS(nvpwrite(own, bytes, 1, 0), EBUSY);
     FAILS(nvopen("file", O_RDWR | O_TRUNC), EBUSY);
@@ -270,7 +273,7 @@ static void without_room(void) {
   WORKS(nvclose(fd));
 }
 
-/* In a child of fork(2): the parent's descriptors are both's, and so are their positions. */
+/* In a forked child: the parent's descriptors, and their positions, are shared. */
 static void forked(void) {
   int fd = nvopen("file", O_RDWR), status = 1;
   char bytes[16] = "bytes";
@@ -310,7 +313,7 @@ static void recovering(void) {
   FAILS(nvrecover("pipe", 0), EINVAL);
   errno = 77;
   if (nvrecover("file", 0) || errno != 77) printf("nvrecover: %s\n", nverrmsg()), failed = 1;
-  /* One that was killed in the middle of an epoch. */
+  /* A file whose process was killed in the middle of an epoch. */
   fflush(stdout);
   pid_t child = fork();
   if (!child) {
@@ -327,7 +330,7 @@ static void recovering(void) {
   char bytes[6] = "";
   if (pread(plain, bytes, 5, 100) != 5 || strcmp(bytes, "first")) printf("recovered: %s\n", bytes), failed = 1;
   close(plain);
-  /* One whose journal was broken since: open says so, and so does recovery. */
+  /* A file whose journal was damaged since: open reports that, and so does recovery. */
   fflush(stdout);
   child = fork();
   if (!child) {
@@ -353,7 +356,7 @@ static void words(void) {
 
 /* After the library's end. */
 static void late(void) {
-  if (getenv("INTERPOSED")) return; /* that library was there before, and so ends later */
+  if (getenv("INTERPOSED")) return; /* that library was loaded before, and so ends later */
   FAILS(nvopen("file", O_RDWR), ESHUTDOWN);
   SAYS("ending");
   if (failed) fflush(stdout), _exit(1);
@@ -361,7 +364,7 @@ static void late(void) {
 
 int main(int argc, char **argv) {
   (void)argv;
-  /* Before the library registers its own: then this comes after it. */
+  /* Registered before the library's own handler, so it runs after that. */
   atexit(late);
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (symlink("file", "link") || mknod("pipe", S_IFIFO | 0600, 0)) return 3;

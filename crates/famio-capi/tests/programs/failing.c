@@ -1,5 +1,5 @@
-/* What the man pages say of errors that take a kernel that refuses: one scenario a run, named by the first argument. A filter of
- * this thread's system calls stands for a bad disk or a quota. */
+/* The errors in the man pages that require a kernel that refuses: one scenario per run, named by the first
+ * argument. A filter for this thread's system calls simulates a bad disk or a quota. */
 #define _GNU_SOURCE
 #include <famio.h>
 
@@ -25,7 +25,7 @@
 
 static int failed;
 
-/* `call` gives -1, or null, with that errno. */
+/* `call` must return -1, or null, with that errno. */
 #define FAILS(call, error)                                                                                            \
   do {                                                                                                                \
     errno = 0;                                                                                                        \
@@ -66,7 +66,7 @@ static void no_flush(void) { answer(SYS_fdatasync, SYS_fsync, SECCOMP_RET_ERRNO 
 
 static char bytes[PAGE];
 
-/* A file of eight pages that begins with "first", durably. */
+/* A file of eight pages that begins with "first", durable. */
 static int begin(void) {
   int fd = nvopen("file", O_RDWR | O_CREAT, 0644);
   CHECK(fd > 2 && !nvftruncate(fd, 8 * PAGE) && nvpwrite(fd, "first", 5, 0) == 5 && !nvfsync(fd));
@@ -79,7 +79,7 @@ static void *map(int fd, size_t length) {
   return map;
 }
 
-/* A SYNC can't be made durable: nothing is written any more, reads go on, and so does the close. */
+/* A SYNC cannot be made durable: nothing is written any more, but reads and the close work. */
 static void sync_fails(void) {
   int fd = begin();
   char *stored = map(fd, 8 * PAGE);
@@ -105,7 +105,7 @@ static void sync_fails(void) {
   FAILS(nvclose(fd), EIO);
 }
 
-/* The last commit fails: the descriptor is gone all the same. */
+/* The last commit fails: the descriptor is closed all the same. */
 static void close_fails(void) {
   int fd = begin();
   CHECK(nvpwrite(fd, "other", 5, 0) == 5 && nvpwrite(fd, "x", 1, PAGE) == 1);
@@ -117,7 +117,7 @@ static void close_fails(void) {
   FAILS(nvclose(fd), EBADF);
 }
 
-/* After one of the two above: as at the commit that failed, which may have come as far as the journal, or at the one before. */
+/* After one of the two above: as at the commit that failed, if that reached the journal, or at the one before. */
 static void is_whole(void) {
   int fd = nvopen("file", O_RDWR);
   CHECK(nvpread(fd, bytes, PAGE, 0) == PAGE);
@@ -127,7 +127,7 @@ static void is_whole(void) {
   CHECK(!nvclose(fd));
 }
 
-/* No room by a quota: the write says so, and what is committed stays. */
+/* No space because of a quota: the write reports it, and committed data stays. */
 static void over_quota(void) {
   int fd = begin();
   answer(SYS_fallocate, SYS_fallocate, SECCOMP_RET_ERRNO | EDQUOT);
@@ -136,7 +136,7 @@ static void over_quota(void) {
   memset(much, 'm', large);
   char *stored = map(fd, 8 * PAGE);
   long done = 0, n = 0;
-  /* What was reserved before may be used up first. */
+  /* Space reserved before may be used up first. */
   while (done < 512 << 20 && (n = nvpwrite(fd, much, large, 8 * PAGE + done)) > 0) done += n;
   CHECK(n < 0 && errno == EDQUOT);
   nvtx *tx = nvtx_begin(fd, 0);
@@ -150,7 +150,8 @@ static void over_quota(void) {
   FAILS(nvmsync(stored, PAGE, MS_SYNC), EDQUOT);
 }
 
-/* No room in the file system, whose size is small: the calls say so, also of what was stored in maps; with room again it goes on. */
+/* No space in the small file system: the calls report it, also for stores in maps; with space again, everything
+ * works. */
 static void full(void) {
   int filler = open("filler", O_RDWR | O_CREAT, 0600);
   int fd = begin();
@@ -164,7 +165,7 @@ static void full(void) {
   FAILS(nvmsync(stored, large, MS_SYNC), ENOSPC);
   FAILS(nvfsync(fd), ENOSPC);
   FAILS(nvfdatasync(fd), ENOSPC);
-  /* One that has no journal yet. */
+  /* A file without a journal so far. */
   int second = nvopen("second", O_RDWR | O_CREAT, 0644);
   FAILS(nvftruncate(second, 5), ENOSPC);
   FAILS(nvpwrite(second, "x", 1, 0), ENOSPC);
@@ -172,7 +173,7 @@ static void full(void) {
   CHECK(!nvclose(second) && !unlink("second"));
   CHECK(nvpread(fd, bytes, 1, (off_t)large - 1) == 1 && *bytes == 's');
   struct iovec more = {stored, large};
-  /* What has room is taken first. */
+  /* Existing space is used first. */
   off_t at = (off_t)large;
   long n;
   while ((n = nvpwrite(fd, bytes, PAGE, at)) > 0) at += n;
@@ -185,7 +186,7 @@ static void full(void) {
   FAILS(nvwrite(fd, bytes, PAGE), ENOSPC);
   FAILS(nvwritev(fd, &more, 1), ENOSPC);
   CHECK(!ftruncate(filler, 0));
-  /* It stayed to be committed. */
+  /* It could still be committed. */
   CHECK(!nvmsync(stored, large, MS_SYNC));
   CHECK(nvwrite(fd, bytes, PAGE) == PAGE);
   CHECK(!nvmunmap(stored, large) && !nvclose(fd));
@@ -211,7 +212,7 @@ static void in_handler(int number) {
   FAILS(nvmmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, of_handler, 0), EDEADLK);
 }
 
-/* The signal comes out of the flush itself, with the file's locks held. */
+/* The signal comes from the flush itself, with the file's locks held. */
 static void in_a_handler(void) {
   of_handler = begin();
   struct sigaction action;
@@ -224,7 +225,7 @@ static void in_a_handler(void) {
   CHECK(handled > 0);
 }
 
-/* The memory of a map can't be had: as for the copy's processor, so for this one, there is no page. */
+/* There is no memory for a map: to the processor, copying for a caller or for Famio, a page is missing. */
 static void no_memory(void) {
   int fd = begin();
   char *stored = map(fd, 8 * PAGE);
@@ -248,7 +249,7 @@ static void no_memory(void) {
 static void limited(void) {
   struct rlimit limit;
   getrlimit(RLIMIT_FSIZE, &limit);
-  /* The journal is a file of this process's, too. */
+  /* The journal is a file of this process, too. */
   const off_t most = 4 << 20;
   limit.rlim_cur = (rlim_t)most;
   signal(SIGXFSZ, SIG_IGN);
@@ -265,7 +266,7 @@ static void limited(void) {
   CHECK(!nvclose(fd));
 }
 
-/* Deleted or replaced while it was open, not by calls that the library sees: no error, and no journal is left. */
+/* Deleted or replaced while it was open, by calls that the library does not see: no error, and no journal is left. */
 static void deleted(void) {
   int fd = begin();
   CHECK(nvpwrite(fd, "other", 5, 0) == 5 && !unlink("file"));
@@ -282,7 +283,7 @@ static void deleted(void) {
   CHECK(!unlink("file"));
 }
 
-/* Another user's. */
+/* Another user's file. */
 static void forbidden(void) {
   CHECK(!nvclose(begin()) && !chmod("file", 0600));
   CHECK(!setgid(65534) && !setuid(65534));
@@ -307,7 +308,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], scenarios[i].name)) continue;
     scenarios[i].run();
     fflush(stdout);
-    /* Some leave a file that can't be closed. */
+    /* Some scenarios leave a file that cannot be closed. */
     _exit(failed);
   }
   return 2;

@@ -1,4 +1,4 @@
-/* Says the sizes, places and constants of famio.h. */
+/* Prints the sizes, offsets and constants of famio.h. */
 #define _GNU_SOURCE
 #include <famio.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the library does to memory, for valgrind: every call once, with good memory alone. */
+/* The library's use of memory, for valgrind: every call once, with valid memory only. */
 #define _GNU_SOURCE
 #include <famio.h>
 

@@ -1,4 +1,4 @@
-/* Opens a file, and says how that went: with rights of its own, a program takes no settings of its caller's. */
+/* Opens a file, and prints the result: a program with extra privileges accepts no settings from its caller. */
 #define _GNU_SOURCE
 #include <famio.h>
 

@@ -1,4 +1,4 @@
-/* The library can't start: says why. */
+/* The library cannot start: prints the reason. */
 #define _GNU_SOURCE
 #include <famio.h>
 

@@ -1,4 +1,4 @@
-/* Transactions and rollback in C: what they do, and every error that their pages name. */
+/* Transactions and rollback in C: their effects, and every error that their pages name. */
 #define _GNU_SOURCE
 #include <famio.h>
 
@@ -17,7 +17,7 @@
 static int failed;
 static void *const bad = (void *)8;
 
-/* `call` gives -1, or null, with that errno, and a sentence. */
+/* `call` must return -1, or null, with that errno and a message. */
 #define FAILS(call, error)                                                                                            \
   do {                                                                                                                \
     errno = 0;                                                                                                        \
@@ -102,12 +102,12 @@ static void wrong_uses(void) {
   FAILS(nvtx_pwrite(tx, fd, "x", 1, 0), EINVAL);
   FAILS(nvtx_timeout(NULL, 1), EINVAL);
   FAILS(nvtx_commit((nvtx *)&failed), EINVAL);
-  /* What another is given is none of the old one's. */
+  /* A new transaction has nothing of the old one. */
   nvtx *next = nvtx_begin(fd, 0);
   CHECK(next != tx);
   FAILS(nvtx_pread(tx, fd, bad, 1, 0), EINVAL);
   nvtx_abort(tx);
-  /* A child has the numbers, and not the transactions. */
+  /* A child has the handles, but not the transactions. */
   pid_t child = fork();
   if (!child) {
     FAILS(nvtx_pwrite(next, fd, "x", 1, 0), ECHILD);
@@ -120,7 +120,7 @@ static void wrong_uses(void) {
   CHECK(nvtx_pwrite(next, fd, "x", 1, 0) == 1 && !nvclose(reader) && !nvclose(fd));
   FAILS(nvtx_pwrite(next, fd, "x", 1, 0), EBADF);
   FAILS(nvtx_commit(next), EBADF);
-  /* A file system that is not supported shows at the first write. */
+  /* An unsupported file system is reported at the first write. */
   int comm = nvopen("/proc/self/comm", O_RDWR);
   tx = nvtx_begin(comm, 0);
   CHECK(tx && nvtx_pwrite(tx, comm, "x", 1, 0) == 1);

@@ -1,4 +1,4 @@
-//! One measurement of single calls on a file that is not atomic: calls libc as a program does.
+//! A measurement of single calls on a non-atomic file; calls libc as a program does.
 
 use super::checked::expect;
 use super::median::median;
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// On which file, and how long each.
+/// The file, and the duration of each measurement.
 #[derive(clap::Args)]
 pub struct Args {
     /// Seconds of each call
@@ -24,7 +24,7 @@ pub struct Args {
     file: PathBuf,
 }
 
-/// What is measured.
+/// The call that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Call {
     Lock,
@@ -38,9 +38,9 @@ pub enum Call {
     Pwrite,
 }
 
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const BATCH: u32 = 500;
-/// The same of `open` and `close` alone: so many descriptors are open at a time.
+/// As `BATCH`, for `open` and `close`: the number of descriptors open at a time.
 const OPEN: u32 = 200;
 const SMALL: usize = 64;
 
@@ -61,8 +61,8 @@ impl Call {
     }
 }
 
-/// Measures every call, and prints nanoseconds of each, one a line: the median of batches, which neither an interrupt nor
-/// another program moves much.
+/// Measures every call, and prints its nanoseconds, one line each: the median of batches, which interrupts and other
+/// programs hardly affect.
 pub fn main(args: &Args) -> Result<(), String> {
     let failed = |error: Error| format!("{}: {error}", args.file.display());
     let time = Duration::try_from_secs_f64(args.seconds).map_err(|error| format!("--seconds: {error}"))?;

@@ -1,8 +1,8 @@
-//! Results of libc calls, which must be whole.
+//! Results of libc calls, which must be complete.
 
 use std::io::Error;
 
-/// A call's result: an error with its errno, or one for a call that did less than it was told to.
+/// Checks a call's result: an error with its errno, or an error for a call that did only a part.
 #[inline]
 pub fn expect(result: isize, whole: usize) -> Result<(), Error> {
     match result {

@@ -3,19 +3,19 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::Duration;
 
-/// Now, in nanoseconds of the monotonic clock, which is the same in all processes.
+/// The time in nanoseconds of the monotonic clock, which is the same in all processes.
 pub fn now() -> u64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Monotonic);
     tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
 }
 
-/// Nanoseconds that this thread had a processor.
+/// Nanoseconds of processor time of this thread.
 pub fn cpu() -> u64 {
     let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
     tv_sec as u64 * 1_000_000_000 + tv_nsec as u64
 }
 
-/// Waits until then.
+/// Sleeps until that time.
 pub fn sleep_until(time: u64) {
     std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
 }

@@ -40,7 +40,7 @@ pub struct Args {
     output: Json,
 }
 
-/// A value of both runs.
+/// A value that both runs have.
 #[derive(Serialize)]
 struct Compared {
     figure: String,
@@ -49,7 +49,7 @@ struct Compared {
     y: String,
     before: f64,
     after: f64,
-    /// The later value by the earlier one.
+    /// Ratio of the later value to the earlier one.
     ratio: f64,
     low: f64,
     high: f64,

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// How the Famio half of a bench runs.
+/// How the Famio side of a bench runs.
 pub struct Under<'a> {
     pub options: &'a Options,
     /// `None`: what Famio chooses.
@@ -13,7 +13,7 @@ pub struct Under<'a> {
 }
 
 impl Under<'_> {
-    /// `program` with these files, or globs, as atomic ones.
+    /// Runs `program` with these files or globs as atomic files.
     pub fn famio(&self, atomic: &[impl AsRef<OsStr>], program: &OsStr) -> Result<Command, String> {
         let mut command = Command::new(me()?);
         command.arg("run");
@@ -45,7 +45,7 @@ pub fn me() -> Result<std::path::PathBuf, String> {
     std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))
 }
 
-/// The word of the command line for a value.
+/// The command-line word for a value.
 pub fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! The middle of several measurements: one disturbed by something else does not move it.
+//! The median of several measurements, which a single disturbed one does not move.
 
-/// The median; of an even number, the upper of the two in the middle.
+/// The median; for an even number, the upper of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

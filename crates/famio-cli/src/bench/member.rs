@@ -1,14 +1,14 @@
-//! A process that takes part in a measurement: it is told what to do on its stdin, and says what came of it on its stdout.
+//! A process that takes part in a measurement: it gets its instructions on stdin, and reports on stdout.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// One process. It is killed if it is still there in the end, after the failure of another one.
+/// One process. It is killed if it still runs in the end, because another process has failed.
 pub struct Member {
     child: Child,
-    /// Its stdin: a socket, since a pipe whose reader has died would kill this command by SIGPIPE.
+    /// Its stdin: a socket, since a write to a pipe whose reader has died would kill this command by SIGPIPE.
     input: Option<UnixStream>,
     output: BufReader<ChildStdout>,
 }
@@ -23,7 +23,7 @@ impl Member {
         Ok(Self { child, input: Some(input), output: BufReader::new(output) })
     }
 
-    /// Its next line; or what it says of why there is none.
+    /// Its next line, or its explanation why there is none.
     pub fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
@@ -33,11 +33,11 @@ impl Member {
     }
 
     pub fn tell(&mut self, line: &str) {
-        // If that fails it has ended, and why, it says when its next line is asked for.
+        // If this fails, the process has ended; asking for its next line gives the reason.
         let _ = self.input.as_mut().map(|input| writeln!(input, "{line}"));
     }
 
-    /// Lets it leave, and waits for that.
+    /// Tells it to exit, and waits for that.
     pub fn end(&mut self) -> Result<(), String> {
         self.input = None;
         let mut messages = String::new();

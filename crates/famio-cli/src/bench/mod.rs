@@ -1,4 +1,4 @@
-//! `famio bench`: the same work plain and under Famio, in turn.
+//! `famio bench`: the same work alternately plain and under Famio.
 
 mod calls;
 mod checked;
@@ -63,7 +63,7 @@ enum What {
     SmallWork(small::WorkArgs),
 }
 
-/// Dispatches.
+/// Dispatches to the subcommand.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let done = match args.what {
         What::All(args) => return figures::all(&args),
@@ -89,7 +89,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     done.map(|()| 0).map_err(|error| Failure::new(FAILED, error))
 }
 
-/// A number of seconds on the command line.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number <= 86_400.0 => Ok(number),

@@ -1,4 +1,4 @@
-//! In which form a bench shows what it has measured: the options that several benches have.
+//! The form of a bench's results: options that several benches share.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub struct Json {
     pub json: bool,
 }
 
-/// The same of a bench that measures figures.
+/// The same for a bench that measures figures.
 #[derive(clap::Args)]
 pub struct Output {
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Whether JSON is asked for.
+    /// Whether JSON is wanted.
     pub fn json(&self) -> bool {
         self.json.json
     }

@@ -1,4 +1,4 @@
-//! `famio bench plain`: what calls on files that are not atomic cost under Famio.
+//! `famio bench plain`: the cost under Famio of calls on non-atomic files.
 
 use super::calls::Call;
 use super::launch::{Under, me};
@@ -62,15 +62,15 @@ impl Way {
 
 #[derive(Serialize)]
 struct Extent {
-    /// Of each call in a round.
+    /// Duration of each call's measurement in a round.
     seconds: f64,
 }
 
-/// What one call takes.
+/// The times of one call.
 #[derive(Serialize)]
 struct Row {
     call: &'static str,
-    /// As `WAYS`.
+    /// In the order of `WAYS`.
     sides: [Side; 4],
 }
 
@@ -87,7 +87,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     method.show(&args.output, || measure(args), |rows| text(args, rows))
 }
 
-/// Measures on two files of its own.
+/// Measures on two temporary files.
 fn measure(args: &Args) -> Result<Vec<Row>, String> {
     let [plain, atomic] =
         ["plain", "atomic"].map(|kind| args.folder.join(format!("{kind}-famio-bench-{}", std::process::id())));
@@ -132,7 +132,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
     format!("{}{how}\n", table(&lines))
 }
 
-/// One measurement of every call in a process of its own.
+/// One measurement of every call, in a new process.
 fn one(args: &Args, plain: &Path, atomic: &Path, way: Way) -> Result<Vec<f64>, String> {
     let me = me()?;
     let mut command = match way {

@@ -1,4 +1,4 @@
-//! `famio bench region`: what a copy into a region costs, and what it costs to find one.
+//! `famio bench region`: the cost of a copy into a region, and of finding a region.
 
 use super::median::median;
 use super::output::Json;
@@ -41,25 +41,25 @@ pub struct Args {
 
 const SMALL: usize = 64;
 const PAGE: usize = 4096;
-/// Bytes of the file that is copied to.
+/// Size of the file that is copied to.
 const SIZE: usize = 1 << 20;
-/// Bytes of a region that is new: more than the widest window.
+/// Size of a new region: more than the widest window.
 const FRESH: usize = 64 << 20;
 
 #[derive(Serialize)]
 struct Extent {
-    /// Of each measurement.
+    /// Per measurement.
     calls: u64,
     regions: u32,
 }
 
-/// What a copy takes, or a search.
+/// The time of a copy or a search.
 #[derive(Serialize)]
 struct Row {
     work: String,
     #[serde(flatten)]
     time: Nanoseconds,
-    /// This time by the one of the row before.
+    /// Ratio of this time to that of the previous row.
     times_as_long: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
 
 fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     let text = |e: famio::Error| e.to_string();
-    // Ordinary memory in the place of persistent memory survives no power cut on any file system.
+    // Ordinary memory that stands for persistent memory survives no power cut on any file system.
     let settings = Settings { emulated: true, durability: Durability::Process, ..Settings::default() };
     let file = AtomicFile::options().create(true).settings(settings).open(path).map_err(text)?;
     let pages = args.regions as usize;
@@ -112,7 +112,7 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
             .push(batches(calls, |call| unsafe { copied(hot.as_ptr().add(place(call)), black_box(from.as_ptr())) }));
         file.sync().map_err(text)?;
     }
-    // Those of one file, in turn written and only read, so that the kernel gives each a place of its own.
+    // Regions of one file, alternately writable and read-only, so that the kernel does not merge their maps.
     let many: Vec<Region> = (0..pages as u64)
         .map(|page| {
             let range = page * PAGE as u64..(page + 1) * PAGE as u64;
@@ -133,7 +133,7 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     let mut fresh: [Vec<f64>; 4] = Default::default();
     let bytes = vec![7u8; FRESH];
     for _ in 0..args.rounds {
-        // Written before each, so that no page is huge.
+        // Written again each time, so that no page is huge.
         std::fs::write(path, &bytes).map_err(|e| format!("{}: {e}", path.display()))?;
         for (index, figures) in fresh.iter_mut().enumerate() {
             figures.push(in_order(path, index % 2 == 1, index >= 2).map_err(text)?);
@@ -142,7 +142,7 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
 
     let [bare_one, copy_one, bare_many, copy_many, cached, searched] = figures.map(Nanoseconds::of);
     let [load_off, load_on, store_off, store_on] = fresh.map(Nanoseconds::of);
-    // Of two: without Famio's part, and with it.
+    // Two rows: without Famio's part, and with it.
     let pair = |works: [&str; 2], [base, time]: [Nanoseconds; 2]| {
         let times_as_long = Some(time.median / base.median);
         let [base_work, work] = works.map(String::from);
@@ -165,7 +165,7 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Nanoseconds of a copy of a page, from front to back of a region that was not touched since it was mapped.
+/// Nanoseconds per page, copied in order from or to a region that was not touched since it was mapped.
 fn in_order(path: &Path, ahead: bool, to: bool) -> famio::Result<f64> {
     let file = AtomicFile::open(path)?;
     let region = file.map(..)?;
@@ -185,10 +185,10 @@ fn in_order(path: &Path, ahead: bool, to: bool) -> famio::Result<f64> {
     Ok(taken)
 }
 
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const BATCH: usize = 500;
 
-/// Nanoseconds of a call: the median of batches, which neither an interrupt nor another program moves much.
+/// Nanoseconds per call: the median of batches, which interrupts and other programs hardly affect.
 #[inline]
 fn batches(calls: usize, mut work: impl FnMut(usize)) -> f64 {
     let batch = |from: usize| {
@@ -199,7 +199,7 @@ fn batches(calls: usize, mut work: impl FnMut(usize)) -> f64 {
     median((0..calls).step_by(BATCH).map(batch).collect())
 }
 
-/// Where the n-th copy goes: lines in an order that no prefetcher knows.
+/// Where copy number `call` goes: lines in an order that no prefetcher predicts.
 fn place(call: usize) -> usize {
     call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 & (SIZE - 1) & !(SMALL - 1)
 }
@@ -211,7 +211,7 @@ unsafe fn copied(to: *mut u8, from: *const u8) {
     unsafe { copy(to, from, SMALL) }.expect("within the region");
 }
 
-/// A copy around the cache, and a fence.
+/// A copy past the cache, and a fence.
 ///
 /// # Safety
 /// `to` is aligned to a line; both are valid for one.

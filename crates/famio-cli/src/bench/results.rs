@@ -1,4 +1,4 @@
-//! What a bench with rows of its own kind gives, as JSON or as a table: docs/json.md describes the rows of each.
+//! The results of a bench with its own kind of rows, as JSON or as a table: docs/json.md describes the rows of each.
 
 use super::document::machine::{Machine, file_system};
 use super::document::{durability, emulated};
@@ -9,7 +9,7 @@ use crate::settings::{DurabilityName, Options};
 use serde::Serialize;
 use std::path::Path;
 
-/// The results of a run. `M` is what the method of this bench has beside what all have, `R` a row.
+/// The results of a run. `M` is the part of the method that only this bench has, `R` a row.
 #[derive(Serialize)]
 struct Results<M, R> {
     /// The version of this command.
@@ -36,23 +36,23 @@ pub struct Method<M> {
 }
 
 impl<M: Serialize> Method<M> {
-    /// Of a bench that writes nothing under Famio.
+    /// For a bench that writes nothing under Famio.
     pub fn new(folder: &Path, rounds: u32, of_bench: M) -> Self {
         let (folder, file_system) = (folder.display().to_string(), file_system(folder));
         Self { folder, file_system, rounds, durability: None, emulated: false, of_bench }
     }
 
-    /// Of a bench whose Famio half runs with these options.
+    /// For a bench whose Famio side runs with these options.
     pub fn under(self, options: &Options) -> Self {
         Self { durability: Some(durability(options)), emulated: emulated(options), ..self }
     }
 
-    /// Of a bench that always emulates persistent memory.
+    /// For a bench that always emulates persistent memory.
     pub fn emulated(self) -> Self {
         Self { durability: Some(name(DurabilityName::Process)), emulated: true, ..self }
     }
 
-    /// Measures the rows, and shows them: as JSON, or as the text that `text` makes of them.
+    /// Measures the rows, and shows them: as JSON, or as the text that `text` returns.
     pub fn show<R: Serialize>(
         self,
         json: &Json,
@@ -72,7 +72,7 @@ impl<M: Serialize> Method<M> {
     }
 }
 
-/// How long one call took: the median of the rounds, and each round.
+/// Duration of one call: the median of the rounds, and each round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Nanoseconds {
     #[serde(rename = "nanoseconds")]
@@ -86,7 +86,7 @@ impl Nanoseconds {
     }
 }
 
-/// How much was done in a second: the median of the rounds, and each round.
+/// Transactions per second: the median of the rounds, and each round.
 #[derive(Clone, Debug, Serialize)]
 pub struct TransactionsPerSecond {
     #[serde(rename = "transactions_per_second")]

@@ -59,7 +59,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// What a run took.
+/// The measurements of a run.
 struct Sample {
     seconds: f64,
     /// Of the command and of all processes that it has waited for.
@@ -73,15 +73,15 @@ const SIDES: [&str; 2] = ["plain", "Famio"];
 /// Measures, and prints the table.
 pub fn main(args: &Args) -> Result<i32, Failure> {
     let failed = |error: String| Failure::new(FAILED, error);
-    // The folder that a session has is not needed beside the user's files.
+    // The session's folder is not needed beside the user's files.
     let session = Session::new(&std::env::temp_dir(), u64::from(args.rounds) * 2).map_err(failed)?;
     let here = Path::new(".");
-    // Of the method, a user's command has the rounds only.
+    // Only the rounds of the method apply to a user's command.
     let effort = Effort { rounds: args.rounds, length: Length::Calls(1), file_size: 0 };
     let mut document = Document::new(here, &effort, &args.options);
     let samples = measure(args, &session, Disk::of(here).as_ref()).map_err(failed)?;
     let status = session.status();
-    drop(session); // the bar
+    drop(session); // removes the progress bar
     document.complete = status == 0;
     document.figures = figures(args, &samples);
     if let Some(folder) = &args.shown.report {
@@ -96,7 +96,7 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     Ok(status)
 }
 
-/// Of both sides, the rounds that both have.
+/// The rounds that both sides have.
 fn measure(args: &Args, session: &Session, disk: Option<&Disk>) -> Result<[Vec<Sample>; 2], String> {
     let mut samples = [Vec::new(), Vec::new()];
     let mut random = fastrand::Rng::new();
@@ -107,7 +107,7 @@ fn measure(args: &Args, session: &Session, disk: Option<&Disk>) -> Result<[Vec<S
             session.show(SIDES[side]);
             let sample = prepare(args).and_then(|()| one(args, command(args, side)?, disk));
             if session.interrupted() {
-                break 'rounds; // it may have ended the command too
+                break 'rounds; // the signal may have ended the command, too
             }
             samples[side].push(sample.map_err(|error| format!("{}: {error}", SIDES[side]))?);
             session.step();
@@ -156,7 +156,7 @@ fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample,
     let (disk_before, cpu_before, began) = (written(), children_cpu(), Instant::now());
     let status = command.status();
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu() - cpu_before);
-    // Under Famio, and with a baseline, another program starts it.
+    // Under Famio, or with a baseline, another program starts it.
     let line = || command_line(&command);
     match status {
         Err(error) => Err(format!("{}: {error}", line())),

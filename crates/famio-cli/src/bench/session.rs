@@ -1,4 +1,4 @@
-//! A run of the bench: its folder, the progress that it shows, and the signal that ends it early.
+//! A run of the bench: its folder, its progress bar, and the signal that ends it early.
 
 use crate::interrupt::Interrupts;
 use crate::progress;
@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-/// What all measurements of a run share. The folder goes with it.
+/// What all measurements of a run share. Dropping it removes the folder.
 pub struct Session {
     folder: PathBuf,
     interrupts: Interrupts,
@@ -15,7 +15,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes a folder below `parent`: files that are measured have others beside them.
+    /// Makes a folder in `parent`, since measured files have other files beside them.
     pub fn new(parent: &Path, steps: u64) -> Result<Self, String> {
         let interrupts = Interrupts::catch()?;
         let folder = parent.join(format!("famio-bench-{}", std::process::id()));
@@ -27,22 +27,22 @@ impl Session {
         &self.folder
     }
 
-    /// Shows what is measured now.
+    /// Shows what is being measured.
     pub fn show(&self, what: &str) {
         self.bar.set_message(what.to_string());
     }
 
-    /// One measurement is done.
+    /// Counts a measurement as done.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Prints this, above the bar.
+    /// Prints text above the bar.
     pub fn say(&self, text: &str) {
         self.bar.suspend(|| println!("{text}"));
     }
 
-    /// Measurements that will not be made.
+    /// Leaves out measurements.
     pub fn skip(&self, steps: u64) {
         self.bar.inc(steps);
     }
@@ -55,7 +55,7 @@ impl Session {
         self.signal.get().is_some()
     }
 
-    /// The command's exit status: as a shell shows the signal.
+    /// The exit status for the signal, as a shell shows it.
     pub fn status(&self) -> i32 {
         self.signal.get().map_or(0, |signal| 128 + signal)
     }

@@ -1,4 +1,4 @@
-//! How large the measured file is: a file that fits the CPU's caches shows ratios that no real one has.
+//! The size of the measured file: a file that fits the CPU's caches shows unrealistic ratios.
 
 use rustix::fs::statvfs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 /// Well above the caches of today's machines.
 const ENOUGH: u64 = 512;
 
-/// The size in MiB where none was asked for: `ENOUGH`, or what fits in half of the folder's free space, so that the
-/// journal finds room beside it.
+/// The default size in MiB: `ENOUGH`, or half of the folder's free space if that is less, so that the journal has
+/// room beside the file.
 pub fn default(folder: &Path) -> Result<u64, String> {
     let found = statvfs(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(fitting(found.f_bavail.saturating_mul(found.f_frsize)))

@@ -38,7 +38,7 @@ pub struct Args {
     options: Options,
 }
 
-/// Journal mode, whether under Famio, for the table.
+/// Journal mode, whether under Famio, and title.
 const WAYS: [(&str, bool, &str); 3] =
     [("MEMORY", true, "FAMIO, MEMORY"), ("WAL", false, "WAL"), ("DELETE", false, "DELETE")];
 const MANY: u64 = 50;
@@ -47,7 +47,7 @@ const MANY: u64 = 50;
 struct Extent {
     /// `PRAGMA synchronous`.
     synchronous: &'static str,
-    /// Under Famio. `None`: what Famio chooses.
+    /// Under Famio. `None`: Famio's choice.
     policy: Option<String>,
 }
 
@@ -55,7 +55,7 @@ struct Extent {
 #[derive(Serialize)]
 struct Row {
     rows_per_transaction: u64,
-    /// Of each measurement.
+    /// Per measurement.
     transactions: u64,
     sides: Vec<Side>,
 }
@@ -66,7 +66,7 @@ struct Side {
     journal_mode: &'static str,
     #[serde(flatten)]
     rate: TransactionsPerSecond,
-    /// The rate under Famio by this one.
+    /// Ratio of the rate under Famio to this one.
     ratio: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ pub fn main(args: &Args) -> Result<(), String> {
 }
 
 fn measure(args: &Args) -> Result<Vec<Row>, String> {
-    // A folder of its own: a database has files beside it.
+    // A new folder: a database has files beside it.
     let folder = args.folder.join(format!("famio-bench-{}", std::process::id()));
     std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let sizes = [(1, args.rows), (MANY, (args.rows * 5).div_ceil(MANY))];
@@ -129,7 +129,7 @@ fn one(args: &Args, folder: &Path, mode: &str, under_famio: bool, transactions: 
     } else {
         Command::new(sqlite)
     };
-    // Not what the user has in ~/.sqliterc.
+    // Ignores the user's ~/.sqliterc.
     command.args(["-batch", "-bail", "-init", "/dev/null"]).arg(&database);
     let measured = drive(command, &script(mode, transactions, each))
         .and_then(|(mode_in_force, seconds)| {
@@ -146,7 +146,7 @@ fn one(args: &Args, folder: &Path, mode: &str, under_famio: bool, transactions: 
     measured
 }
 
-/// What sqlite3 is told: the journal mode first, whose name it prints; then `begin`, when the table is there.
+/// The input of sqlite3: first the journal mode, whose name it prints; then, when the table exists, `begin`.
 fn script(mode: &str, transactions: u64, each: u64) -> String {
     let mut text = format!(
         "PRAGMA journal_mode={mode};\nPRAGMA synchronous=FULL;\n\
@@ -160,14 +160,14 @@ fn script(mode: &str, transactions: u64, each: u64) -> String {
     text
 }
 
-/// Runs sqlite3 on the script: the first line that it prints, and the seconds from `begin` to its end.
+/// Runs sqlite3 with the script; returns the first line of its output, and the seconds from `begin` to its end.
 fn drive(mut command: Command, script: &str) -> Result<(String, f64), String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut input), Some(output), Some(mut messages)) = pipes else { return Err("no pipes".into()) };
     std::thread::scope(|scope| {
-        // A broken pipe: it has ended, and its status says why.
+        // A broken pipe: sqlite3 has ended, and its status says why.
         scope.spawn(move || input.write_all(script.as_bytes()));
         let messages = scope.spawn(move || {
             let mut text = Vec::new();

@@ -1,17 +1,17 @@
-//! How long calls took, of one process and of many: percentiles can't be averaged, so the histograms are added up.
+//! Durations of calls, of one process or many: percentiles cannot be averaged, so histograms are added.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A thousandth of each time is what the histogram may be wrong by.
+/// Significant digits: the histogram is accurate to a thousandth of each time.
 const DIGITS: u8 = 3;
 
 /// The times of many calls.
 #[derive(Clone)]
 pub struct Times(Histogram<u64>);
 
-/// The same on its way from a worker to the bench: nanoseconds, and how many calls took as long.
+/// The same, in transit from a worker to the bench: nanoseconds, and how many calls took that long.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Counts(Vec<(u64, u64)>);
 
@@ -25,7 +25,7 @@ impl Times {
     }
 
     fn add_many(&mut self, nanoseconds: u64, calls: u64) {
-        // It grows as needed: only a time of centuries would be too long.
+        // The histogram grows as needed; it fails only for a time of centuries.
         let _ = self.0.record_n(nanoseconds.max(1), calls);
     }
 
@@ -37,7 +37,7 @@ impl Times {
         Counts(self.0.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
     }
 
-    /// Nanoseconds that this share of the calls took at most.
+    /// The time within which this share of the calls ended, in nanoseconds.
     pub fn at(&self, share: f64) -> f64 {
         self.0.value_at_quantile(share) as f64
     }

@@ -3,7 +3,7 @@
 use super::Finding;
 use famio::pmem::cpu;
 
-/// What does not depend on a path.
+/// Findings that do not depend on a path.
 pub fn look() -> Vec<Finding> {
     let system = rustix::system::uname();
     let kernel = format!(

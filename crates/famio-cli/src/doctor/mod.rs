@@ -1,4 +1,4 @@
-//! `famio doctor`: what this machine and this folder give, and what stands in the way.
+//! `famio doctor`: what protection this machine and folder give, and what prevents it.
 
 mod machine;
 pub mod place;
@@ -45,14 +45,14 @@ Examples:
   famio doctor sqlite3
   famio doctor data -- ./server --port 80     # the folder and the program";
 
-/// How a finding is to be taken.
+/// How to judge a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
     #[serde(rename = "ok")]
     Fine,
-    /// Works, but look at it.
+    /// Works, but needs attention.
     Note,
     /// Prevents protection.
     Problem,
@@ -61,9 +61,9 @@ pub enum Verdict {
 /// One line of the report.
 #[derive(Debug, Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Its subject.
     pub topic: &'static str,
-    /// How it is to be taken.
+    /// The judgement.
     pub verdict: Verdict,
     /// What was found.
     pub text: String,
@@ -83,7 +83,7 @@ impl Finding {
     }
 }
 
-/// All about one thing, as JSON shows it.
+/// All findings about one subject, as JSON shows it.
 #[derive(Serialize)]
 struct Subject {
     subject: String,
@@ -127,7 +127,7 @@ fn preload_library() -> Finding {
     }
 }
 
-/// The place and the program that are meant.
+/// The place and the program to examine.
 fn subjects(path: Option<PathBuf>, command: &[OsString]) -> Result<(Option<PathBuf>, Option<PathBuf>), Failure> {
     if let Some(name) = command.first() {
         return Ok((path, Some(search::find(name)?)));

@@ -1,4 +1,4 @@
-//! What the file system of a path gives: domain, attributes, file handles, room for journals.
+//! What the file system of a path offers: domain, attributes, file handles, room for journals.
 
 use super::Finding;
 use crate::look;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// All about one path.
+/// All findings about one path.
 pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
     let (opened, folder) = match open(path) {
         Ok(opened) => opened,
@@ -29,7 +29,7 @@ pub fn look(path: &Path, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Up to this many bytes of shared memory are little: a container has as many, if nothing is said.
+/// Up to this many bytes of shared memory count as little: a container's default.
 const LITTLE: u64 = 64 << 20;
 
 /// The folder in which processes share memory.
@@ -60,7 +60,8 @@ fn shared_memory(setting: Option<&Path>) -> Finding {
     Finding::note(TOPIC, format!("{room}, which is {follows}"))
 }
 
-/// The file or folder, and its folder. What is not there is an error: a mistyped name can't be told from a file to come.
+/// Opens the file or folder, and finds its folder. A path that does not exist is an error: a mistyped name looks like
+/// a file yet to be created.
 fn open(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
@@ -100,7 +101,7 @@ fn domain(file: &File, settings: &Settings) -> (Vec<Finding>, Option<Detected>) 
     (findings, Some(detected))
 }
 
-/// Whether the pool takes the SYNCs of a file on a disk; nothing where it lies as the file does.
+/// Whether the pool is used for SYNCs of a file on a disk; `None` if it lies on the same kind of storage as the file.
 fn tier(file: &Detected, pool: &Path, settings: &Settings) -> Option<Finding> {
     const TOPIC: &str = "tier";
     let journal = pmem::detect(look::open(pool).ok()?.as_fd(), settings).ok()?;
@@ -127,7 +128,7 @@ fn tier(file: &Detected, pool: &Path, settings: &Settings) -> Option<Finding> {
     }
 }
 
-/// A file without a name in the folder, for trials; it is gone with its descriptor.
+/// An unnamed file in the folder, for trials; closing it removes it.
 fn trial_file(folder: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
 }

@@ -1,4 +1,4 @@
-//! Which globs select a file, and what settings are in force.
+//! Which globs select a file, and which settings are in force.
 
 use super::Finding;
 use crate::run::matches;
@@ -8,7 +8,7 @@ use famio::posix::{Globs, Nearly, patterns};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Of a file, or one that is yet to come: what selects it. Of a folder: what each glob selects now.
+/// For a file, even one that does not exist yet: what selects it. For a folder: what each glob selects now.
 pub fn look(path: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {
     let mut findings = match path.is_dir() {
         true => each_glob(path, origins, pool),

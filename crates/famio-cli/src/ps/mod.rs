@@ -1,5 +1,5 @@
-//! `famio ps`: the processes that use atomic files, and what they do with them. Nothing of theirs is disturbed: what they share is read
-//! from outside, and no file of theirs is opened but the control file and the journal.
+//! `famio ps`: the processes that use atomic files, and what they do with them. Disturbs none of them: reads their
+//! shared state from outside, and opens only the control file and the journal.
 
 pub mod growing;
 
@@ -55,7 +55,7 @@ struct Entry {
     waits_for: Vec<u32>,
 }
 
-/// Looks at every process.
+/// Examines every process.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let processes = processes();
     let mut entries: Vec<Entry> = all(&processes).into_iter().map(Entry::from).collect();
@@ -71,17 +71,17 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// A process and a file that it has open as an atomic one.
+/// A process and an atomic file that it has open.
 pub struct Seen {
     /// The process.
     pub pid: u32,
     /// Its program.
     pub command: String,
-    /// The file's path. `None`: the process has closed it just now.
+    /// The file's path. `None`: the process has just closed it.
     pub file: Option<String>,
-    /// What the processes share of the file.
+    /// The processes' shared state of the file.
     pub found: InUse,
-    /// Processes whose locks on the file this one waits for.
+    /// Processes with locks on the file that this one waits for.
     pub waits_for: Vec<u32>,
 }
 
@@ -91,12 +91,12 @@ pub fn all(processes: &[u32]) -> Vec<Seen> {
     processes.iter().flat_map(|&pid| of_process(pid, &waiting)).collect()
 }
 
-/// The kernel's list of locks and leases; empty where it does not tell.
+/// The kernel's list of locks and leases; empty if it is not readable.
 fn locks() -> String {
     std::fs::read_to_string("/proc/locks").unwrap_or_default()
 }
 
-/// The process's descriptors, with where they lead.
+/// The process's descriptors, and their targets.
 fn descriptors(pid: u32) -> Vec<(PathBuf, PathBuf)> {
     let all = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     all.filter_map(|entry| Some((entry.path(), std::fs::read_link(entry.path()).ok()?))).collect()
@@ -127,7 +127,7 @@ fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Seen> {
     let command = command(pid);
     let entry = |(fd, control): &(PathBuf, PathBuf)| {
         let found = recovery::in_use(control).ok()?;
-        // By that path another mount namespace may have another file.
+        // In another mount namespace, that path may lead to another file.
         let stat = std::fs::metadata(fd).ok()?;
         if found.control != (stat.dev(), stat.ino()) {
             return None;
@@ -143,7 +143,8 @@ fn of_process(pid: u32, waiting: &[Waiting]) -> Vec<Seen> {
     controls.into_iter().filter_map(entry).collect()
 }
 
-/// The regular files that the process has open, by what their journals are called: path and inode. They are looked at only (`O_PATH`).
+/// The regular files that the process has open, by the names of their journals: path and inode. Opens them with
+/// `O_PATH` only.
 fn files(descriptors: &[(PathBuf, PathBuf)]) -> HashMap<String, (PathBuf, u64)> {
     let one = |(fd, path): &(PathBuf, PathBuf)| {
         let stat = std::fs::metadata(fd).ok().filter(std::fs::Metadata::is_file)?;
@@ -175,14 +176,14 @@ impl From<Seen> for Entry {
     }
 }
 
-/// A process that waits for a lock of another one.
+/// A process that waits for another one's lock.
 struct Waiting {
     pid: u32,
     holder: u32,
     inode: u64,
 }
 
-/// Of the text of `/proc/locks`: who waits stands below who holds, with an arrow.
+/// Parses the text of `/proc/locks`: a waiting process is listed below the lock's holder, with an arrow.
 fn waiting(locks: &str) -> Vec<Waiting> {
     let mut all = Vec::new();
     let mut holder = None;

@@ -1,4 +1,4 @@
-//! `famio run --dry-run`: what the globs match now, and what settings are in force. Nothing is run.
+//! `famio run --dry-run`: what the globs match now, and which settings are in force. Runs nothing.
 
 use super::Checked;
 use super::matches::{self, Found};
@@ -7,10 +7,10 @@ use crate::settings::{Setting, alternatives};
 use serde::Serialize;
 use std::path::Path;
 
-/// So many files of a glob are listed.
+/// How many files per glob are listed.
 const LISTED: usize = 10;
 
-/// It all, as JSON shows it.
+/// The result, as JSON shows it.
 #[derive(Serialize)]
 struct Shown<'a> {
     globs: Vec<Matched<'a>>,
@@ -23,11 +23,11 @@ struct Matched<'a> {
     glob: &'a str,
     stands_for: Vec<String>,
     files: Vec<String>,
-    /// Whether all folders were looked through.
+    /// Whether all folders were searched.
     complete: bool,
 }
 
-/// Says it all. The exit status: 1 if a glob matches nothing.
+/// Shows the result. Exit status 1 if a glob matches nothing.
 pub fn show(checked: &Checked, program: Option<&Path>, json: bool) -> Result<i32, Failure> {
     let here = std::env::current_dir().map_err(|error| Failure::refused(format!("current folder: {error}")))?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! As much of a program's ELF header as tells whether the dynamic loader of this machine will load the library.
+//! The part of a program's ELF header that says whether this machine's dynamic loader will load the library.
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ReadCache};
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 const PT_INTERP: u32 = 3;
-/// What the Go linker always leaves.
+/// Sections that the Go linker always creates.
 pub const GO_SECTIONS: [&str; 2] = [".go.buildinfo", ".note.go.buildid"];
 /// Longest path that the kernel takes as an interpreter.
 const LONGEST_PATH: u64 = 4096;
@@ -17,10 +17,10 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// What the header says.
+/// The kind of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Starts with no ELF magic.
+    /// Not an ELF file.
     NotElf,
     /// Of another architecture, or 32-bit.
     Foreign,
@@ -30,7 +30,7 @@ pub enum Kind {
     Dynamic(Vec<u8>),
 }
 
-/// Reads a program's header. A damaged one is an error; the kernel would not run it either.
+/// Reads a program's header. A damaged header is an error; the kernel would not run the program either.
 pub fn read(file: &File) -> io::Result<Kind> {
     let mut header = [0; 64];
     let length = read_up_to(file, &mut header)?;
@@ -66,7 +66,7 @@ pub fn read(file: &File) -> io::Result<Kind> {
     Ok(Kind::Static)
 }
 
-/// Whether the Go linker made this program. Reads no more than its headers.
+/// Whether the Go linker made this program. Reads only headers.
 pub fn is_go(file: &File) -> bool {
     let cache = ReadCache::new(file);
     let parsed = ElfFile64::<Endianness, _>::parse(&cache);
@@ -112,7 +112,7 @@ mod tests {
         read(&file)
     }
 
-    /// A header with program headers of these types, each naming `/ld` as its content.
+    /// A header with program headers of these types, each with `/ld` as its content.
     fn program(class: u8, machine: u16, types: &[u32]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);

@@ -1,4 +1,4 @@
-//! Becoming the program: `execve` of the path that was checked, with nothing else of the process changed.
+//! Becomes the program: `execve` of the checked path, with nothing else of the process changed.
 
 use super::preload;
 use crate::failure::{Failure, NOT_EXECUTABLE};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// Executes `path` with these arguments; comes back with the reason if it can't.
+/// Executes `path` with these arguments; returns only on failure, with the reason.
 pub fn become_program(path: &Path, command: &[OsString], variables: &[(&str, OsString)], library: &Path) -> Failure {
     let arguments = command.iter().map(|word| c_string(word));
     let Ok(arguments) = arguments.collect::<Result<Vec<_>, _>>() else {
@@ -22,7 +22,7 @@ pub fn become_program(path: &Path, command: &[OsString], variables: &[(&str, OsS
     let Ok(program) = c_string(path.as_os_str()) else { return Failure::refused("the path has a zero byte in it") };
     let mut errno = execve(&program, &arguments, &environment);
     if errno == Errno::NOEXEC {
-        // As execvp: a script without a first line that names its interpreter.
+        // As execvp: a script without a line that names its interpreter.
         let shell = c"/bin/sh".to_owned();
         let rest = arguments.into_iter().skip(1);
         let arguments: Vec<_> = [shell.clone(), program].into_iter().chain(rest).collect();
@@ -31,7 +31,7 @@ pub fn become_program(path: &Path, command: &[OsString], variables: &[(&str, OsS
     Failure::new(NOT_EXECUTABLE, format!("{}: can't be executed: {errno}", path.display()))
 }
 
-/// The inherited environment with ours in it.
+/// The inherited environment with Famio's variables.
 fn environment(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     variables: &[(&str, OsString)],

@@ -1,14 +1,14 @@
-//! A seccomp filter that makes `io_uring_setup` and `io_setup` fail with `ENOSYS`: requests of io_uring and kernel AIO go
-//! past the preload library, and programs that find neither fall back to calls that it handles.
+//! A seccomp filter that makes `io_uring_setup` and `io_setup` fail with `ENOSYS`: requests of io_uring and kernel
+//! AIO bypass the preload library, and programs that find neither fall back to calls that it handles.
 //!
-//! The filter is inherited by all that the program starts, and can't be taken off. It lets everything else through,
-//! other architectures' calls too: a ready-made filter would kill them.
+//! All processes that the program starts inherit the filter, and cannot remove it. It permits everything else,
+//! including calls of other architectures, for which a standard filter would kill the program.
 
 use libc::{c_long, seccomp_data, sock_filter, sock_fprog};
 use std::io::Error;
 use std::mem::offset_of;
 
-/// The kernel's name for an architecture in a filter, and the numbers of the two calls there.
+/// The kernel's id of an architecture in a filter, and the numbers of the two calls there.
 type Architecture = (u32, &'static [u32]);
 
 #[cfg(target_arch = "x86_64")]
@@ -26,8 +26,8 @@ const ARCHITECTURES: [Architecture; 2] = {
     [(AARCH64, &[libc::SYS_io_setup as u32, libc::SYS_io_uring_setup as u32]), (ARM, &[243, 425])]
 };
 
-/// Installs the filter in this thread, which is to become the program. Nothing to do where both calls are refused
-/// already: by a container, or by a filter of ours around this one.
+/// Installs the filter in this thread, which is to become the program. Does nothing if both calls are refused
+/// already, by a container or by a filter of an outer `famio run`.
 pub fn install() -> Result<(), String> {
     if !would_work(libc::SYS_io_uring_setup) && !would_work(libc::SYS_io_setup) {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn install() -> Result<(), String> {
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     let mut done = load(&program);
     if done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EACCES)) {
-        // Without CAP_SYS_ADMIN the kernel wants to be sure that no set-user-id program runs under the filter.
+        // Without CAP_SYS_ADMIN, the kernel requires that no set-user-id program can run under the filter.
         // SAFETY: no memory is passed.
         unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         done = load(&program);
@@ -49,7 +49,8 @@ pub fn install() -> Result<(), String> {
     })
 }
 
-/// Whether the kernel would take this call: with arguments that it looks at only after the call itself is allowed.
+/// Whether the kernel would permit this call: tried with arguments that it checks only after the call itself is
+/// permitted.
 fn would_work(number: c_long) -> bool {
     // SAFETY: both calls take a number, here 0, and a pointer, where null is EFAULT.
     let done = unsafe { libc::syscall(number, 0, std::ptr::null_mut::<u8>()) };
@@ -57,7 +58,7 @@ fn would_work(number: c_long) -> bool {
 }
 
 fn load(program: &sock_fprog) -> Result<(), Error> {
-    // Without this flag kernels before 5.16 slow the whole program down.
+    // Without this flag, kernels before 5.16 slow the whole program down.
     for flags in [libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW, 0] {
         // SAFETY: the program and its instructions outlive the call, which copies them.
         let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, program) };
@@ -72,12 +73,12 @@ fn load(program: &sock_fprog) -> Result<(), Error> {
     Ok(())
 }
 
-/// The instructions: which architecture, which number, and what to answer.
+/// The instructions: they check architecture and number.
 fn program() -> Vec<sock_filter> {
     let answer = |action: u32| statement(libc::BPF_RET | libc::BPF_K, action);
     let mut code = vec![load_word(offset_of!(seccomp_data, arch))];
     for (architecture, numbers) in ARCHITECTURES {
-        // If it is another one, over the number's load, its comparisons and two answers.
+        // If it is another architecture, skips the load of the number, its comparisons and two answers.
         code.push(unless_equal(architecture, numbers.len() as u8 + 3));
         code.push(load_word(offset_of!(seccomp_data, nr)));
         for (index, &number) in numbers.iter().enumerate() {
@@ -110,7 +111,7 @@ fn statement(code: u32, k: u32) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// What the filter answers, by an interpreter of the instructions that it uses.
+    /// The filter's answer, by an interpreter for the instructions that it uses.
     fn run(architecture: u32, number: u32) -> u32 {
         let code = program();
         let (mut at, mut word) = (0, 0);
@@ -139,7 +140,7 @@ mod tests {
                 assert_eq!(run(architecture, number), wanted, "{architecture:#x} {number}");
             }
         }
-        // An architecture that is not in the list: all is let through.
+        // An architecture that is not in the list: everything is permitted.
         assert_eq!(run(0x1234, 425), libc::SECCOMP_RET_ALLOW);
     }
 }

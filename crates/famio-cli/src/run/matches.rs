@@ -7,21 +7,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// So many entries of folders are looked at.
+/// The most folder entries that are examined.
 const MOST: usize = 200_000;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// In the order of their names.
+    /// Sorted by name.
     pub files: Vec<PathBuf>,
-    /// Whether there may be more, in folders that were not looked at any more.
+    /// Whether there may be more, in folders that were not searched.
     pub is_cut_short: bool,
-    /// Whether a mere name is one of the patterns: it counts in every folder, and was looked for in this one.
+    /// Whether one of the patterns is a mere name: it applies in every folder, and was searched for in this one.
     pub is_name: bool,
 }
 
-/// The files of one glob, as the library gets it; names below `here`.
+/// The files of one glob, in the form that the library gets; names are searched below `here`.
 pub fn find(glob: &OsStr, here: &Path, pool: Option<&Path>) -> Result<Found, String> {
     let globs = Globs::new(glob.as_bytes(), here.as_os_str().as_bytes(), pool)?;
     let mut found = Found::default();
@@ -47,7 +47,7 @@ pub fn find(glob: &OsStr, here: &Path, pool: Option<&Path>) -> Result<Found, Str
     Ok(found)
 }
 
-/// Calls `visit` for all below a folder that is no folder.
+/// Calls `visit` for everything below a folder except folders.
 fn walk(folder: &Path, left: &mut usize, visit: &mut dyn FnMut(&Path)) {
     let mut waiting = vec![folder.to_path_buf()];
     while let Some(folder) = waiting.pop() {

@@ -153,17 +153,17 @@ Examples:
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
   famio run --atomic app.db --durability process -- ./import   # no power cuts";
 
-/// A program that may be run: every reason to refuse it was looked for.
+/// A program that may be run: no reason to refuse it was found.
 pub struct Checked {
     /// The settings of all sources.
     pub layer: Layer,
-    /// Where they come from.
+    /// The sources of the settings.
     pub origins: Origins,
     library: PathBuf,
     path: Option<PathBuf>,
 }
 
-/// Runs the program; comes back only on failure.
+/// Runs the program; returns only on failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = check(&args.protect, &args.command)?;
     let Some(path) = checked.path.as_deref().filter(|_| !args.dry_run) else {
@@ -196,7 +196,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Err(failure)
 }
 
-/// Gathers the settings, and refuses what would run without protection. Without a command only the settings are looked at.
+/// Gathers the settings, and refuses a program that would run without protection. Without a command, checks only the
+/// settings.
 pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure> {
     let layers = gather(protect).map_err(Failure::refused)?;
     let (layer, origins) = (settings::merge(&layers), Origins::of(&layers));
@@ -228,7 +229,8 @@ pub fn check(protect: &Protect, command: &[OsString]) -> Result<Checked, Failure
     Ok(Checked { layer, origins, library, path: Some(path) })
 }
 
-/// Says what has happened if the shell has made files of a glob without quotes: the second of them is taken for the program.
+/// Adds a hint to the failure if the shell has expanded a glob without quotes: the second file is then taken for the
+/// program.
 fn expanded(protect: &Protect, name: &OsStr, failure: Failure) -> Failure {
     let Some(last) = protect.atomic.last().map(Path::new) else { return failure };
     let name = Path::new(name);

@@ -1,4 +1,4 @@
-//! Finding the preload library, and that of `famio trace`.
+//! Finds the preload library, and that of `famio trace`.
 
 use super::elf::{self, Kind};
 use std::ffi::OsStr;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "libfamio_preload.so";
 const TRACER: &str = "libfamio_trace.so";
-/// Where `make install` puts it, from the folder of the command.
+/// Where `make install` puts it, relative to the command's folder.
 const INSTALLED: &str = "../lib/famio";
 
-/// `FAMIO_PRELOAD`, or beside the command (a build tree), or where `make install` puts it.
+/// Searches `FAMIO_PRELOAD`, beside the command (a build tree), and where `make install` puts it.
 pub fn find() -> Result<PathBuf, String> {
     find_library(NAME, "FAMIO_PRELOAD")
 }
 
-/// `FAMIO_TRACER`, or where the preload library may be.
+/// Searches `FAMIO_TRACER`, and where the preload library may be.
 pub fn find_tracer() -> Result<PathBuf, String> {
     find_library(TRACER, "FAMIO_TRACER")
 }
@@ -29,13 +29,13 @@ fn find_library(name: &str, variable: &str) -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// A library that the loader can't load is left out with a warning, and the program runs without protection.
+/// Checked, since the loader only warns about a library that it cannot load, and runs the program without protection.
 fn check(library: &Path) -> Result<(), String> {
     let file = File::open(library).map_err(|error| error.to_string())?;
     match elf::read(&file).map_err(|error| error.to_string())? {
         Kind::NotElf => Err("not a library".into()),
         Kind::Foreign => Err(format!("for another architecture than {}, 64 bits", std::env::consts::ARCH)),
-        // A library names no loader.
+        // A library needs not name a loader.
         Kind::Static | Kind::Dynamic(_) => Ok(()),
     }
 }
@@ -68,7 +68,7 @@ fn find_from(name: &str, variable: &str, named: Option<&Path>, folder: &Path) ->
     Ok(path)
 }
 
-/// The value of `LD_PRELOAD`: our library first, then what was there.
+/// The value of `LD_PRELOAD`: Famio's library first, then the previous value.
 pub fn value(library: &Path, before: Option<&OsStr>) -> std::ffi::OsString {
     let mut value = library.as_os_str().to_os_string();
     let before = before.unwrap_or_default().as_bytes();

@@ -9,18 +9,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many interpreters of interpreters the kernel follows.
+/// How many nested interpreters the kernel follows.
 const DEEPEST: usize = 5;
-/// How much of a script's first line the kernel reads.
+/// How many bytes of a script's first line the kernel reads.
 const FIRST_LINE: usize = 256;
 
-/// Refuses a program that the library would not be loaded into. Scripts are followed to their interpreter, whose path comes
-/// back.
+/// Refuses a program into which the library would not be loaded. Follows scripts to their interpreter, and returns
+/// its path.
 pub fn check(path: &Path) -> Result<PathBuf, Failure> {
     follow(path, path, 0)
 }
 
-/// `path` stands for `program`: itself, or an interpreter on the way.
+/// `path` stands for `program`: it is the program itself, or an interpreter on the way.
 fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure> {
     let name = if program == path {
         format!("{}", program.display())
@@ -31,7 +31,7 @@ fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure>
     if depth > DEEPEST {
         return Err(Failure::new(NOT_EXECUTABLE, format!("{name}: too many interpreters")));
     }
-    // A program that may be executed but not read still runs; but nobody can say what it is.
+    // A program that may be executed but not read would run, but its kind is unknown.
     let file = match crate::look::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -44,7 +44,7 @@ fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure>
     if kind == Kind::NotElf {
         return follow_script(program, &file, depth, &refuse);
     }
-    // The kernel ignores these bits on scripts.
+    // The kernel ignores these bits for scripts.
     if found.permissions().mode() & 0o4000 != 0 {
         return refuse(&format!("is set-user-id (of user {}), where the loader ignores LD_PRELOAD", found.uid()));
     }
@@ -64,7 +64,7 @@ fn follow(program: &Path, path: &Path, depth: usize) -> Result<PathBuf, Failure>
     }
 }
 
-/// Goes on with the interpreter that the first line names; `execvp` gives a file without one to `/bin/sh`.
+/// Continues with the interpreter that the first line names; `execvp` runs a file without such a line by `/bin/sh`.
 fn follow_script(
     program: &Path,
     file: &File,
@@ -81,7 +81,8 @@ fn follow_script(
     };
     let interpreter = Path::new(OsStr::from_bytes(interpreter));
     let found = follow(program, interpreter, depth + 1)?;
-    // `#!/usr/bin/env python3`: what counts is what env runs; its options and assignments are left to it.
+    // For `#!/usr/bin/env python3`, the program that env runs counts; options and assignments of env are not
+    // interpreted.
     let plain = !argument.is_empty() && !argument.starts_with(b"-") && !argument.contains(&b'=');
     if plain && interpreter.file_name() == Some(OsStr::new("env")) {
         let path = search::find(OsStr::from_bytes(argument))?;
@@ -104,8 +105,8 @@ fn has_capabilities(file: &File) -> bool {
     rustix::fs::fgetxattr(file, "security.capability", &mut nothing[..]).is_ok_and(|length| length > 0)
 }
 
-/// Whether a loader is the one that this command was built for: the library is built for the same. The folder may
-/// differ, the file name tells C libraries and architectures apart.
+/// Whether a loader is the one for which this command, and so the library, was built. The folder may differ; the file
+/// name identifies C library and architecture.
 fn same_loader(loader: &[u8]) -> bool {
     let ours = File::open("/proc/self/exe").and_then(|file| elf::read(&file));
     match ours {

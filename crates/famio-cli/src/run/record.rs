@@ -1,5 +1,5 @@
-//! The memory in which the processes of a run note what they select and sync: a file in a folder of this user's. The last of them
-//! removes it; what a kill left goes with the next run.
+//! The shared memory in which the processes of a run note what they select and sync: a file in a folder of this
+//! user's. The last process removes it; what a kill leaves is removed by the next run.
 
 use crate::settings::{Layer, Origins};
 use famio::posix::run_record;
@@ -10,13 +10,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The value of the variable that says: none.
+/// The value of the variable for "no record".
 pub const NONE: &str = "none";
 const PREFIX: &str = "famio-run-";
 const FILE: &str = "record";
 const PAGE: usize = 4096;
 
-/// Makes one for this process and what it will be; with `verbose` the settings are said at the end.
+/// Creates the record of this process and of the program that it becomes. With `verbose`, the settings are reported
+/// at the end.
 pub fn make(layer: &Layer, origins: &Origins, verbose: bool) -> Result<PathBuf, String> {
     let lines = layer.atomic.join("\n".as_ref());
     let labels: Vec<String> = origins.globs.iter().map(|glob| glob.label.clone()).collect();
@@ -38,7 +39,7 @@ pub fn make(layer: &Layer, origins: &Origins, verbose: bool) -> Result<PathBuf, 
     Err(error)
 }
 
-/// Removes it, if the program could not be started.
+/// Removes it if the program could not be started.
 pub fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = path.parent().map(std::fs::remove_dir);
@@ -62,7 +63,7 @@ fn make_in(base: &Path, me: u32, bytes: &[u8]) -> io::Result<PathBuf> {
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file: File| {
         file.set_permissions(PermissionsExt::from_mode(0o600))?;
         file.set_len(bytes.len() as u64)?;
-        // Most of it is empty, and takes no room until something is noted there.
+        // Most of it is empty, and takes no space until something is noted there.
         let mut parts = bytes.chunks(PAGE).enumerate().filter(|(_, part)| part.iter().any(|&byte| byte != 0));
         parts.try_for_each(|(index, part)| file.write_all_at(part, (index * PAGE) as u64))
     });
@@ -70,19 +71,19 @@ fn make_in(base: &Path, me: u32, bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Processes have numbers in a namespace.
+/// Process ids belong to a namespace.
 fn namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// When a process started, which tells it from an earlier one with its number.
+/// The start time of a process, which tells it from an earlier process with the same id.
 fn start_of(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
+    // The name, in parentheses, may contain anything.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes what runs of this user left whose first process is gone.
+/// Removes records that this user's runs have left and whose first process is gone.
 fn sweep(base: &Path) {
     let (Ok(entries), Ok(namespace)) = (std::fs::read_dir(base), namespace()) else { return };
     for entry in entries.flatten() {
@@ -98,7 +99,7 @@ fn sweep(base: &Path) {
     }
 }
 
-/// Namespace, process and its start, of a folder's name.
+/// Namespace, process id and start time in a folder's name.
 fn numbers(text: &[u8]) -> Option<[u64; 3]> {
     let mut parts = std::str::from_utf8(text).ok()?.split('-').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next()??])

@@ -1,4 +1,4 @@
-//! What `--require` refuses before the program runs: globs whose files can't be protected where they are.
+//! What `--require` refuses before the program runs: globs whose files cannot be protected where they are.
 
 use super::Checked;
 use crate::doctor::{Verdict, place};
@@ -6,7 +6,7 @@ use crate::settings::{alternatives, folder_of};
 use famio::posix::patterns;
 use std::path::PathBuf;
 
-/// The first reason why a file that a glob names could not be protected, as far as can be told beforehand.
+/// The first reason why a file that a glob names could not be protected, as far as it can be known beforehand.
 pub fn check(checked: &Checked) -> Result<(), String> {
     let settings = checked.layer.settings();
     let mut looked: Vec<PathBuf> = Vec::new();

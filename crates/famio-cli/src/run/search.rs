@@ -1,4 +1,4 @@
-//! Finding a program as `execvp` does.
+//! Finds a program as `execvp` does.
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use rustix::fs::Access;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Where `execvp` looks if there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The path that will be executed for `name`.
+/// The path to execute for `name`.
 pub fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     find_in(name, &std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }
@@ -26,7 +26,7 @@ fn find_in(name: &OsStr, path: &OsStr) -> Result<PathBuf, Failure> {
     let mut refusal = Errno::NOENT;
     if !name.is_empty() {
         for folder in path.as_bytes().split(|&byte| byte == b':') {
-            // An empty part of PATH is the current folder.
+            // An empty component of PATH is the current folder.
             let folder = if folder.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(folder)) };
             let candidate = folder.join(name);
             match executable(&candidate) {
@@ -45,7 +45,7 @@ fn executable(path: &Path) -> Result<(), Errno> {
     if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
         return Err(Errno::ACCESS);
     }
-    // As the effective user: that is who executes.
+    // Checked as the effective user, who executes it.
     rustix::fs::accessat(rustix::fs::CWD, path, Access::EXEC_OK, rustix::fs::AtFlags::EACCESS)
 }
 

@@ -1,5 +1,5 @@
-//! Settings that hold of all files, or of those that globs select: what becomes of what a process wrote since its last SYNC, if it is
-//! killed; and what is atomic by itself.
+//! Settings that apply to all files, or to files that globs select: what happens to a killed process's writes since
+//! its last SYNC, and what is atomic by itself.
 
 use super::absolute;
 use famio::{Atomicity, OnKill};
@@ -12,10 +12,10 @@ use std::str::FromStr;
 pub trait Value: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The setting's option.
     const OPTION: &'static str;
-    /// The words of the default, and of what globs select.
+    /// The words for the default, and for files that globs select.
     const WORDS: [&'static str; 2];
 
-    /// The default, or the other one.
+    /// The default value, or the other one.
     fn of(is_other: bool) -> Self;
 }
 
@@ -40,9 +40,9 @@ impl Value for Atomicity {
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ByGlob<V> {
-    /// All files have this value.
+    /// The value of all files.
     All(V),
-    /// The files that these globs select have the one that is not the default. Names, or absolute paths.
+    /// Files that these globs select have the value that is not the default. Names, or absolute paths.
     Globs(Vec<OsString>),
 }
 
@@ -67,7 +67,7 @@ impl<V: Value> ByGlob<V> {
         Self::of_word(text).ok_or_else(|| format!("'{text}' is not one of: {usual}, {other}, or a list of globs"))
     }
 
-    /// Globs, from a folder on.
+    /// Globs, relative to a folder.
     pub fn globs<'a>(globs: impl Iterator<Item = &'a OsStr>, folder: &Path) -> Result<Self, String> {
         let all = globs.map(|glob| absolute(glob, folder)).collect::<Result<Vec<_>, _>>()?;
         if all.is_empty() { Err("no glob in it".into()) } else { Ok(Self::Globs(all)) }
@@ -82,7 +82,7 @@ impl<V: Value> ByGlob<V> {
         }
     }
 
-    /// What was said more than once.
+    /// Combines several occurrences.
     pub fn all(rules: &[Self]) -> Result<Option<Self>, String> {
         let globs = |rule: &Self| match rule {
             Self::Globs(globs) => Some(globs.clone()),
@@ -101,7 +101,7 @@ impl<V: Value> ByGlob<V> {
         }
     }
 
-    /// Of files that no glob tells apart.
+    /// The value for files that no glob selects.
     pub fn of_all(&self) -> V {
         match self {
             Self::All(value) => *value,
@@ -109,7 +109,7 @@ impl<V: Value> ByGlob<V> {
         }
     }
 
-    /// For the preload library.
+    /// The environment variable's value, for the preload library.
     pub fn variable(&self) -> OsString {
         match self {
             Self::All(value) => V::WORDS[usize::from(*value == V::of(true))].into(),

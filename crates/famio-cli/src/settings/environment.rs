@@ -31,7 +31,7 @@ pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 /// `auto` or `off`.
 pub const TIER: &str = "FAMIO_TIER";
-/// Parts of a hundred, as `30:10`.
+/// Percentages, as `30:10`.
 pub const WRITE_BACK: &str = "FAMIO_WRITE_BACK";
 /// Bytes.
 pub const MAP_MEMORY: &str = "FAMIO_MAP_MEMORY";
@@ -50,7 +50,7 @@ pub const LOG: &str = "FAMIO_LOG";
 /// `off`, `error`, `warning` or `info`.
 pub const LOG_LEVEL: &str = "FAMIO_LOG_LEVEL";
 
-/// Reads the variables; an empty one says nothing.
+/// Reads the variables; an empty one counts as not set.
 pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<Layer, String> {
     let get = |name: &str| variable(name).filter(|value| !value.is_empty());
     let (mut atomic, mut given) = (Vec::new(), Vec::new());

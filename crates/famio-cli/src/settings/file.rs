@@ -46,8 +46,8 @@ enum ByGlobText {
     Globs(Vec<String>),
 }
 
-/// The nearest `famio.toml` in `here` and above, up to `home` where that is above, else up to the root, which can be
-/// [trusted](trust). One that can't be is passed over, and that is said.
+/// The nearest `famio.toml` that can be [trusted](trust), in `here` or above; up to `home` if that is above,
+/// otherwise up to the root. Others are skipped, with a message.
 pub fn search(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
     for folder in here.ancestors() {
         let path = folder.join(NAME);

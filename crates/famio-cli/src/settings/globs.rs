@@ -1,12 +1,12 @@
-//! Globs as the preload library takes them. Paths become absolute before the program runs: it may change its folder, and its
-//! children too. Those without a slash are file names, in any folder; a folder that is there means all below it. The library
-//! follows symbolic links on both sides.
+//! Globs in the form that the preload library takes. Paths become absolute before the program runs, since it and its
+//! children may change their folder. Globs without a slash are file names, in any folder; an existing folder stands
+//! for everything below it. The library follows symbolic links on both sides.
 
 use famio::posix::patterns;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-/// The glob, from the root on if it is a path rather than a name.
+/// The glob; absolute if it is a path rather than a name.
 pub fn absolute(glob: &OsStr, here: &Path) -> Result<OsString, String> {
     let shown = glob.to_string_lossy();
     let text = glob.to_str().ok_or_else(|| format!("glob '{shown}' is not UTF-8"))?;
@@ -26,7 +26,7 @@ pub fn absolute(glob: &OsStr, here: &Path) -> Result<OsString, String> {
     Ok(patterns::join(&all?).into())
 }
 
-/// The patterns that a glob stands for, once it is absolute.
+/// The patterns to which an absolute glob expands.
 pub fn alternatives(glob: &OsStr) -> Vec<String> {
     glob.to_str().and_then(|text| patterns::expand(text, None).ok()).unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn absolute_pattern(pattern: &str, here: &Path) -> Result<String, String> {
     })
 }
 
-/// The folder below which all that a pattern matches lies: its part before the first wildcard. A mere name has none.
+/// The folder below which all matches of a pattern lie: its part before the first wildcard. A mere name has none.
 pub fn folder_of(pattern: &str) -> Option<PathBuf> {
     let (folders, _) = pattern.rsplit_once('/')?;
     let mut folder = PathBuf::from("/");
@@ -55,7 +55,7 @@ pub fn folder_of(pattern: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Without `.` and, textually, without `..`: a file is matched by a path that has neither.
+/// Removes `.` and, textually, `..`: a file is matched by a path that has neither.
 fn tidy(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! Where the library's messages go, as the user says it.
+//! Where the library's messages go.
 
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -19,17 +19,17 @@ pub enum LogLevelName {
     Info,
 }
 
-/// Where they go: a word of [`WORDS`], or an absolute path.
+/// The target: a word of [`WORDS`], or an absolute path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTarget(OsString);
 
 const WORDS: [&str; 3] = ["stderr", "syslog", "journald"];
 
 impl LogTarget {
-    /// A word, or a path from `folder` on.
+    /// A word, or a path relative to `folder`.
     ///
     /// # Errors
-    /// It is empty.
+    /// The text is empty.
     pub fn of(text: &OsStr, folder: &Path) -> Result<Self, String> {
         if text.is_empty() {
             return Err(format!("'' is neither a path nor one of: {}", WORDS.join(", ")));
@@ -41,12 +41,12 @@ impl LogTarget {
         Ok(Self(path.into()))
     }
 
-    /// As the environment and people have it.
+    /// The text, for the environment and for people.
     pub fn text(&self) -> OsString {
         self.0.clone()
     }
 
-    /// Whether a message could be left there now; why not.
+    /// Whether a message could be written there now; the error says why not.
     pub fn check(&self) -> Result<(), String> {
         let path = Path::new(&self.0);
         if !path.is_absolute() {
@@ -55,7 +55,7 @@ impl LogTarget {
         let opened = std::fs::OpenOptions::new().append(true).open(path);
         let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         match opened {
-            // It is made with the first message.
+            // The first message creates it.
             Err(error) if missing(&error) && path.parent().is_some_and(Path::is_dir) => Ok(()),
             opened => opened.map(drop).map_err(|error| format!("--log: {}: {error}", path.display())),
         }

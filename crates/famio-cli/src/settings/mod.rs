@@ -1,4 +1,4 @@
-//! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs add up.
+//! Settings from the command line, the environment and `famio.toml`, in this order of precedence. Globs accumulate.
 
 mod by_glob;
 mod environment;
@@ -65,7 +65,7 @@ pub enum LocksName {
     Kernel,
 }
 
-/// Whether a pool in memory is a tier before files on a disk.
+/// Whether a pool in memory forms a tier above files on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TierName {
@@ -136,14 +136,14 @@ pub struct Options {
 /// Which `famio.toml` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigChoice<'a> {
-    /// The one that is found here or in a folder above.
+    /// The one found here or in a folder above.
     Search,
     File(&'a Path),
     None,
 }
 
 impl ConfigChoice<'_> {
-    /// The options of the command line that say so.
+    /// The command-line options for this choice.
     pub fn options(self) -> Vec<OsString> {
         match self {
             ConfigChoice::Search => Vec::new(),
@@ -153,7 +153,7 @@ impl ConfigChoice<'_> {
     }
 }
 
-/// What one source says; `None` where it says nothing.
+/// The settings of one source; `None` where it has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
     /// Globs of atomic files: names, or absolute paths.
@@ -176,19 +176,19 @@ pub struct Layer {
     pub journal: Option<JournalName>,
     /// What the last close of a file does.
     pub on_close: Option<OnCloseName>,
-    /// How far a journal may grow.
+    /// The size to which a journal may grow.
     pub journal_limit: Option<Size>,
     /// Whether a pool in memory is a tier.
     pub tier: Option<TierName>,
-    /// How much of that is a write cache.
+    /// How much of the tier is a write cache.
     pub write_back: Option<WriteBack>,
-    /// How large a file may be to be copied to memory when it is mapped.
+    /// The size up to which a mapped file is copied to memory.
     pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
     pub async_io: Option<AsyncIoName>,
     /// Whether a file that can't be protected is an error.
     pub require: Option<bool>,
-    /// What becomes of writes that no SYNC covers, if their process is killed.
+    /// What happens to writes that no SYNC covers if their process is killed.
     pub on_kill: Option<ByGlob<OnKill>>,
     /// What is atomic by itself.
     pub atomicity: Option<ByGlob<Atomicity>>,
@@ -199,7 +199,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// This layer, and below it another that fills what it leaves open.
+    /// This layer, with another one below that fills in what it leaves open.
     pub fn over(mut self, below: Layer) -> Layer {
         for (glob, given) in below.atomic.into_iter().zip(below.given) {
             if !self.atomic.contains(&glob) {
@@ -273,7 +273,7 @@ impl Layer {
         }
     }
 
-    /// The environment variables that tell the preload library.
+    /// The environment variables for the preload library.
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut list = vec![(environment::ATOMIC, self.atomic.join("\n".as_ref()))];
         let mut add = |name, value: Option<OsString>| list.extend(value.map(|value| (name, value)));
@@ -299,12 +299,12 @@ impl Layer {
     }
 }
 
-/// The word of the command line for a value.
+/// The command-line word for a value.
 fn name_of(value: impl ValueEnum) -> OsString {
     value.to_possible_value().map(|value| value.get_name().into()).unwrap_or_default()
 }
 
-/// All sources together: `top` is what the command line says, already absolute.
+/// All sources together: `top` is the command line's layer, already absolute.
 pub fn gather(top: Layer, config: ConfigChoice<'_>) -> Result<Layer, String> {
     Ok(merge(&layers(top, config)?))
 }
@@ -312,7 +312,7 @@ pub fn gather(top: Layer, config: ConfigChoice<'_>) -> Result<Layer, String> {
 /// All sources one by one, the strongest first.
 pub fn layers(top: Layer, config: ConfigChoice<'_>) -> Result<Vec<(Source, Layer)>, String> {
     let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
-    // What the command line says counts, whatever is wrong with the variable; globs add up.
+    // The command line counts even if the variable is wrong; globs accumulate.
     let said: Vec<&str> =
         top.variables().into_iter().map(|(name, _)| name).filter(|name| *name != environment::ATOMIC).collect();
     let environment = environment::read(|name| std::env::var_os(name).filter(|_| !said.contains(&name)), &here)?;
@@ -330,7 +330,7 @@ pub fn layers(top: Layer, config: ConfigChoice<'_>) -> Result<Vec<(Source, Layer
     Ok(all)
 }
 
-/// The least that a journal is of use with.
+/// The least useful size of a journal.
 const LEAST_JOURNAL: u64 = 1 << 20;
 
 fn check_limit(source: &Source, layer: &Layer) -> Result<(), String> {
@@ -346,13 +346,13 @@ fn check_limit(source: &Source, layer: &Layer) -> Result<(), String> {
     }
 }
 
-/// What holds of several sources, the strongest first.
+/// Combines several sources, the strongest first.
 pub fn merge(layers: &[(Source, Layer)]) -> Layer {
     layers.iter().fold(Layer::default(), |above, (_, layer)| above.over(layer.clone()))
 }
 
 impl Options {
-    /// What these options say, as a layer; globs, policy and limit are the caller's to add.
+    /// These options as a layer; the caller adds globs, policy and limit.
     pub fn layer(&self) -> Result<Layer, String> {
         let absolute = |option: &str, path: &Option<PathBuf>| match path {
             Some(path) => std::path::absolute(path).map(Some).map_err(|error| format!("{option}: {error}")),
@@ -371,12 +371,12 @@ impl Options {
         }
     }
 
-    /// The settings of a command that only has these options.
+    /// The settings of a command that has only these options.
     pub fn gather(&self) -> Result<Settings, String> {
         Ok(gather(self.layer()?, self.config())?.settings())
     }
 
-    /// The same, with the globs, and where all come from.
+    /// The same, with the globs and the origins of everything.
     pub fn gather_with_origins(&self) -> Result<(Settings, Origins), String> {
         let layers = layers(self.layer()?, self.config())?;
         Ok((merge(&layers).settings(), Origins::of(&layers)))

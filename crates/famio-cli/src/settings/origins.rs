@@ -1,4 +1,4 @@
-//! Where globs and settings come from: shown to the user.
+//! The origins of globs and settings, to be shown to the user.
 
 use super::{Layer, Size, name_of};
 use crate::text::quoted;
@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// A setting as this source calls it.
+    /// The name of a setting in this source.
     pub fn names(&self, setting: &str) -> String {
         match self {
             Source::CommandLine => format!("--{setting}"),
@@ -24,12 +24,12 @@ impl Source {
     }
 }
 
-/// A glob with its name for the user.
+/// A glob, with its name for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Glob {
-    /// As the user gave it, and where.
+    /// The user's text, and its origin.
     pub label: String,
-    /// As the library gets it.
+    /// The pattern for the library.
     pub pattern: OsString,
 }
 
@@ -42,16 +42,16 @@ pub struct Setting {
     pub source: Option<String>,
 }
 
-/// All that is in force.
+/// Everything in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origins {
-    /// In the order in which the library gets them.
+    /// In the library's order.
     pub globs: Vec<Glob>,
     pub settings: Vec<Setting>,
 }
 
 impl Origins {
-    /// Of sources, the strongest first.
+    /// The origins in these sources, the strongest first.
     pub fn of(layers: &[(Source, Layer)]) -> Self {
         let mut globs: Vec<Glob> = Vec::new();
         for (source, layer) in layers {
@@ -111,7 +111,7 @@ impl Origins {
 }
 
 impl Setting {
-    /// Its value, and where that is from.
+    /// Its value and origin.
     pub fn text(&self) -> String {
         format!("{} ({})", self.value, self.source.as_deref().unwrap_or("default"))
     }

@@ -1,4 +1,4 @@
-//! A number of bytes as people write it.
+//! A number of bytes in the user's notation.
 
 use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Whose `famio.toml` is obeyed: our own and root's, where nobody else could have put it or can change it.
+//! Which `famio.toml` is obeyed: this user's and root's, in places where no other user can create or change it.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -9,19 +9,19 @@ const STICKY: u32 = 0o1000;
 /// Writing, for the group and everybody.
 const OTHERS: u32 = 0o022;
 
-/// Whether a file with settings, which nobody named, is there to be obeyed.
+/// Whether to obey a settings file that the user has not named.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Trust {
     /// There is none.
     Absent,
-    /// It is, and only we or root can change that.
+    /// It exists, and only this user or root can change it.
     Obeyed,
-    /// It is not, and why.
+    /// It exists but is not obeyed; the reason.
     Refused(String),
 }
 
-/// Looks at `path`, which is absolute and has no symbolic links but perhaps the last part. Opens nothing: a FIFO or a device
-/// may have that name.
+/// Examines `path`, which is absolute and has no symbolic links, except possibly the last component. Opens nothing: a
+/// FIFO or a device may have that name.
 pub fn look(path: &Path) -> Trust {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat(CWD, path, flags, Mode::empty()).and_then(fstat) {
@@ -49,7 +49,7 @@ pub fn look(path: &Path) -> Trust {
     Trust::Obeyed
 }
 
-/// What lets somebody else change it.
+/// Why another user can change it.
 fn wrong_with(owner: u32, mode: u32, is_sticky: bool) -> Option<String> {
     if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
         return Some(format!("belongs to user {owner}"));

@@ -1,11 +1,11 @@
-//! How much of a tiered journal is a write cache, as people write it.
+//! How much of a tiered journal is a write cache, in the user's notation.
 
 use famio::WriteBackRange;
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Parts of a hundred: `30:10`.
+/// Percentages: `30:10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct WriteBack(pub WriteBackRange);

@@ -1,12 +1,13 @@
-//! Which columns of `famio top` fit on a terminal, and how a path is shortened. A row without its file is of no use: numbers go first.
+//! Which columns of `famio top` fit on a terminal, and how a path is shortened. A row without its file is useless, so
+//! columns of numbers are dropped first.
 
-/// The file's column, or as much of it as there is room for once the numbers are few.
+/// Least width of the file's column while there are columns of numbers to drop.
 const FILE_AT_LEAST: usize = 24;
 /// Between two columns.
 const GAP: usize = 2;
 
-/// Of the numbers' columns, which are so wide, those that are shown. `leaves_first`: the least important one first. `file`: the widest
-/// cell of the last column.
+/// Which of the columns of numbers, with these widths, are shown. `leaves_first`: the order in which columns are
+/// dropped. `file`: the widest cell of the last column.
 pub fn fitting(widths: &[usize], leaves_first: &[usize], file: usize, terminal: usize) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..widths.len()).collect();
     let wanted = file.min(FILE_AT_LEAST);
@@ -19,12 +20,12 @@ pub fn fitting(widths: &[usize], leaves_first: &[usize], file: usize, terminal: 
     shown
 }
 
-/// What the numbers take, with the gap before the last column.
+/// The width of the numbers, with the gap before the last column.
 pub fn used(widths: &[usize], shown: &[usize]) -> usize {
     shown.iter().map(|&column| widths[column] + GAP).sum()
 }
 
-/// A path in so many characters: `…/folder/name`. The name says more than where it lies.
+/// A path shortened to that many characters: `…/folder/name`. The name matters more than the folder.
 pub fn shortened(path: &str, most: usize) -> String {
     let length = path.chars().count();
     if length <= most {

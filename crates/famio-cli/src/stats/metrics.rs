@@ -1,4 +1,4 @@
-//! `famio metrics`: the same numbers for Prometheus and what reads its text, by HTTP or as a file.
+//! `famio metrics`: the numbers of `famio stats` for Prometheus and compatible readers, by HTTP or as a file.
 
 use super::now::{File, Now};
 use super::times::Quantiles;
@@ -30,7 +30,7 @@ pub struct Args {
     file: Option<PathBuf>,
 }
 
-/// What a name stands for.
+/// The addresses of a name.
 #[derive(Clone, Debug)]
 struct Addresses(Vec<SocketAddr>);
 
@@ -56,7 +56,7 @@ Examples:
   famio metrics --listen localhost:9464
   famio metrics --file /var/lib/node_exporter/famio.prom";
 
-/// What requests get.
+/// The content type of responses.
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves, writes or prints.
@@ -99,13 +99,13 @@ fn serve(Addresses(addresses): &Addresses) -> Result<i32, Failure> {
         let mut response =
             tiny_http::Response::from_string(text).with_status_code(status).with_chunked_threshold(usize::MAX);
         response.add_header(header("Content-Type", kind).ok_or_else(|| cannot(&"a bad header"))?);
-        let _ = request.respond(response); // who asked has gone
+        let _ = request.respond(response); // the client has gone
     }
     Ok(0)
 }
 
-/// Whoever reads the file finds all of the old text, or all of the new one. A device or FIFO of that name gets the text, and stays what it
-/// is; so does a symbolic link.
+/// Replaces the file atomically, so that a reader finds the old or the new text. A device, FIFO or symbolic link of
+/// that name is written to, and stays what it is.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes());
@@ -133,7 +133,7 @@ fn encode(now: Now) -> Result<String, Failure> {
 type Labels<'a> = [(&'static str, &'a str); 2];
 type Encoded = Result<(), std::fmt::Error>;
 
-/// A number of a file, with its name and what it means.
+/// A number of a file: its name, its meaning, and how to get it.
 type Number = (&'static str, &'static str, Option<Unit>, fn(&File) -> u64);
 
 type TimesOf = fn(&File) -> &Quantiles;
@@ -150,7 +150,7 @@ fn gauges() -> [Number; 6] {
     ]
 }
 
-/// Not of growing files, of which they are not known.
+/// Unknown for growing files.
 fn counted_gauges() -> [Number; 2] {
     [
         ("famio_epoch", "The last commit", None, |file| file.epoch),
@@ -229,7 +229,7 @@ fn labels(file: &File) -> Labels<'_> {
     [("file", file.file.as_deref().unwrap_or_default()), ("id", &file.id)]
 }
 
-/// The bounds of all buckets: a scrape has the same ones each time.
+/// The bounds of all buckets, the same at each scrape.
 fn bounds() -> impl Iterator<Item = Option<u64>> {
     famio::recovery::bounds_of_times()
 }

@@ -1,4 +1,4 @@
-//! `famio stats`: what was done to the files that are in use, in numbers. Like `famio ps` it only looks.
+//! `famio stats`: counts for the files in use. Like `famio ps`, it only reads.
 
 mod columns;
 pub mod metrics;
@@ -37,7 +37,7 @@ Examples:
   famio top                                       the same, live
   famio metrics --listen 127.0.0.1:9464           for Prometheus";
 
-/// Looks, and shows.
+/// Collects and shows.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let now = Now::look();
     if args.json {
@@ -92,7 +92,7 @@ fn rows(files: &[File]) -> Vec<Vec<String>> {
             times(&file.write_nanoseconds),
         ];
         let mut row = vec![path, file.processes.len().to_string()];
-        // Of a growing file nothing is counted.
+        // For a growing file, nothing is counted.
         row.extend(counted.map(|cell| if file.is_counted() { cell } else { "-".into() }));
         rows.push(row);
     }
@@ -104,8 +104,8 @@ fn rows(files: &[File]) -> Vec<Vec<String>> {
 pub struct Run {
     /// The process that was `famio run`.
     pub pid: u32,
-    /// Files that were handed back to the kernel.
+    /// Files that were demoted.
     pub demotions: u64,
-    /// Opens that failed, since file and journal contradict each other.
+    /// Opens that failed because file and journal contradict each other.
     pub conflicts: u64,
 }

@@ -1,4 +1,4 @@
-//! All files that are in use at some moment, each once, with what its processes have counted.
+//! All files in use at some moment, each once, with the counts of its processes.
 
 use super::times::Quantiles;
 use super::{Run, runs};
@@ -8,7 +8,7 @@ use crate::ps::{self, Seen};
 use famio::recovery::Found;
 use serde::Serialize;
 
-/// The fields of a file that come from counting its calls.
+/// The fields that come from counting a file's calls.
 const COUNTED: [&str; 13] = [
     "epoch",
     "open_writes",
@@ -25,7 +25,7 @@ const COUNTED: [&str; 13] = [
     "write_nanoseconds",
 ];
 
-/// What there is at some moment.
+/// The state at some moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Now {
     /// The files.
@@ -37,19 +37,19 @@ pub struct Now {
 /// A file, as JSON shows it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct File {
-    /// By its path in the first of its processes.
+    /// Its path in the first of its processes.
     pub file: Option<String>,
-    /// Tells files apart: device and inode of the control file, or of a growing file.
+    /// Identifies the file: device and inode of the control file, or of a growing file.
     pub id: String,
     /// The processes that have it open.
     pub processes: Vec<u32>,
-    /// Of the processes, those that wait for a lock of another one.
+    /// How many of the processes wait for another process's lock.
     pub waiting: usize,
     /// `in place` or `records`; `growing`: it has no journal; `null` before the first write.
     pub kind: Option<&'static str>,
-    /// Of a growing file.
+    /// For a growing file.
     pub committed_bytes: Option<u64>,
-    /// Of the journal's file.
+    /// Size of the journal's file.
     pub journal_size: u64,
     /// `undo`, `redo` or `alternate`.
     pub policy: Option<&'static str>,
@@ -75,9 +75,9 @@ pub struct File {
     pub journal_bytes: u64,
     /// Bytes that went to the file.
     pub file_bytes: u64,
-    /// Blocks that went from the journal to the file.
+    /// Blocks copied from the journal to the file.
     pub write_backs: u64,
-    /// Changes of the owner.
+    /// Changes of ownership.
     pub hand_overs: u32,
     /// How long SYNCs took.
     pub sync_nanoseconds: Quantiles,
@@ -86,7 +86,7 @@ pub struct File {
 }
 
 impl Now {
-    /// Looks at every process.
+    /// Examines every process.
     pub fn look() -> Self {
         let processes = ps::processes();
         let mut files: Vec<(u64, u64, File)> = Vec::new();
@@ -103,7 +103,7 @@ impl Now {
         Self { files, runs: runs::all(&processes) }
     }
 
-    /// As docs/json.md has it: what is not counted is not known.
+    /// As docs/json.md describes it: fields that are not counted are null.
     pub fn json(&self) -> Result<serde_json::Value, Failure> {
         let mut all = serde_json::to_value(self).map_err(|error| Failure::new(FAILED, error))?;
         for (at, _) in self.files.iter().enumerate().filter(|(_, file)| !file.is_counted()) {
@@ -149,7 +149,7 @@ impl File {
         file
     }
 
-    /// It has no journal, and what its process does to it is not counted.
+    /// A growing file has no journal, and its process's calls are not counted.
     fn of_growing(seen: &SeenGrowing) -> Self {
         let (device, inode) = seen.id;
         Self {

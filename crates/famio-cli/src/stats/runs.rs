@@ -1,5 +1,5 @@
-//! The records of `famio run` that living processes take part in. A path in another user's environment is input: only a file of
-//! that user's own is opened, which nobody else can write, and never waited for.
+//! The records of `famio run` in which living processes take part. A path in another user's environment is untrusted:
+//! only a file that belongs to that user, and that no other user can write, is opened, without waiting.
 
 use super::Run;
 use famio::posix::run_record::{RUN_RECORD, VARIABLE, run_counts};
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// All that this process may see.
+/// All records that this process may read.
 pub fn all(processes: &[u32]) -> Vec<Run> {
     let mut seen = HashSet::new();
     let mut runs: Vec<Run> = processes.iter().filter_map(|&pid| of_process(pid, &mut seen)).collect();

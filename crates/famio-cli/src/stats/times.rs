@@ -1,4 +1,4 @@
-//! How long calls took, in buckets.
+//! Durations of calls, in buckets.
 
 use famio::recovery::Times;
 use serde::Serialize;
@@ -10,7 +10,8 @@ pub struct Quantiles {
     pub measured: u64,
     /// Nanoseconds of all of them together.
     pub sum: u64,
-    /// Those that took less than `below` nanoseconds (`null`: any time), and not less than the bucket before; without empty ones.
+    /// Calls that took less than `below` nanoseconds (`null`: any time) and not less than the previous bucket's
+    /// bound; empty buckets are left out.
     pub buckets: Vec<Bucket>,
 }
 
@@ -32,7 +33,7 @@ impl From<&Times> for Quantiles {
 }
 
 impl Quantiles {
-    /// What came since `before`.
+    /// What was added since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let calls_before =
             |below| before.buckets.iter().find(|bucket| bucket.below == below).map_or(0, |bucket| bucket.calls);
@@ -47,7 +48,8 @@ impl Quantiles {
     }
 }
 
-/// So many of 100 calls took less than this; `None`: there were none. The last bucket has no bound: `u64::MAX`.
+/// The time below which this percentage of calls ended; `None`: there were none. The last bucket has no bound:
+/// `u64::MAX`.
 pub fn quantile(times: &Quantiles, percent: u64) -> Option<u64> {
     let wanted = (u128::from(times.measured) * u128::from(percent)).div_ceil(100).max(1);
     let mut seen = 0u128;

@@ -1,4 +1,4 @@
-//! `famio top`: the files that are in use and what is done to them each second, live on a terminal.
+//! `famio top`: the files in use and their activity each second, live on a terminal.
 
 use super::columns::{fitting, shortened, used};
 use super::now::{File, Now};
@@ -41,9 +41,10 @@ const HEAD: [&str; 11] = [
     "PROC",
     "FILE",
 ];
-/// Columns to the right of it are text.
+/// Columns to the right of these are text.
 const NUMBERS: usize = 10;
-/// Where the terminal is narrow: HAND/s, BACK/s, PROC, WRITE 99%, JOURNAL/s, OPEN, SYNC 99%, WRITTEN/s, WRITE/s.
+/// The order in which columns are dropped on a narrow terminal: HAND/s, BACK/s, PROC, WRITE 99%, JOURNAL/s, OPEN,
+/// SYNC 99%, WRITTEN/s, WRITE/s.
 const LEAVES_FIRST: [usize; 9] = [5, 4, 9, 7, 3, 8, 6, 2, 1];
 
 /// Looks and draws until the user ends it.
@@ -58,7 +59,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     watched.map(|()| 0).map_err(failed)
 }
 
-/// The terminal as the program needs it, until it is dropped.
+/// The terminal in the program's mode, until dropped.
 struct Screen;
 
 impl Screen {
@@ -110,9 +111,9 @@ fn watch(interval: Duration) -> io::Result<()> {
     }
 }
 
-/// A row: what it is sorted by, and what is shown.
+/// A row: the sort keys, and the text.
 fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec<String>) {
-    // A file that is new, or whose counts began anew, has no rate yet.
+    // A new file, or one whose counts began again, has no rate yet.
     let rate = |of: fn(&File) -> u64| match before {
         Some(before) if of(file) >= of(before) && seconds > 0.0 => (of(file) - of(before)) as f64 / seconds,
         _ => 0.0,
@@ -138,7 +139,7 @@ fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec
     let size = |at: usize| bytes(numbers[at] as u64);
     let path = file.file.as_deref().map_or("-".into(), |file| name(Path::new(file)));
     let waits = if file.waiting > 0 { format!("({} waiting for a lock) ", file.waiting) } else { String::new() };
-    // Of a growing file nothing is counted.
+    // For a growing file, nothing is counted.
     let counted = |cell: String| if file.is_counted() { cell } else { "-".into() };
     let cells = vec![
         counted(whole(0)),
@@ -156,7 +157,7 @@ fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec
     (numbers, cells)
 }
 
-/// What a screen of that width shows, line by line.
+/// The lines of a screen of that width.
 fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped: bool, screen: usize) -> Vec<String> {
     let seconds = passed.as_secs_f64();
     let mut rows: Vec<_> = now
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(cells(&shown[5])[0], "0");
     }
 
-    /// At 80 columns there was no file, and at 100 its name was cut off.
+    /// At 80 columns the file was missing, and at 100 its name was cut off.
     #[test]
     fn the_files_own_name_is_on_every_screen() {
         let long = "a-folder/with-a-long-name/and-another-one/application.db";

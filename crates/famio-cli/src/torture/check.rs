@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// How much of what it printed is shown; all of it is kept.
+/// How much of its output is shown; all of it is kept.
 const SHOWN: usize = 8192;
 
-/// Runs it. If it is not content: its status, and what it printed.
+/// Runs it. Returns its status and output if it reports a problem.
 pub fn run(
     check: &OsStr,
     output: &Path,

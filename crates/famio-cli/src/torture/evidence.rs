@@ -1,4 +1,4 @@
-//! What is kept of a failure: copies of files and journals as the kill left them, outputs, and a report.
+//! The evidence of a failure: copies of files and journals as the kill left them, outputs, and a report.
 
 use super::places::Places;
 use famio::Settings;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MOST: u64 = 64 << 20;
 const MARK: &str = "user.famio";
 
-/// A folder that is only kept if something fails.
+/// A folder that is kept only if something fails.
 pub struct Evidence {
     folder: PathBuf,
     /// Originals of the copies.
@@ -18,7 +18,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// A new folder in the current one.
+    /// Creates a new folder in the current one.
     pub fn new(seed: u64) -> Result<Self, String> {
         let here = std::env::current_dir().map_err(|error| format!("current folder: {error}"))?;
         let mut number = 1;
@@ -50,7 +50,7 @@ impl Evidence {
         for place in places.all() {
             for found in survey(place, settings).map_err(|error| format!("{}: {error}", place.display()))? {
                 if found.state == Found::UNEXAMINED {
-                    continue; // by nobody of ours: the program's user can't read it
+                    continue; // another user's: the program cannot read it
                 }
                 let number = self.files.len();
                 let size = found.size + fs::metadata(&found.file).map_or(0, |stat| stat.len());
@@ -58,7 +58,7 @@ impl Evidence {
                 fs::write(folder.join(format!("{number}.names")), note).map_err(failed)?;
                 if let Some(left) = room.checked_sub(size) {
                     room = left;
-                    // Not under a journal's name: `famio recover` must not take it for one.
+                    // Without a journal's suffix, so that `famio recover` does not take it for a journal.
                     copy(&found.journal, &folder.join(format!("{number}.journal-copy")))?;
                     copy(&found.file, &folder.join(format!("{number}.file")))?;
                     copy_mark(&found.file, &folder.join(format!("{number}.mark")))?;
@@ -88,13 +88,13 @@ impl Evidence {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Nothing to keep.
+    /// Removes the folder: nothing to keep.
     pub fn discard(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// One that is gone, or never was, is not missed.
+/// A file that does not exist is skipped.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     match fs::copy(from, to) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! `famio torture`: kills a program again and again, recovers its files, and runs the user's checker.
+//! `famio torture`: kills a program repeatedly, recovers its files, and runs the user's checker.
 
 mod check;
 mod evidence;
@@ -84,7 +84,7 @@ Examples:
     --check 'sqlite3 app.db \"PRAGMA integrity_check\" | grep -qx ok' \\
     -- sqlite3 app.db < work.sql";
 
-/// How it went, as JSON shows it.
+/// The result, as JSON shows it.
 #[derive(serde::Serialize)]
 struct Conclusion {
     seed: u64,
@@ -100,14 +100,14 @@ struct Conclusion {
     kept: Option<String>,
 }
 
-/// How one round went wrong.
+/// What went wrong in a round.
 struct Wrong {
     what: String,
-    /// What was printed about it.
+    /// The text printed about it.
     said: String,
 }
 
-/// All that a round needs.
+/// Everything that a round needs.
 struct Torture<'a> {
     args: &'a Args,
     settings: Settings,
@@ -119,7 +119,7 @@ struct Torture<'a> {
     tally: Tally,
 }
 
-/// Rounds until there are enough kills, or a failure.
+/// Runs rounds until there are enough kills, or a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let checked = run::check(&args.protect, &args.command)?;
     let usage = |error: String| Failure::new(NOTHING, error);
@@ -144,11 +144,11 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 }
 
 impl Torture<'_> {
-    /// `Ok(None)`: all went well. `Err`: it could not go on, or was interrupted.
+    /// `Ok(None)`: everything went well. `Err`: it could not continue, or was interrupted.
     fn all(&mut self) -> Result<Option<Wrong>, Failure> {
         let most = (!self.args.until_failure).then_some(self.args.kills);
         let bar = progress::kills(most);
-        // A program that is over before it can be hit must not keep this going for ever.
+        // A program that always ends before it can be killed must not keep this going forever.
         let mut misses = 0;
         while most.is_none_or(|most| self.tally.kills < most) {
             let before = self.tally.kills;
@@ -169,7 +169,7 @@ impl Torture<'_> {
         Ok(None)
     }
 
-    /// One life of the program, and what follows.
+    /// One life of the program, recovery, and check.
     fn round(&mut self) -> Result<Option<Wrong>, Failure> {
         let failed = |error: String| Failure::new(FAILED, error);
         let moment = self.moments.next();
@@ -206,7 +206,7 @@ impl Torture<'_> {
                     Ok(reports) => reports,
                     Err(error) => return Err(Failure::new(FAILED, format!("recover {}: {error}", place.display()))),
                 };
-            // A folder beside the program's files that can't be read is not the program's.
+            // An unreadable folder beside the program's files is not the program's.
             for report in reports.into_iter().filter(|report| !matches!(report.outcome, Outcome::Unexamined(_))) {
                 sound &= recover::status(&report.outcome) == 0;
                 self.tally.recovered += u64::from(matches!(report.outcome, Outcome::Recovered | Outcome::Kept));
@@ -259,7 +259,7 @@ impl Torture<'_> {
         }
     }
 
-    /// Says how it went.
+    /// Prints the result.
     fn conclude(mut self, result: Result<Option<Wrong>, Failure>, seed: u64) -> Result<i32, Failure> {
         if self.args.json {
             return self.conclude_in_json(result, seed);

@@ -1,10 +1,10 @@
-//! When a program is killed, and how: decisions that a seed repeats.
+//! When and how a program is killed: decisions that a seed reproduces.
 
 use std::time::Duration;
 
-/// What is not told and not yet measured is taken for this.
+/// Assumed running time until it is measured or given.
 const UNKNOWN: Duration = Duration::from_secs(2);
-/// Shorter than starting a program takes.
+/// Shorter than the start of a program.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// One decision.
@@ -30,14 +30,14 @@ impl Moments {
         Self { random, within: within.unwrap_or(UNKNOWN), fixed: within.is_some(), measured: within.is_some() }
     }
 
-    /// The next one. Without a time to choose from, the first is as late as can be: it measures.
+    /// The next decision. If the running time is unknown, the first one is as late as possible, to measure it.
     pub fn next(&mut self) -> Moment {
         let (part, stop, long) = (self.random.f64(), self.random.u8(..4) == 0, self.random.u64(1..20_000));
         let part = if std::mem::replace(&mut self.measured, true) { part } else { 1.0 };
         Moment { after: self.within.mul_f64(part), stopped: stop.then(|| Duration::from_micros(long)) }
     }
 
-    /// A program that ended by itself says how long it runs; not always the same.
+    /// The program ended by itself after that time, which may vary.
     pub fn ended_after(&mut self, after: Duration) {
         if !self.fixed {
             self.within = ((self.within.min(after * 2) + after) / 2).max(SHORTEST);
@@ -45,7 +45,7 @@ impl Moments {
     }
 }
 
-/// Seconds, with or without a fraction.
+/// Parses seconds, with or without a fraction.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let number =
         text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| format!("'{text}' is no number of seconds"))?;

@@ -1,15 +1,15 @@
-//! Where a kill can leave journals.
+//! Where a kill may leave journals.
 
 use crate::settings::{self, Layer};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Paths to recover, none within another.
+/// The paths to recover, none inside another.
 pub struct Places(Vec<PathBuf>);
 
 impl Places {
-    /// What the user named; else the pool; else the folders that the globs begin with, and the current one if a glob is a
-    /// mere name.
+    /// The paths that the user named; or else the pool; or else the folders in which the globs begin, and the current
+    /// folder if a glob is a mere name.
     pub fn new(named: &[PathBuf], layer: &Layer) -> Result<Self, String> {
         let paths = match (named, &layer.pool) {
             ([], Some(pool)) => vec![pool.clone()],
@@ -20,7 +20,7 @@ impl Places {
         for path in paths {
             match path.canonicalize() {
                 Ok(path) => whole.push(path),
-                // The folder of a glob of famio.toml, say, that is not there.
+                // For example, the folder of a glob in famio.toml does not exist.
                 Err(_) if named.is_empty() => {}
                 Err(error) => return Err(format!("--recover {}: {error}", path.display())),
             }
@@ -39,7 +39,7 @@ impl Places {
     }
 }
 
-/// The folders below which all that a glob matches lies.
+/// The folders below which all matches of a glob lie.
 fn folders_of(glob: &OsStr) -> Vec<PathBuf> {
     let patterns = settings::alternatives(glob);
     patterns.iter().map(|pattern| settings::folder_of(pattern).unwrap_or_else(|| ".".into())).collect()

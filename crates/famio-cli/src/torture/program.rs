@@ -1,4 +1,4 @@
-//! One life of the program: started under Famio in a process group of its own, killed with all that it started.
+//! One life of the program: started under Famio in its own process group, killed with everything that it started.
 
 use super::moment::Moment;
 use crate::failure::{FAILED, Failure};
@@ -19,9 +19,9 @@ const SHOWN: usize = 4096;
 
 /// How a life ended.
 pub enum Ended {
-    /// By us.
+    /// It was killed here.
     Killed,
-    /// By itself, after a time.
+    /// It ended by itself, after this time.
     Itself(ExitStatus, Duration),
 }
 
@@ -38,24 +38,24 @@ impl<'a> Program<'a> {
     /// Output goes to files in `folder`.
     pub fn new(command: &'a [OsString], protect: &'a Protect, layer: &Layer, folder: &Path) -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
-        // What the program starts and does not wait for becomes ours, so that it can be killed, and waited for.
+        // Orphans of the program become children of this process, so that it can kill them and wait for them.
         process::set_child_subreaper(Some(process::getpid())).map_err(|error| format!("subreaper: {error}"))?;
         let config = protect.options.config();
         Ok(Self { command, config, variables: layer.variables(), me, folder: folder.to_path_buf() })
     }
 
-    /// Where the program's output of its last life is.
+    /// The file with the output of its last life.
     pub fn output(&self) -> PathBuf {
         self.folder.join("program.stdout")
     }
 
-    /// The end of what it and Famio wrote to stderr in its last life.
+    /// The end of what the program and Famio wrote to stderr in its last life.
     pub fn messages(&self) -> String {
         let bytes = std::fs::read(self.folder.join("program.stderr")).unwrap_or_default();
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]).into_owned()
     }
 
-    /// Starts it, and kills it at that moment if it is still there. When this returns, nothing of it is.
+    /// Starts it, and kills it at that moment if it still runs. On return, none of its processes exists.
     pub fn run(&self, moment: Moment, interrupts: &Interrupts) -> Result<Ended, Failure> {
         let failed = |error: String| Failure::new(FAILED, error);
         let mut command = Command::new(&self.me);
@@ -63,7 +63,7 @@ impl<'a> Program<'a> {
         command.args(self.config.options());
         command.arg("--").args(self.command).process_group(0);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        // A life that is killed says nothing at its end.
+        // A killed program prints no report at its end, so it needs no record.
         command.env(famio::posix::run_record::VARIABLE, crate::run::record::NONE);
         command.stdin(input()).stdout(self.file("program.stdout")?).stderr(self.file("program.stderr")?);
         die_with_us(&mut command);
@@ -73,7 +73,7 @@ impl<'a> Program<'a> {
         let outcome = self.wait(pid, started, moment, interrupts);
         let status = end_all(pid).map_err(failed);
         match outcome? {
-            // It may have ended between the last look and the kill.
+            // It may have ended between the last check and the kill.
             None if status.as_ref().is_ok_and(|status| status.signal() != Some(libc::SIGKILL)) => {
                 Ok(Ended::Itself(status?, started.elapsed()))
             }
@@ -82,7 +82,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Until it ended by itself, after that time, or is to be killed now.
+    /// Waits until it has ended by itself, or must be killed now.
     fn wait(
         &self,
         pid: Pid,
@@ -114,7 +114,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Kills the group, and whatever left it, and waits until all are gone. The status is the leader's.
+/// Kills the group, and all processes that left it, and waits until all are gone. Returns the leader's status.
 fn end_all(leader: Pid) -> Result<ExitStatus, String> {
     let _ = process::kill_process_group(leader, Signal::KILL);
     let mut status = None;
@@ -125,7 +125,8 @@ fn end_all(leader: Pid) -> Result<ExitStatus, String> {
             Err(rustix::io::Errno::CHILD) => break,
             Err(error) => return Err(format!("wait: {error}")),
         }
-        // Those of other groups, whose parents are gone. They are ours and not waited for, so that an id can't be another's.
+        // Processes of other groups whose parents are gone. They are children of this process, so their ids cannot be
+        // reused.
         for pid in children() {
             let _ = process::kill_process(pid, Signal::KILL);
         }
@@ -133,14 +134,14 @@ fn end_all(leader: Pid) -> Result<ExitStatus, String> {
     status.ok_or_else(|| "the program's end was not seen".into())
 }
 
-/// Our children.
+/// The children of this process.
 fn children() -> Vec<Pid> {
     let me = std::process::id();
     let text = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
-/// A file is read from its beginning by every start; a terminal or a pipe can't be.
+/// Each start reads a file from its beginning; a terminal or a pipe cannot be reread.
 fn input() -> Stdio {
     let is_file = std::fs::metadata("/proc/self/fd/0").is_ok_and(|found| found.is_file());
     match is_file.then(|| File::open(OsStr::new("/proc/self/fd/0"))) {
@@ -149,7 +150,7 @@ fn input() -> Stdio {
     }
 }
 
-/// A kill of this command must not leave the program running.
+/// If this command is killed, the program must not go on.
 fn die_with_us(command: &mut Command) {
     let parent = process::getpid();
     // SAFETY: only system calls between fork and exec.

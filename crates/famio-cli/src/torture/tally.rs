@@ -1,22 +1,22 @@
-//! What was counted.
+//! The counts of a run.
 
 use super::moment::Moment;
 use crate::text::count;
 use std::fmt;
 use std::time::Duration;
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Kills that hit a living program.
     pub kills: u64,
-    /// Of them, those that hit a stopped one.
+    /// Kills that hit a stopped program.
     pub stopped: u64,
     /// How often the program ended by itself.
     pub ended: u64,
     /// Files brought to their last SYNC.
     pub recovered: u64,
-    /// Journals found, whatever was in them.
+    /// Journals found, whatever they contained.
     pub found: u64,
     /// Checks.
     pub checks: u64,
@@ -25,7 +25,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One kill more.
+    /// Counts one kill.
     pub fn kill(&mut self, moment: Moment) {
         self.kills += 1;
         self.stopped += u64::from(moment.stopped.is_some());

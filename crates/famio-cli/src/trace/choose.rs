@@ -1,10 +1,11 @@
-//! Asking which files to make atomic.
+//! Asks which files to make atomic.
 
 use super::config::Config;
 use super::judge::{self, Judged};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 
-/// What the user chooses; nothing where nobody can be asked. The program may have used up stdin: the terminal itself answers.
+/// The user's choice; nothing if there is no terminal. Reads the terminal itself, since the program may have used up
+/// stdin.
 pub fn ask<'a>(files: &'a [Judged<'a>], config: &Config) -> Vec<&'a Judged<'a>> {
     let there: Vec<&Judged> = files.iter().filter(|judged| judged.size.is_some()).collect();
     if there.is_empty() || !std::io::stderr().is_terminal() {
@@ -22,7 +23,7 @@ pub fn ask<'a>(files: &'a [Judged<'a>], config: &Config) -> Vec<&'a Judged<'a>> 
         if (&terminal).write_all(question.as_bytes()).is_err() {
             return Vec::new();
         }
-        // The end of input is no consent.
+        // The end of input is not consent.
         let Some(Ok(answer)) = lines.next() else { return Vec::new() };
         match understand(&answer, files, &suggested) {
             Ok(chosen) => return chosen,

@@ -1,4 +1,4 @@
-//! Adding to `famio.toml`: what is in it, comments too, stays as it is.
+//! Adds to `famio.toml`; existing content, including comments, is kept.
 
 use super::judge::Judged;
 use crate::settings::{self, file};
@@ -7,10 +7,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, DocumentMut, Item, Value};
 
-/// From so many files of a folder on, one glob is written for all.
+/// If a folder has this many files, one glob is written for all of them.
 const MANY: usize = 8;
 
-/// A `famio.toml` that is there, or is to be made.
+/// An existing `famio.toml`, or one to be created.
 pub struct Config {
     path: PathBuf,
     text: DocumentMut,
@@ -34,13 +34,13 @@ impl Config {
             }
             Err(error) => return Err(format!("{shown}: {error}")),
         };
-        // All mistakes are found here, with the messages of `famio run`.
+        // Finds all mistakes, with the messages of `famio run`.
         let globs = file::read(&path)?.atomic;
         let text = text.parse().map_err(|error| format!("{shown}: {error}"))?;
         Ok(Self { path, text, globs })
     }
 
-    /// Whether a glob in it names this file already.
+    /// Whether one of its globs already selects this file.
     pub fn names(&self, path: &Path) -> bool {
         let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let name = path.file_name().unwrap_or_default();
@@ -56,13 +56,13 @@ impl Config {
         &self.path
     }
 
-    /// Adds these files. What was done, for the user.
+    /// Adds these files. Returns what was done, for the user.
     pub fn add(mut self, files: &[&Judged]) -> Result<String, String> {
         let shown = self.path.display().to_string();
         let new = files.iter().map(|judged| judged.file.path.as_path()).filter(|path| !self.names(path));
         let globs = globs_of(new, self.folder())?;
         for glob in &globs {
-            // What `famio run` would refuse must not get in.
+            // Rejects what `famio run` would refuse.
             settings::absolute(glob.as_ref(), self.folder())?;
         }
         if globs.is_empty() {
@@ -80,10 +80,10 @@ impl Config {
     }
 }
 
-/// One entry per line, as soon as there are two.
+/// One entry per line if there are two or more.
 fn extend(array: &mut Array, globs: &[String]) {
     let lines = array.len() + globs.len() > 1;
-    // A comment behind the last entry stays there.
+    // A comment after the last entry stays there.
     let mut before = array.trailing().as_str().unwrap_or_default().trim_end().to_string();
     for glob in globs {
         let mut value = Value::from(glob.as_str());
@@ -98,11 +98,11 @@ fn extend(array: &mut Array, globs: &[String]) {
     }
 }
 
-/// Folder and ending.
+/// Folder and suffix.
 type Alike<'a> = (Option<&'a Path>, Option<&'a OsStr>);
 
-/// One glob a file; but where a folder has many with one ending (or none), one for them all, also those that come later: a
-/// database in many files makes new ones.
+/// One glob per file; but if a folder has many files with the same suffix (or without one), one glob for all of them,
+/// including later ones: a database in many files creates new ones.
 fn globs_of<'a>(paths: impl Iterator<Item = &'a Path>, folder: &Path) -> Result<Vec<String>, String> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let mut groups: Vec<(Alike, Vec<&Path>)> = Vec::new();
@@ -121,7 +121,7 @@ fn globs_of<'a>(paths: impl Iterator<Item = &'a Path>, folder: &Path) -> Result<
                     Some(ending) => format!(".{}", text(Path::new(ending))?),
                     None => String::new(),
                 };
-                // Of the folder itself, `./` is all that is left.
+                // For the folder itself, only `./` is left.
                 let start = from(parent, &folder)?;
                 globs.push(format!("{}/*{ending}", start.trim_end_matches('/')));
             }
@@ -131,7 +131,7 @@ fn globs_of<'a>(paths: impl Iterator<Item = &'a Path>, folder: &Path) -> Result<
     Ok(globs)
 }
 
-/// The path from the folder on, if it is below it, with what would be a wildcard taken literally.
+/// The path relative to the folder, if it is below it, with wildcards escaped.
 fn from(path: &Path, folder: &Path) -> Result<String, String> {
     match path.strip_prefix(folder) {
         Ok(below) => Ok(format!("./{}", text(below)?)),
@@ -145,7 +145,7 @@ fn text(path: &Path) -> Result<String, String> {
     Ok(famio::posix::patterns::escape(text))
 }
 
-/// Whole or not at all, through links, with the mode that it had.
+/// Replaces the file atomically, through links, keeping its mode.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let new = path.with_file_name(format!(".{}.{}", file::NAME, std::process::id()));
@@ -183,7 +183,7 @@ mod tests {
             .collect();
         let config = Config::open(Some(&path)).unwrap();
         config.add(&judged.iter().collect::<Vec<_>>()).unwrap();
-        // What `famio run` reads.
+        // As `famio run` reads it.
         file::read(&path).unwrap();
         std::fs::read_to_string(&path).unwrap()
     }
@@ -205,7 +205,7 @@ mod tests {
             assert!(after.contains(part), "{part} is not in {after}");
         }
         assert_eq!(added("pool = '/p'\n", &["a.db"]), "pool = '/p'\natomic = [\"./a.db\"]\n");
-        // Named already, by itself or by a glob.
+        // Already selected, by its name or by a glob.
         for text in ["atomic = ['./a.db']\n", "atomic = ['*.db']\n", "atomic = ['./**/a.*']\n"] {
             assert_eq!(added(text, &["a.db"]), text);
         }

@@ -1,4 +1,4 @@
-//! Which files look like databases, by what was done to them. docs/trace.md has these rules for people.
+//! Decides which files look like databases, by what was done to them. docs/trace.md describes the rules.
 
 use super::config::Config;
 use super::layout::Count;
@@ -6,7 +6,7 @@ use super::magic::{self, Format};
 use super::shared::{File, Seen};
 use std::path::{Path, PathBuf};
 
-/// What a file looks like, the likeliest to gain from being atomic first.
+/// The kind of a file, those that gain most from being atomic first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// SYNCed and rewritten in place, or of a known format.
@@ -17,16 +17,16 @@ pub enum Kind {
     Unsynced,
     /// A database's own journal or lock table.
     Companion,
-    /// Made under another name and renamed to this one.
+    /// Created under another name and renamed to this one.
     Replaced,
     /// Only appended and never SYNCed, or not written at all.
     Plain,
-    /// Not there any more.
+    /// No longer exists.
     Temporary,
 }
 
 impl Kind {
-    /// The word of the report.
+    /// The word in the report.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Database => "database",
@@ -42,13 +42,13 @@ impl Kind {
 
 /// A file with its verdict.
 pub struct Judged<'a> {
-    /// What was counted.
+    /// The counts.
     pub file: &'a File,
-    /// What it looks like.
+    /// Its kind.
     pub kind: Kind,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
-    /// Its size now; `None`: it is not there.
+    /// Its size now; `None`: it does not exist.
     pub size: Option<u64>,
     /// Whether it should be atomic.
     pub suggested: bool,
@@ -58,7 +58,7 @@ pub struct Judged<'a> {
 struct Now {
     size: Option<u64>,
     format: Option<Format>,
-    /// The file that it belongs to, by its name.
+    /// The database to which it belongs, according to its name.
     companion_of: Option<(PathBuf, &'static str)>,
 }
 
@@ -87,7 +87,7 @@ fn look(path: &Path) -> Now {
     Now { size: found.map(|found| found.len()), format, companion_of: companion(path) }
 }
 
-/// SQLite's and LMDB's other files, by their names, if the database is there.
+/// Additional files of SQLite and LMDB, by name, if the database exists.
 fn companion(path: &Path) -> Option<(PathBuf, &'static str)> {
     let name = path.file_name()?.to_str()?;
     let of = |base: &str, format: Format, what| {
@@ -148,7 +148,7 @@ fn verdict(file: &File, now: &Now) -> (Kind, String, bool) {
         }
         None => {}
     }
-    // What was written under another name counts there.
+    // The writes under the former name count there.
     if count(Count::Replaced) > 0 && !written {
         return (Kind::Replaced, "made anew and renamed: whole by itself".into(), false);
     }
@@ -193,7 +193,7 @@ mod tests {
             (&[(Writes, 9)], (Kind::Plain, false)),
             (&[], (Kind::Plain, false)),
             (&[(Replaced, 3)], (Kind::Replaced, false)),
-            // A log that is made anew at times.
+            // A log that is replaced from time to time.
             (&[(Replaced, 3), (Writes, 9), (Syncs, 1)], (Kind::Log, false)),
         ] {
             assert_eq!(verdict_of(counts, None), wanted, "{counts:?}");

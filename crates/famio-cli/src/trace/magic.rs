@@ -1,4 +1,4 @@
-//! What a file says that it is, in its first bytes.
+//! Recognizes a file's format by its first bytes.
 
 use crate::run::elf::read_up_to;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Format {
     }
 }
 
-/// The format, if it is one that is known.
+/// The format, if known.
 pub fn look(path: &Path) -> Option<Format> {
     let mut head = [0u8; 64];
     let file = crate::look::open(path).ok()?;
@@ -45,7 +45,7 @@ fn of(head: &[u8]) -> Option<Format> {
         return Some(Format::Sqlite);
     }
     match (word(0), word(12), word(16)) {
-        // The page's header, then the magic number and the version of the format.
+        // After the page header: the magic number and the version of the format.
         (_, _, Some(0xbeef_c0de)) => Some(Format::Lmdb),
         (Some(0xbeef_c0de), ..) => Some(Format::LmdbLocks),
         // A hash, a B-tree, a queue, a heap.

@@ -1,9 +1,9 @@
-//! `famio trace`: runs a program, lists the files that it writes, and says which of them want to be atomic.
+//! `famio trace`: runs a program, lists the files that it writes, and says which of them should be atomic.
 
 mod choose;
 mod config;
 mod judge;
-// The library writes what this reads; each uses its half. A link to that library's file.
+// The library writes what this reads; each uses its half. A symbolic link to that library's file.
 #[allow(dead_code)]
 mod layout;
 mod magic;
@@ -69,7 +69,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     let name = args.command.first().ok_or_else(|| Failure::refused("no program given"))?;
     let path = search::find(name)?;
     runnable::check(&path)?;
-    // Before the program runs: a famio.toml with a mistake would be found only after it.
+    // Before the program runs: a mistake in famio.toml would otherwise be found only afterwards.
     let config = Config::open(args.write.as_deref()).map_err(Failure::refused)?;
     let mut output = match &args.output {
         Some(path) => {
@@ -86,7 +86,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 
     let seen = shared.seen();
     if seen.programs == 0 {
-        // The message of a program that could not be executed has been given.
+        // If the program could not be executed, that was reported already.
         if ![REFUSED, NOT_EXECUTABLE, NOT_FOUND].contains(&status) {
             eprintln!("famio: the program was not traced: it, or this system, keeps preloaded libraries out");
         }
@@ -107,7 +107,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     Ok(status)
 }
 
-/// Writes what was chosen, or says how to use what was found.
+/// Writes the user's choice, or says how to use the result.
 fn settle(config: Config, chosen: &[&Judged], files: &[Judged]) -> Result<(), Failure> {
     if !chosen.is_empty() {
         let said = config.add(chosen).map_err(Failure::refused)?;

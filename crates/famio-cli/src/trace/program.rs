@@ -1,4 +1,4 @@
-//! Running the program with the tracing library, until it and all that it started have ended.
+//! Runs the program with the tracing library, until it and everything that it started have ended.
 
 use crate::failure::{Failure, REFUSED};
 use crate::run::execute;
@@ -8,18 +8,18 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Names the shared file to the library.
+/// The variable with the path of the shared file.
 const VARIABLE: &str = "FAMIO_TRACE";
 
-/// The program's process, for the signal handler.
+/// The program's process id, for the signal handler.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// Set by a signal that comes when the program itself has ended.
 static ENOUGH: AtomicI32 = AtomicI32::new(0);
 
-/// What goes on to the program.
+/// Signals that are passed on to the program.
 const TAKEN: [Signal; 4] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP];
 
-/// The exit status, as a shell has it.
+/// Returns the exit status, as a shell shows it.
 pub fn run(
     path: &Path,
     command: &[OsString],
@@ -27,10 +27,10 @@ pub fn run(
     library: &Path,
     before: impl FnOnce() -> Result<(), String>,
 ) -> Result<i32, Failure> {
-    // What the program leaves running becomes ours, so that it can be waited for.
+    // Processes that outlive the program become children of this process, so that it can wait for them.
     let reaper = process::set_child_subreaper(Some(process::getpid()));
     reaper.map_err(|error| Failure::refused(format!("subreaper: {error}")))?;
-    // Ignored, as it may have been inherited, it would take the statuses away.
+    // If SIGCHLD were ignored (which is inherited), the kernel would discard the statuses.
     // SAFETY: no handler is installed.
     let for_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mask = hold();
@@ -38,7 +38,7 @@ pub fn run(
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(Failure::refused(format!("fork: {}", std::io::Error::last_os_error()))),
         0 => {
-            // SAFETY: as it was.
+            // SAFETY: restores the former action.
             unsafe { libc::signal(libc::SIGCHLD, for_children) };
             let_through(&mask);
             let failure = match before() {
@@ -49,7 +49,7 @@ pub fn run(
                 Err(message) => Failure::new(REFUSED, message),
             };
             eprintln!("famio: {}", failure.message);
-            // SAFETY: ends the process, without what the parent has to do at its end.
+            // SAFETY: ends the process, without the parent's exit handlers.
             unsafe { libc::_exit(failure.status) }
         }
         pid => pid,
@@ -68,7 +68,7 @@ pub fn run(
     })
 }
 
-/// The terminal sends its signals to the program too. One that was sent to this process alone goes on to it.
+/// The terminal sends its signals to the program, too. A signal sent only to this process is passed on.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let program = PROGRAM.load(Ordering::Relaxed);
     if program == 0 {
@@ -83,7 +83,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
     }
 }
 
-/// Holds back what is to be taken, until there is a handler: the program may be heard of before. Gives the mask that was.
+/// Blocks these signals until there is a handler: one may arrive before the program's id is known. Returns the former
+/// mask.
 fn hold() -> libc::sigset_t {
     // SAFETY: the set is initialised before it is used, and all pointers are valid during their calls.
     unsafe {
@@ -123,7 +124,7 @@ fn wait_for(program: Pid) -> Result<WaitStatus, Failure> {
     }
 }
 
-/// What the program left running: a server that went into the background, say.
+/// Waits for processes that the program left running, such as a server in the background.
 fn wait_for_others() {
     let mut said = false;
     while ENOUGH.load(Ordering::Relaxed) == 0 {

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// How many files of a folder that look the same are listed, unless all are wanted.
+/// How many similar files per folder are listed, unless all are wanted.
 const ALIKE: usize = 10;
-/// How many files that don't look like databases or logs.
+/// How many files that do not look like databases or logs are listed.
 const OTHERS: usize = 20;
 
-/// For people: the likeliest first, those that are suggested with a star.
+/// For people: the likeliest databases first, suggested files with a star.
 pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     let mut out = String::new();
     if files.is_empty() {
@@ -42,8 +42,8 @@ pub fn table(seen: &Seen, files: &[Judged], all: bool) -> String {
     out
 }
 
-/// Which rows are listed: all that look like databases or logs, unless a folder has many that look the same, and a few of
-/// the others. What is left out, by folder.
+/// The rows to list: everything that looks like a database or log, except many similar ones in one folder, and a few
+/// others. Also returns the number of files left out, by folder.
 fn shown(files: &[Judged], all: bool) -> (Vec<usize>, BTreeMap<PathBuf, usize>) {
     let (mut shown, mut hidden, mut others) = (Vec::new(), BTreeMap::new(), 0);
     let mut alike: HashMap<(&Path, Kind), usize> = HashMap::new();
@@ -125,7 +125,7 @@ struct FileReport {
     renamed: u64,
 }
 
-/// For programs. Names that are not UTF-8 have a replacement character in them.
+/// For programs. Names that are not UTF-8 contain a replacement character.
 pub fn json(command: &[OsString], status: i32, seen: &Seen, files: &[Judged]) -> String {
     let file = |judged: &Judged| {
         let count = |what| judged.file.count(what);

@@ -1,4 +1,4 @@
-//! The file that traced programs count in: made before they run, read after.
+//! The file in which traced programs count: created before they run, read afterwards.
 
 use super::layout::{self, Count, MAGIC, RECORDS};
 use rustix::fs::{FallocateFlags, MemfdFlags};
@@ -9,14 +9,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The mapped file; gone with the value.
+/// The mapped file; removed when dropped.
 pub struct Shared {
     path: PathBuf,
     map: *mut layout::Shared,
     _file: OwnedFd,
 }
 
-/// What was counted, as it was when it was read.
+/// The counts at the time of reading.
 pub struct Seen {
     /// Programs that the library was loaded into.
     pub programs: u64,
@@ -26,9 +26,9 @@ pub struct Seen {
     pub files: Vec<File>,
 }
 
-/// One file that was opened for writing.
+/// A file that was opened for writing.
 pub struct File {
-    /// From the root on.
+    /// Absolute.
     pub path: PathBuf,
     counts: [u64; Count::End as usize],
 }
@@ -50,8 +50,8 @@ impl File {
 }
 
 impl Shared {
-    /// A file in memory without a name: nothing of it is left, whatever ends this process. All its space is there, so that
-    /// no store to it can fail.
+    /// An unnamed file in memory: nothing of it is left, however this process ends. All its space is allocated, so
+    /// that no store to it can fail.
     pub fn new() -> Result<Self, String> {
         Self::make().map_err(|error| format!("memory to count in can't be had: {error}"))
     }
@@ -77,7 +77,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// What the library is told: a path by which it is opened as long as this process has it open.
+    /// A path for the library: it can be opened while this process has the file open.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -87,7 +87,7 @@ impl Shared {
         unsafe { &*self.map }
     }
 
-    /// Reads all that was counted.
+    /// Reads all counts.
     pub fn seen(&self) -> Seen {
         let shared = self.get();
         let used = (shared.used.load(Ordering::Acquire) as usize).min(RECORDS);

@@ -1,4 +1,4 @@
-//! A file whose process was killed with a commit behind it and writes since. A test that uses this has a test `crash_child`
+//! A file whose process was killed after a commit and further writes. A test that uses this has a test `crash_child`
 //! that calls [`child`]: the test binary runs itself for it.
 
 use famio::Settings;
@@ -12,7 +12,7 @@ const FILE: &str = "FAMIO_WALK_FILE";
 const POOL: &str = "FAMIO_WALK_POOL";
 const BLOCK: usize = 4096;
 
-/// One commit, a write without one, and the end.
+/// One commit, a write after it, and the end.
 pub fn child() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
     let settings = Settings { pool: std::env::var_os(POOL).map(PathBuf::from), ..Settings::default() };
@@ -28,11 +28,11 @@ pub fn child() {
     write(0, b'b');
     atomic.sync().unwrap();
     write(0, b'c');
-    // SAFETY: the end of this process, as sudden as it gets.
+    // SAFETY: kills only this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// Where it lies: on tmpfs.
+/// The file's place: on tmpfs.
 pub struct Crashed {
     folder: tempfile::TempDir,
     file: PathBuf,

@@ -1,9 +1,10 @@
-//! Whether JSON is as docs/json.md says.
+//! Checks JSON against docs/json.md.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The part of docs/json.md below a heading, up to the next heading of the same level or a higher one. `heading`: how it begins.
+/// The part of docs/json.md below a heading, up to the next heading of the same or a higher level. `heading`: its
+/// beginning.
 #[track_caller]
 pub fn section(heading: &str) -> String {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md")).unwrap();
@@ -25,7 +26,7 @@ pub fn fields(value: &Value) -> BTreeSet<String> {
     }
 }
 
-/// Every field is in that text.
+/// Checks that the text mentions every field.
 #[track_caller]
 pub fn all_are_in(section: &str, what: &str, value: &Value) {
     let fields = fields(value);

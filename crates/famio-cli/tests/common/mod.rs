@@ -1,4 +1,4 @@
-//! What the tests of the command share.
+//! Shared by the tests of the command.
 #![allow(dead_code)] // each test uses a part
 
 pub mod running;
@@ -17,7 +17,7 @@ pub fn built(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The command, without what this environment says.
+/// The command, without settings from this environment.
 pub fn famio() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAMIO_")) {

@@ -1,24 +1,24 @@
-//! Python programs under `famio run`, until the test ends them.
+//! Python programs under `famio run` that run until the test ends them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
-/// What the command says in that folder.
+/// Runs the command in that folder.
 pub fn famio(folder: &Path, args: &[&str]) -> Output {
     super::famio().current_dir(folder).args(args).output().unwrap()
 }
 
-/// All that it has said.
+/// Everything it has printed.
 pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A program that goes on until it is killed, also by a test that fails. It may wait for the end of its input.
+/// A program that runs until it is killed, also if the test fails. It may wait for the end of its input.
 pub struct Running(pub Child);
 
 impl Running {
-    /// Once more does no harm.
+    /// May be called again.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -31,7 +31,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs `program` in the folder with these options of `famio run`; it has said `ready`. `None`: the library is not built.
+/// Runs `program` in the folder with these options of `famio run`, and waits until it has printed `ready`. `None`:
+/// the library is not built.
 pub fn start(folder: &Path, options: &[&str], program: &str) -> Option<Running> {
     let library = super::built("libfamio_preload.so")?;
     let mut child = super::famio()

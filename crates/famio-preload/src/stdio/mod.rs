@@ -1,6 +1,6 @@
-//! Streams. libc's own make their system calls past us; so the stream of an atomic file is one of another kind, with libc's
-//! buffer and our calls behind it. Where it can't be (`freopen` of a stream that is libc's, a conversion), the file is handed
-//! back first.
+//! Streams. libc's own make their system calls past the library, so a stream of an atomic file is one of another
+//! kind, with libc's buffer and the library's calls behind it. Where that is impossible (`freopen` of libc's streams,
+//! character conversion), the file is demoted first.
 
 mod mode;
 mod stream;
@@ -27,8 +27,8 @@ fn failed(error: isize) -> *mut FILE {
     null_mut()
 }
 
-/// Before libc opens `path` for a stream of its own: what the library does not see makes the file an ordinary one. Whether the
-/// stream has to be followed, or a negated errno.
+/// Before libc opens `path` for a stream of its own, which the library does not see: makes the file ordinary. Returns
+/// whether the stream must be tracked, or a negated errno.
 unsafe fn opening(path: *const c_char, mode: Option<Mode>, why: &str) -> isize {
     // SAFETY: the caller's promise.
     quietly(|| unsafe { posix::stream_opening(path, mode.map_or(libc::O_RDONLY, |mode| mode.flags), why) })
@@ -46,7 +46,7 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         {
             return open_ours(path, mode, asked);
         }
-        // Looked at above already, and not meant; but it may be ordinary only as long as another stream has it.
+        // It was examined above and not selected; but it may be ordinary only while another stream is open.
         let done = asked.is_some_and(|asked| !asked.converts) && !posix::streams_matter();
         let converts = asked.is_none_or(|asked| asked.converts);
         let why = if converts { "fopen(3) with ccs=" } else { "fopen(3) of a file that another stream has open" };
@@ -61,7 +61,7 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     }
 }
 
-/// `fopen` of what may be an atomic file.
+/// `fopen` of a file that may be atomic.
 unsafe fn open_ours(path: *const c_char, mode: *const c_char, asked: Mode) -> *mut FILE {
     // SAFETY: the caller's promise.
     let fd = finish(|| unsafe { posix::openat(libc::AT_FDCWD, path, asked.flags, 0o666) }) as i32;
@@ -79,7 +79,7 @@ unsafe fn open_ours(path: *const c_char, mode: *const c_char, asked: Mode) -> *m
     stream
 }
 
-/// A stream of ours over `fd`, at the end where it only appends: as libc's own begin.
+/// A stream of ours over `fd`; like libc's, it begins at the end if it only appends.
 fn over(fd: i32, mode: Mode) -> *mut FILE {
     if mode.begins_at_end() {
         quietly(|| posix::lseek(fd, 0, libc::SEEK_END) as isize);
@@ -139,7 +139,7 @@ pub unsafe fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
             return reopen_ours(path, mode, stream, fd);
         }
         let mut follow = 0;
-        // Without a path the stream's own file is opened again.
+        // Without a path, the stream's own file is opened again.
         if !path.is_null() {
             closing(stream);
             follow = opening(path, Mode::of(mode), "freopen(3)");
@@ -154,13 +154,13 @@ pub unsafe fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
     }
 }
 
-/// `freopen` of a stream of ours: another file behind the same number. As libc's, it closes the stream if that fails.
+/// `freopen` of a stream of this library: puts another file behind the same number. As in libc, a failure closes the stream.
 unsafe fn reopen_ours(path: *const c_char, mode: *const c_char, stream: *mut FILE, fd: i32) -> *mut FILE {
     // SAFETY: the caller's promise.
     unsafe {
         libc::fflush(stream);
         let asked = Mode::of(mode).filter(|asked| !asked.converts && !path.is_null());
-        // libc does not let a stream of this kind change whether it reads, writes and appends.
+        // libc does not allow a stream of this kind to change whether it reads, writes and appends.
         let Some(asked) = asked.filter(|asked| stream::mode(stream).is_some_and(|has| has.plain() == asked.plain()))
         else {
             fclose(stream);
@@ -184,7 +184,7 @@ unsafe fn reopen_ours(path: *const c_char, mode: *const c_char, stream: *mut FIL
         }
         __fpurge(stream);
         libc::clearerr(stream);
-        // The offset that libc remembers is the other file's.
+        // libc remembers an offset in the former file.
         libc::fseeko(stream, 0, if asked.begins_at_end() { libc::SEEK_END } else { libc::SEEK_SET });
         stream
     }
@@ -230,7 +230,7 @@ pub unsafe fn fileno(stream: *mut FILE) -> i32 {
     }
 }
 
-/// Runs `call` with errno left as it was.
+/// Runs `call`, and leaves errno unchanged.
 fn quietly(call: impl FnOnce() -> isize) -> isize {
     let errno = crate::outcome::errno();
     // SAFETY: the thread's errno lives as long as the thread.
@@ -257,7 +257,7 @@ unsafe fn closing(stream: *mut FILE) {
     }
 }
 
-/// The new stream's descriptor is a fresh one.
+/// Drops a stale table entry for the new stream's descriptor.
 unsafe fn noted(stream: *mut FILE, follow: isize) -> *mut FILE {
     if !stream.is_null() && (follow > 0 || posix::table::any()) {
         // SAFETY: libc has just made it.

@@ -2,20 +2,20 @@
 
 use core::ffi::{CStr, c_char};
 
-/// What `fopen`'s second argument asks for.
+/// The second argument of `fopen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// For `open(2)`.
     pub flags: i32,
-    /// The text is converted (`,ccs=`), which only libc's own streams do.
+    /// The text is converted (`,ccs=`), which only libc's own streams support.
     pub converts: bool,
 }
 
-/// Letters that glibc looks at after the first.
+/// How many letters glibc reads after the first.
 const LETTERS: usize = 6;
 
 impl Mode {
-    /// `None`: not a mode, libc says so itself.
+    /// `None`: invalid; libc reports that.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (first, rest) = text.split_first()?;
         let (mut access, mut flags) = match first {
@@ -61,7 +61,7 @@ impl Mode {
         self.appends() && self.access() == libc::O_WRONLY
     }
 
-    /// For `fopencookie`, which opens nothing: who may read and write.
+    /// For `fopencookie`, which opens nothing: whether the stream reads and writes.
     pub fn plain(self) -> &'static CStr {
         match (self.access(), self.appends()) {
             (libc::O_RDONLY, _) => c"r",

@@ -1,5 +1,5 @@
-//! A stream over a descriptor of an atomic file: libc's buffer, and our own read, write, seek and close behind it
-//! (`fopencookie`). libc says of such a stream that it has no descriptor; here is kept which one it has.
+//! A stream over a descriptor of an atomic file: libc's buffer, and the library's read, write, seek and close behind
+//! it (`fopencookie`). For libc, such a stream has no descriptor; this module knows it.
 
 use crate::outcome::finish;
 use core::ffi::{c_char, c_int, c_void};
@@ -24,7 +24,8 @@ unsafe extern "C" {
     fn fflush_unlocked(stream: *mut FILE) -> c_int;
 }
 
-/// The cookie of a stream is its descriptor's number, as a stream of libc's has one: what the number leads to may change.
+/// The cookie of a stream is its descriptor's number, as in libc's own streams: the number may lead to another file
+/// later.
 fn number(cookie: *mut c_void) -> RawFd {
     cookie.addr() as RawFd
 }
@@ -34,7 +35,7 @@ unsafe extern "C" fn read(cookie: *mut c_void, buf: *mut c_char, size: usize) ->
     finish(|| unsafe { posix::read(number(cookie), buf.cast(), size) })
 }
 
-/// All of it, as libc's own streams do; less after an error.
+/// Writes everything, as libc's own streams do; less after an error.
 unsafe extern "C" fn write(cookie: *mut c_void, buf: *const c_char, size: usize) -> isize {
     let mut done = 0;
     while done < size {
@@ -63,9 +64,9 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
     finish(|| posix::close(number(cookie))) as c_int
 }
 
-/// A stream of ours, in a list that is read without a lock and never gets shorter.
+/// An entry for a stream of this library, in a lock-free list that never shrinks.
 struct Node {
-    /// Its address; 0: the node is free. [`TAKEN`]: somebody fills it in.
+    /// The stream's address; 0: free. [`TAKEN`]: a thread is filling it in.
     stream: AtomicUsize,
     fd: AtomicI32,
     /// The flags of its mode.
@@ -104,7 +105,7 @@ fn remember(stream: *mut FILE, fd: RawFd, mode: super::Mode) {
     let node = Box::into_raw(Box::new(Node { stream, fd, mode, next: null_mut() }));
     let mut first = FIRST.load(Ordering::Acquire);
     loop {
-        // SAFETY: nobody else has it yet.
+        // SAFETY: no other thread has it yet.
         unsafe { (*node).next = first };
         match FIRST.compare_exchange(first, node, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
@@ -125,31 +126,31 @@ pub fn over(fd: RawFd, mode: super::Mode) -> *mut FILE {
     stream
 }
 
-/// The descriptor of a stream of ours.
+/// The descriptor of a stream of this library.
 pub fn descriptor(stream: *mut FILE) -> Option<RawFd> {
     node_of(stream).map(|node| node.fd.load(Ordering::Relaxed))
 }
 
-/// The mode that a stream of ours was opened with.
+/// The mode with which a stream of this library was opened.
 pub fn mode(stream: *mut FILE) -> Option<super::Mode> {
     node_of(stream).map(|node| super::Mode { flags: node.mode.load(Ordering::Relaxed), converts: false })
 }
 
-/// The stream is about to be closed: its address may be another's next.
+/// The stream is about to be closed; its address may be reused.
 pub fn forget(stream: *mut FILE) {
     if let Some(node) = node_of(stream) {
         node.stream.store(0, Ordering::Release);
     }
 }
 
-/// Before the library ends, and libc flushes what is left: that would go past us. A stream that a thread is in is left out:
-/// it may wait there for ever.
+/// Before the library ends and libc flushes the remaining data past it: flushes streams of this library. A stream that a
+/// thread has locked is skipped: the thread may wait there forever.
 pub fn flush_all() {
     for node in nodes() {
         let stream = core::ptr::with_exposed_provenance_mut::<FILE>(node.stream.load(Ordering::Acquire));
         if stream.addr() > TAKEN {
-            // SAFETY: open: who closes it forgets it first. A thread that closes it at exit, at this moment, does what no
-            // program may.
+            // SAFETY: the stream is open: a thread that closes it removes it from the list first. A thread that
+            // closes a stream at this moment, during exit, breaks the rules for programs.
             unsafe {
                 if ftrylockfile(stream) == 0 {
                     fflush_unlocked(stream);

@@ -1,5 +1,5 @@
-//! Wide characters: libc has none for a stream of our kind. Most of its functions say so; these would follow a pointer that
-//! leads nowhere.
+//! Wide characters: libc does not support them for a stream of our kind. Most of its functions report that; those
+//! here would follow an invalid pointer.
 
 use super::stream;
 use crate::next::Next;
@@ -8,10 +8,10 @@ use libc::{FILE, wchar_t};
 
 /// `wint_t`.
 type Wide = u32;
-/// What stands for "none".
+/// The value for "none".
 const WEOF: Wide = Wide::MAX;
 
-/// Whether the stream is ours: `EOPNOTSUPP` then.
+/// Whether the stream is ours; sets `EOPNOTSUPP` then.
 fn refused(stream: *mut FILE) -> bool {
     let ours = stream::descriptor(stream).is_some();
     if ours {
@@ -20,7 +20,7 @@ fn refused(stream: *mut FILE) -> bool {
     ours
 }
 
-/// libc's function of that name where the stream is libc's, else `none`.
+/// Calls libc's function of that name for libc's streams; otherwise returns `none`.
 macro_rules! libcs {
     ($name:literal, $type:ty, $none:expr, $stream:expr $(, $before:expr)*) => {{
         static NEXT: Next = Next::new($name);

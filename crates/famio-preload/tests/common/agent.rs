@@ -1,4 +1,5 @@
-//! Processes that do to a file what they are told, each a line on its standard input; where there is nothing left after it.
+//! Processes that execute commands on a file, one per line of standard input; and checks that nothing is left
+//! afterwards.
 
 #[path = "../../../famio/tests/common/shared_memory.rs"]
 pub mod shared_memory;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::OnceLock;
 
-/// A process that does what it is told.
+/// A process that executes commands.
 pub struct Agent {
     pub child: Child,
     pub told: Option<ChildStdin>,
@@ -36,7 +37,7 @@ impl Agent {
         Self { child, told, says }
     }
 
-    /// In a container: mount and process namespaces of its own, with the same folders.
+    /// In a container: with its own mount and process namespaces, and the same folders.
     pub fn contained(folder: &Folder, domain: &str) -> Self {
         let inside = ["--mount", "--pid", "--fork", "--mount-proc", "--"];
         let mut command = under(folder, "unshare");
@@ -60,7 +61,7 @@ impl Agent {
         self.answer()
     }
 
-    /// Tells it, and does not wait for the answer.
+    /// Sends a command without waiting for the answer.
     pub fn ask(&mut self, what: &str) {
         writeln!(self.told.as_mut().unwrap(), "{what}").unwrap();
     }
@@ -87,20 +88,20 @@ impl Agent {
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: a signal to a process that this test started.
+        // SAFETY: a signal to a process that this test has started.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 
-    /// Stops it, all its threads: one of them may be about something for a moment after the signal.
+    /// Stops all its threads; one of them may go on for a moment after the signal.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let mut status = 0;
-        // SAFETY: a child of this process's; it is not reaped by a look at whether it has stopped.
+        // SAFETY: a child of this process; checking whether it has stopped does not reap it.
         let stopped = unsafe { libc::waitpid(self.child.id() as i32, &mut status, libc::WUNTRACED) };
         assert!(stopped > 0 && libc::WIFSTOPPED(status), "{status:#x}");
     }
 
-    /// Waits until all of its threads have slept for a thousand looks: its background has nothing to do.
+    /// Waits until all of its threads were asleep at a thousand checks in a row: its background has nothing to do.
     pub fn idle(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
         let sleeps = |task: std::fs::DirEntry| {
@@ -119,17 +120,17 @@ impl Agent {
         self.child.wait().unwrap();
     }
 
-    /// Of a container: the process in it.
+    /// For a container: kills the process in it.
     pub fn kill_contained(mut self) {
         let me = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap();
         let inside: i32 = children.trim().parse().unwrap();
-        // SAFETY: a signal to a process that this test started.
+        // SAFETY: a signal to a process that this test has started.
         assert_eq!(unsafe { libc::kill(inside, libc::SIGKILL) }, 0);
         self.child.wait().unwrap();
     }
 
-    /// It ends; not waited for.
+    /// Makes it exit, without waiting.
     pub fn begin_to_end(&mut self) {
         self.told = None;
     }
@@ -147,7 +148,7 @@ impl Drop for Agent {
     }
 }
 
-/// Each way of keeping a journal: in memory with and without flushes, on a disk.
+/// Runs a test with each kind of journal: in memory with and without flushes, and on a disk.
 pub fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
     for domain in ["process", "emulated"] {
         let folder = Folder::new(&format!("turns-{name}-{domain}"));

@@ -16,7 +16,7 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// A folder on tmpfs or on disk, removed with the value.
+/// A folder on tmpfs or on disk, removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -70,7 +70,7 @@ pub fn build(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap().with_file_name(unique);
     let done = Command::new("cc")
         .args(["-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result"])
-        // Bad pointers and counts are what is tested.
+        // Bad pointers and counts are under test.
         .args(["-Wno-stringop-overflow", "-Wno-stringop-overread", "-pthread", "-o"])
         .arg(&program)
         .arg(&source)
@@ -88,7 +88,7 @@ pub fn under(folder: &Folder, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs to success, and gives what was said on stdout and stderr.
+/// Runs a command, which must succeed; returns stdout and stderr.
 pub fn succeed(command: &mut Command) -> (String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned());
@@ -97,7 +97,7 @@ pub fn succeed(command: &mut Command) -> (String, String) {
 }
 
 /// Builds a program and runs it twice: on a plain file without the interposer, which shows that the program is right,
-/// and on an atomic one. Gives what the second run said on stderr.
+/// and on an atomic one. Returns the stderr of the second run.
 pub fn same(name: &str) -> String {
     let program = build(name);
     let folder = Folder::new(name);

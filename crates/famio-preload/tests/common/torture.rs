@@ -1,4 +1,4 @@
-//! Several processes that say what is durable, killed at random and begun anew.
+//! Several processes that report what is durable, and are killed at random and restarted.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What processes have said is durable.
+/// What processes have reported as durable.
 pub type Said = Arc<Mutex<Vec<String>>>;
 
 pub fn start(mut command: Command, said: &Said) -> (Child, JoinHandle<()>) {
@@ -26,13 +26,13 @@ pub fn seconds(otherwise: u64) -> Duration {
     Duration::from_secs(set.unwrap_or(otherwise))
 }
 
-/// How often each of them is to have acknowledged something before it ends, however slow the machine.
+/// How often each of them must have reported something before the end, however slow the machine is.
 const LEAST: usize = 10;
-/// One that does not come to that hangs.
+/// A process that does not get there within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `processes` of them for `time` and until they have said enough, one killed every `pause` and begun anew. Gives how many were
-/// killed.
+/// Runs `processes` of them for `time` and until they have reported enough; one is killed and restarted every
+/// `pause`. Returns how many were killed.
 pub fn torture(
     processes: usize,
     time: Duration,
@@ -51,7 +51,7 @@ pub fn torture(
         std::thread::sleep(pause.mul_f64((random >> 40) as f64 / f64::from(1 << 23)));
         let number = (random >> 33) as usize % processes;
         let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
-        // Which of them it was is known by its place: put back below.
+        // Its index identifies it: it is put back below.
         let ended = child.try_wait().unwrap().filter(|status| !status.success());
         assert!(ended.is_none(), "one has failed: {ended:?}");
         let _ = child.kill();

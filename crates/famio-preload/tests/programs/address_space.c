@@ -1,5 +1,6 @@
-/* A limit on the address space far below what the library has mapped: the program has what it asked for. Arguments: the atomic
- * file; or "after", the limit that this program has to begin with, and whether it is with the library. */
+/* A limit on the address space far below what the library has mapped: the program gets what it asked for.
+ * Arguments: the atomic file; or "after", the limit with which this program begins, and whether it runs with the
+ * library. */
 #include "check.h"
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -14,7 +15,7 @@ static void __attribute__((noinline)) deep(int mib) {
   here[1] = here[0];
 }
 
-/* What fits fits, and the limit holds. */
+/* Memory within the limit can be had, and the limit holds. */
 static void has_room(void) {
   char *memory = malloc(100 * MIB);
   CHECK(memory != NULL);
@@ -46,7 +47,7 @@ int main(int argc, char **argv) {
       CHECK(kernels.rlim_cur == limit.rlim_cur);
       return 0;
     }
-    /* As for who has set it: threads of the library's are not in the way. */
+    /* For its own user: threads of the library's are not limited. */
     CHECK(kernels.rlim_cur > limit.rlim_cur);
     use("atomic-3");
     has_room();
@@ -63,7 +64,7 @@ int main(int argc, char **argv) {
   CHECK(prlimit(0, RLIMIT_AS, &limit, &old) == 0 && old.rlim_cur == none.rlim_cur && old.rlim_max == none.rlim_max);
   is(256 * MIB, none.rlim_max);
   has_room();
-  /* The limit follows what comes and goes. */
+  /* The limit adapts to files that are opened and closed. */
   use("atomic-2");
   CHECK(pwrite(fd, "more", 4, 4) == 4 && fsync(fd) == 0);
   has_room();

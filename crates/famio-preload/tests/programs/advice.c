@@ -1,5 +1,5 @@
-/* Advice: madvise, posix_madvise and posix_fadvise change no byte; on an atomic file they start and end map-ahead, which is seen in
- * the page tables. And O_ATOMIC in the flags of open. argv[1] names the file, argv[2] says what. */
+/* Advice: madvise, posix_madvise and posix_fadvise change no byte; on an atomic file they start and stop map-ahead,
+ * which shows in the page tables. Also O_ATOMIC in the flags of open. argv[1] is the file, argv[2] the case. */
 #include "check.h"
 #include <sched.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ static void same(const char *map) {
   for (int i = 0; i < SIZE / PAGE; i++) CHECK(memcmp(map + (size_t)i * PAGE, letters(i), PAGE) == 0);
 }
 
-/* Pages of start..start+length that have an entry in the page tables. */
+/* The number of pages in start..start+length with a page-table entry. */
 static long mapped(const char *start, size_t length) {
   static uint64_t words[SIZE / PAGE];
   int fd = open("/proc/self/pagemap", O_RDONLY);
@@ -45,13 +45,13 @@ static long mapped(const char *start, size_t length) {
   return count;
 }
 
-/* Until the background has mapped it, a page in 64 KiB at least: of what had to be read in, the kernel maps no more. The alarm ends
- * what does not come. */
+/* Waits until the background has mapped it, at least one page per 64 KiB: the kernel maps no more of what must be
+ * read from disk. The alarm ends a wait that takes too long. */
 static void wait_for(const char *start, size_t length) {
   while (background && mapped(start, length) < (long)(length / (64 << 10))) sched_yield();
 }
 
-/* The map that the library has of the file; NULL: none. */
+/* The library's map of the file; NULL: none. */
 static char *map_of(const char *path) {
   char line[5000], *found = NULL;
   FILE *maps = fopen("/proc/self/maps", "r");
@@ -65,7 +65,7 @@ static char *map_of(const char *path) {
   return found;
 }
 
-/* Maps that are stored to. */
+/* Writable maps. */
 static void maps(const char *path) {
   int fd = open(path, O_RDWR);
   CHECK(fd >= 0);
@@ -100,7 +100,7 @@ static void reads(const char *path) {
   CHECK(realpath(path, name) != NULL);
   int fd = open(path, O_RDONLY);
   CHECK(fd >= 0);
-  while (map_of(name) != NULL) sched_yield(); /* the background may still be at the file that was closed */
+  while (map_of(name) != NULL) sched_yield(); /* the background may still be busy with the file that was closed */
   CHECK(posix_fadvise(fd, 4 * MIB, 4 * MIB, POSIX_FADV_WILLNEED) == 0);
   char *map = map_of(name);
   CHECK(atomic == (map != NULL));
@@ -117,10 +117,10 @@ static void reads(const char *path) {
   }
   CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
   for (int i = 0; i < 3 * MIB / PAGE; i++) CHECK(pread(fd, record, PAGE, (off_t)i * PAGE) == PAGE);
-  /* Not more than what the kernel maps around a fault. */
+  /* No more than what the kernel maps around a fault. */
   if (atomic) {
     CHECK(mapped(map + 3 * MIB, SIZE - 3 * MIB) <= 16);
-    /* And all of that, but for what the kernel takes back from whoever (DAMON). */
+    /* Everything, except for pages that the kernel takes back (DAMON). */
     long missing = 3 * MIB / PAGE - mapped(map, 3 * MIB);
     CHECK(missing >= 0 && missing <= 3 * MIB / PAGE / 64);
   }
@@ -129,7 +129,7 @@ static void reads(const char *path) {
   CHECK(close(fd) == 0);
 }
 
-/* A file that no pattern names, made atomic by its open. */
+/* A file that no glob selects, made atomic when it is opened. */
 static void flag(const char *how) {
   int fd = open("by-flag", O_RDWR | O_CREAT | O_ATOMIC, 0644);
   CHECK(fd >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR);

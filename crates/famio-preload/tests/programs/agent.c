@@ -1,4 +1,4 @@
-/* Does to a file what it is told on stdin, a line at a time, and answers each with a line. */
+/* Executes commands on a file, one per line of stdin, and answers each with a line. */
 #include "check.h"
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ int main(void) {
     } else if (sscanf(line, "write %ld %n%199s", &at, &end, text) == 2) {
       long n = pwrite(fd, text, strlen(text), at);
       printf("%s\n", n < 0 ? strerror(errno) : "ok");
-    } else if (sscanf(line, "fill %ld %199s", &len, text) == 2) { /* so many megabytes of a letter, from the beginning on */
+    } else if (sscanf(line, "fill %ld %199s", &len, text) == 2) { /* `len` megabytes of a letter, from the beginning */
       static char megabyte[1 << 20];
       memset(megabyte, *text, sizeof megabyte);
       for (at = 0; at < len && pwrite(fd, megabyte, sizeof megabyte, at << 20) == sizeof megabyte;) at++;
@@ -60,7 +60,7 @@ int main(void) {
       int another = open(text, O_RDWR);
       printf("%s\n", another < 0 || close(fd) < 0 ? strerror(errno) : "ok");
       fd = another;
-    } else if (!strcmp(word, "end")) { /* where a read at the position ends, and where the file does */
+    } else if (!strcmp(word, "end")) { /* where a read at the position ends, and where the file ends */
       long position = lseek(fd, -4, SEEK_END);
       if (position >= 0 && read(fd, bytes, sizeof bytes) < 0) position = -1;
       printf("%ld %s\n", position + 4, position < 0 ? strerror(errno) : bytes);

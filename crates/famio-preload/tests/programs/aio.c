@@ -1,4 +1,4 @@
-/* POSIX aio: results, errors, lists and who is told. With a second argument: killed after a write that was not committed. */
+/* POSIX aio: results, errors, lists and notifications. With a second argument: killed after an uncommitted write. */
 #include "check.h"
 #include <aio.h>
 #include <pthread.h>
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
   struct aiocb one = make(fd, 0, "0123456789", 10, 0);
   CHECK(fd >= 0 && aio_write(&one) == 0 && end(&one) == 10 && aio_error(&one) == 0);
   CHECK(lseek(fd, 0, SEEK_CUR) == 0 && lseek(fd, 0, SEEK_END) == 10);
-  /* The kernel's file has not the size yet, or no position: the library answered. */
+  /* The kernel's file does not have the size yet, or its position is unchanged: the library answered. */
   CHECK(!atomic || kernel_position(fd) == 0);
   one = make(fd, 0, NULL, 0, 0);
   CHECK(aio_fsync(O_SYNC, &one) == 0 && end(&one) == 0 && aio_fsync(O_DSYNC, &one) == 0 && end(&one) == 0);
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
   while (aio_error64(&wide) == EINPROGRESS) aio_suspend64(wides, 1, NULL);
   CHECK(aio_return64(&wide) == 2 && memcmp(buffer, "89", 2) == 0);
 
-  /* Errors of the request are the control block's, those of the call are the call's. */
+  /* Errors of the request are in the control block, errors of the call are returned. */
   int reading = open(path, O_RDONLY), appending = open(path, O_WRONLY | O_APPEND);
   one = make(reading, 0, "x", 1, 0);
   CHECK(aio_write(&one) == 0 && end(&one) == -1 && aio_error(&one) == EBADF);
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
   one = make(fd, 0, buffer, 1, 0);
   CHECK(aio_read(&one) == 0 && end(&one) == 1 && aio_cancel(fd, &one) == AIO_ALLDONE);
 
-  /* Who is told. */
+  /* Notifications. */
   struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
   CHECK(sigaction(SIGRTMIN + 1, &action, NULL) == 0);
   struct aiocb told_of = make(fd, 0, "S", 1, 0);
@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
   wait_told();
   CHECK(value == 43 && end(&one) == 1);
 
-  /* Lists, of both kinds of files. */
+  /* Lists with both kinds of files. */
   int other = open("other", O_RDWR | O_CREAT | O_TRUNC, 0600);
   struct aiocb a = make(fd, LIO_WRITE, "A", 1, 2), b = make(other, LIO_WRITE, "B", 1, 0), c = make(fd, LIO_NOP, "C", 1, 3);
   struct aiocb d = make(fd, LIO_READ, buffer, 3, 0);

@@ -1,5 +1,5 @@
-/* An allocator that opens a file at its first call, with its lock held, as jemalloc does; and a first call that comes
-   before every constructor. */
+/* An allocator that opens a file at its first call, with its lock held, as jemalloc does; and a first call that
+ * comes before every constructor. */
 #include "check.h"
 #include <pthread.h>
 
@@ -37,7 +37,7 @@ void *realloc(void *memory, size_t size) {
   return new;
 }
 
-/* Before libc has its environment, or, with a second argument, just after. */
+/* Before libc has its environment or, with a second argument, just after. */
 static void first(int argc, char **argv, char **variables) {
   (void)argv;
   if (argc > 2) environ = variables;

@@ -1,6 +1,7 @@
-/* Two threads that append records to a file and rewrite a slot in it, each followed by a SYNC, until killed. argv: the file, a
- * number of this process, its slots; what is durable is said on stdout. The first 32 blocks are slots, one a thread. With a third
- * argument only every so many records are followed by a SYNC: what was written is to stay without one; the fourth is the first stamp. */
+/* Two threads append records to a file and rewrite a slot in it, each time followed by a SYNC, until killed. argv:
+ * the file, the number of this process, its slots; durable records are reported on stdout. The first 32 blocks are
+ * slots, one per thread. With a third argument, a SYNC follows only every that many records: writes must stay
+ * without one; the fourth is the first stamp. */
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -25,11 +26,11 @@ static void *work(void *argument) {
   unsigned seed = (unsigned)(getpid() * 7 + thread);
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  /* Higher than that of any process before. */
+  /* Higher than that of any previous process. */
   unsigned first = (unsigned)((now.tv_sec * 1000 + now.tv_nsec / 1000000) % 40000000 * 100);
   if (given) first = given;
   for (unsigned stamp = first;; stamp++) {
-    /* A record: a line of one letter, its length and who wrote it in front and behind. */
+    /* A record: a line of one letter, with its length and writer at both ends. */
     char record[3000], head[64];
     int length = 40 + rand_r(&seed) % 2500, n = snprintf(head, sizeof head, "[%d.%d.%u ", number, thread, stamp);
     memset(record, 'a' + (int)(stamp % 26), (size_t)length);
@@ -42,7 +43,7 @@ static void *work(void *argument) {
     unsigned block[BLOCK / sizeof(unsigned)];
     for (size_t i = 0; i < BLOCK / sizeof(unsigned); i++) block[i] = stamp;
     off_t at = (off_t)(number * 2 + thread) * BLOCK;
-    /* In one piece: anybody's SYNC commits what all have written. */
+    /* In one piece: any process's SYNC commits what all have written. */
     CHECK(pwrite(slot, block, BLOCK, at) == BLOCK);
     if (stamp % sync_every == 0) CHECK(fdatasync(slot) == 0);
     say("slot", thread, stamp);

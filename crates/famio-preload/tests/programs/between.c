@@ -1,5 +1,5 @@
-/* Handlers run between calls on a file, as between system calls: their own calls succeed, they may leave by siglongjmp, and
- * _exit in one ends the process as it would elsewhere. And the program sees its actions as it has set them. */
+/* Handlers run between calls on a file, as between system calls: their own calls succeed, they may leave by
+ * siglongjmp, and _exit in one ends the process as elsewhere. The program sees the signal actions that it has set. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static void as_set(void) {
   CHECK(count == 102 && sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
   FAILS(sigaction(SIGKILL, &action, NULL), EINVAL);
   FAILS(sigaction(100, &action, NULL), EINVAL);
-  /* A child's actions are its own, also while it has our memory. */
+  /* A child's actions are its own, even while it shares the parent's memory. */
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
   pid_t child = vfork();
   if (child == 0) {
@@ -71,7 +71,7 @@ static void as_set(void) {
   CHECK(count == 103);
 }
 
-/* ---- threads, each with a timer of its own ---- */
+/* ---- threads, each with its own timer ---- */
 
 static __thread int mine, own_fd;
 static __thread volatile long ticks, total;
@@ -109,7 +109,7 @@ static void *writes(void *number) {
     CHECK(pwrite(fd, block, BLOCK - 64, mine * BLOCK) == BLOCK - 64);
     CHECK(pread(fd, back, BLOCK - 64, mine * BLOCK) == BLOCK - 64 && memcmp(block, back, BLOCK - 64) == 0);
     if (round % 4 == 0) CHECK(fsync(fd) == 0);
-    sigset_t all, before; /* the position moves in one place at a time */
+    sigset_t all, before; /* only one thread moves the position at a time */
     sigfillset(&all);
     CHECK(pthread_sigmask(SIG_BLOCK, &all, &before) == 0);
     CHECK(write(own_fd, "main", 4) == 4);
@@ -134,7 +134,7 @@ static void with_threads(void) {
   for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
-/* ---- a handler that does not come back ---- */
+/* ---- a handler that does not return ---- */
 
 static sigjmp_buf out;
 static volatile sig_atomic_t left;
@@ -207,7 +207,7 @@ static void by_exit(void) {
 int main(int argc, char **argv) {
   CHECK(argc == 2);
   path = argv[1];
-  /* A hang is a failure: the default of SIGALRM ends the program. */
+  /* A hang is a failure: the default action of SIGALRM ends the program. */
   alarm(300);
   as_set();
   CHECK((fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0 && ftruncate(fd, THREADS * BLOCK) == 0);

@@ -1,5 +1,5 @@
-/* A thread that may be cancelled at any instruction, and makes calls on a file all the time: it goes, with its clean-up handlers, and
- * what was written is there; the others go on. */
+/* A thread that may be cancelled at any instruction makes calls on a file all the time: it ends, with its clean-up
+ * handlers, and its writes are there; the other threads go on. */
 #include "check.h"
 #include <pthread.h>
 
@@ -32,7 +32,7 @@ static void *writes(void *nothing) {
 
 int main(int argc, char **argv) {
   CHECK(argc == 2);
-  /* A hang is a failure: the default of SIGALRM ends the program. */
+  /* A hang is a failure: the default action of SIGALRM ends the program. */
   alarm(200);
   CHECK((fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
   for (int i = 0; i < ROUNDS; i++) {

@@ -1,5 +1,5 @@
-/* A thread that may be cancelled at cancellation points, and makes calls on a file all the time, some of which make and end a session:
- * it goes at its own points, and never in the middle of a call of the library's. */
+/* A thread that may be cancelled at cancellation points makes calls on a file all the time, some of which begin and
+ * end a session: it must end at its own cancellation points, never in the middle of a call of the library's. */
 #include "check.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Checks for the test programs: a failed one names itself and ends the program. */
+/* Checks for the test programs: a failed check is printed and ends the program. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -19,14 +19,14 @@ static inline void fail_at(const char *file, int line, const char *what) {
   abort();
 }
 #define CHECK(condition) ((condition) ? (void)0 : fail_at(__FILE__, __LINE__, #condition))
-/* The call gives -1 with this errno. */
+/* The call must return -1 with this errno. */
 #define FAILS(call, error)                             \
   do {                                                 \
     errno = 0;                                         \
     CHECK((long)(call) == -1);                         \
     CHECK(errno == (error));                           \
   } while (0)
-/* The call succeeds, and leaves errno alone. */
+/* The call must succeed, and leave errno unchanged. */
 #define WORKS(call)        \
   do {                     \
     errno = 12345;         \

@@ -1,4 +1,4 @@
-/* What the library cannot see makes an ordinary file of it: bytes, positions and flags stay right. */
+/* Uses that the library cannot see demote the file: bytes, positions and flags stay right. */
 #include "check.h"
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
   CHECK(write(appending, "+", 1) == 1 && map[10] == '+' && lseek(fd, 0, SEEK_END) == 11);
   FAILS(read(writing, buffer, 1), EBADF);
   CHECK((fcntl(writing, F_GETFL) & O_ACCMODE) == O_WRONLY && (fcntl(appending, F_GETFL) & O_APPEND));
-  /* To open it once more takes no locks away. */
+  /* Opening it again drops no locks. */
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
   CHECK(fcntl(fd, F_SETLK, &lock) == 0);
   int again = open(path, O_RDWR);
@@ -41,14 +41,14 @@ int main(int argc, char **argv) {
   close(again), close(writing), close(appending), close(fd);
   CHECK(munmap(map, 4096) == 0 && has(path, "a1234m6789+"));
 
-  /* A queue of the kernel's: handed back before the queue is looked at. */
+  /* A queue of the kernel's: the file is demoted before the queue is examined. */
   fd = start(path, 0);
   uint32_t request[16] = {[5] = (uint32_t)fd}, *requests[] = {request};
   FAILS(syscall(SYS_io_submit, 0L, 1L, requests), EINVAL);
   CHECK(write(fd, "x", 1) == 1 && kernel_position(fd) == 5 && has(path, "0123x56789"));
   close(fd);
 
-  /* Copies inside the kernel are done by the library. */
+  /* The library carries out copies inside the kernel. */
   fd = start(path, 0);
   int plain = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0600);
   CHECK(sendfile(plain, fd, NULL, 100) == 6 && lseek(fd, 0, SEEK_CUR) == 10);
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   CHECK(has("copy", "456789121223456789"));
   close(plain), close(fd);
 
-  /* A new file by a template. */
+  /* A new file from a template. */
   char template[64];
   snprintf(template, sizeof template, "%s-XXXXXX", path);
   CHECK((fd = mkstemp(template)) >= 0 && write(fd, "temporary", 9) == 9);

@@ -1,5 +1,6 @@
-/* The library keeps descriptors of its own. A program does not know of them: it closes all numbers, puts its own files there, and
- * asks which ones are open. Arguments: the atomic file, and what is done in between. Each way writes and syncs before and after. */
+/* The library has descriptors of its own, which a program does not know: the program closes all numbers, puts its
+ * own files there, and asks which ones are open. Arguments: the atomic file, and what is done in between. Each case
+ * writes and syncs before and after. */
 #include "check.h"
 #include <dirent.h>
 #include <pthread.h>
@@ -8,7 +9,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* As CHECK, where nobody reads what it says. */
+/* As CHECK, in a process whose stderr is not read. */
 #define CHECK_OR(code, condition) ((condition) ? (void)0 : _exit(code))
 #define OTHERS 40
 static const char text[] = "a file of the program's, which nobody else writes to";
@@ -42,7 +43,7 @@ static void go_on(char letter) {
   }
 }
 
-/* Descriptors of this process, as the kernel has them. */
+/* The descriptors of this process, according to the kernel. */
 static int numbers(int *all, int most) {
   int n = 0;
   DIR *dir = opendir("/proc/self/fd");
@@ -57,7 +58,7 @@ static int numbers(int *all, int most) {
 
 static volatile bool moving = true;
 
-/* Puts a file of its own at numbers that were free a moment ago, as shells do, and looks whether it stays there. */
+/* Puts a file at numbers that were free a moment ago, as shells do, and checks that it stays there. */
 static void *move(void *argument) {
   struct stat own, found;
   int from = *(int *)argument, lowest;
@@ -72,7 +73,7 @@ static void *move(void *argument) {
   return NULL;
 }
 
-/* Begins with the file anew again and again, for which the library opens this and that. */
+/* Opens and writes the file again and again, for which the library opens several files. */
 static void *begin_anew(void *argument) {
   const char *path = argument;
   while (moving) {
@@ -95,9 +96,9 @@ int main(int argc, char **argv) {
   int all[1024], n;
   struct rlimit usual = {1024, 2048};
   CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
-  closefrom(3); /* what it has from its parent */
+  closefrom(3); /* inherited descriptors */
   if (strcmp(how, "detached") == 0) {
-    /* As a daemon that opens its file before it lets go of its terminal: the first write comes after. */
+    /* As a daemon that opens its file before it detaches from its terminal: the first write comes afterwards. */
     CHECK((atomic = open(path, O_RDWR | O_CREAT, 0600)) >= 0);
     close(0), close(1), close(2);
     go_on('a');
@@ -142,7 +143,7 @@ int main(int argc, char **argv) {
     for (int fd = 0; fd < 4096; fd++)
       if (!is_ours(fd)) inlined(SYS_close, fd, 0, 0, 0);
   } else if (strcmp(how, "replaced") == 0) {
-    /* Every number that is there is the program's own from now on. */
+    /* From now on the program uses every existing number itself. */
     by_hook = false;
     n = numbers(all, 1024);
     for (int i = 0; i < n; i++)
@@ -170,7 +171,7 @@ int main(int argc, char **argv) {
     int fd = other(0);
     for (int number = 3; number < 1024; number++)
       if (!is_ours(number)) CHECK(dup2(fd, number) == number);
-    close(500); /* for a look at the files */
+    close(500); /* to examine the files */
   } else if (strcmp(how, "dupfd") == 0) {
     for (int number = 200; number < 1024; number++) {
       int fd = fcntl(others[0], number % 2 ? F_DUPFD : F_DUPFD_CLOEXEC, number);
@@ -191,7 +192,7 @@ int main(int argc, char **argv) {
         FAILS(close(all[i]), EBADF);
       }
   } else if (strcmp(how, "passing") == 0) {
-    /* Not where it moves things. */
+    /* Not where the program moves things. */
     int low[2] = {atomic, others[0]};
     CHECK((atomic = fcntl(low[0], F_DUPFD, 100)) >= 100 && (others[0] = fcntl(low[1], F_DUPFD, 100)) >= 100);
     CHECK(close(low[0]) == 0 && close(low[1]) == 0);
@@ -201,7 +202,7 @@ int main(int argc, char **argv) {
     moving = false;
     CHECK(pthread_join(mover, NULL) == 0);
   } else if (strcmp(how, "numbers") == 0) {
-    /* What the program opens, or duplicates, has the lowest number that it has not. */
+    /* What the program opens or duplicates gets its lowest free number. */
     pthread_t other_thread;
     int lowest = dup(atomic);
     CHECK(close(lowest) == 0);
@@ -242,7 +243,7 @@ int main(int argc, char **argv) {
   go_on('z');
   others_are_theirs();
   if (by_hook && strcmp(how, "dup2-all") != 0) {
-    /* The same after its end. */
+    /* The same after the file is closed. */
     CHECK(close(atomic) == 0);
     others_are_theirs();
     CHECK((atomic = open(path, O_RDWR)) >= 0);

@@ -1,4 +1,4 @@
-/* Duplicates share position and flags; closing by ranges; locks are the kernel's. */
+/* Duplicates share position and flags; closing by ranges; the kernel keeps the locks. */
 #include "check.h"
 #include <sys/resource.h>
 #include <sys/file.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   FAILS(ioctl(fd, FIONREAD, (void *)8), EFAULT);
   close(fd);
 
-  /* Onto an atomic descriptor. */
+  /* Over an atomic descriptor. */
   int ends[2];
   CHECK(pipe(ends) == 0 && dup2(ends[1], 100) == 100 && write(100, "pipe", 4) == 4);
   CHECK(read(ends[0], buffer, 16) == 4);
@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
   CHECK((fd = open(path, O_RDONLY)) == 3 && read(fd, buffer, 16) == 6);
   close(fd);
 
-  /* A duplicate by way of a process: what is not committed yet is there. */
+  /* A duplicate through a process descriptor: uncommitted data is there. */
   if (pidfd_getfd) {
     int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
     CHECK((fd = open(path, O_RDWR)) >= 0 && pwrite(fd, "ABC", 3, 0) == 3 && process >= 0);
@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
     CHECK(close(other) == 0 && close(fd) == 0 && close(process) == 0);
   }
 
-  /* Closed where no library sees it: the number is somebody else's then. */
+  /* Closed unseen by the library: the number then gets another file. */
   CHECK((fd = open(path, O_RDWR)) >= 0 && inlined(SYS_close, fd, 0, 0, 0) == 0);
   CHECK(open("/dev/null", O_RDWR) == fd && write(fd, "gone", 4) == 4 && read(fd, buffer, 4) == 0);
   close(fd);
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
   CHECK(pipe(ends) == 0 && ends[0] == fd && write(ends[1], "q", 1) == 1 && read(ends[0], buffer, 4) == 1);
   close(ends[0]), close(ends[1]);
 
-  /* Over a number beyond a limit that was lowered since: it fails, and what is there stays the atomic file's. */
+  /* Over a number above a limit that was lowered since: it fails, and the number stays the atomic file's. */
   struct rlimit limit, lower;
   CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && (fd = open(path, O_RDWR)) >= 0 && dup2(fd, 900) == 900);
   lower = limit, lower.rlim_cur = 100;

@@ -1,5 +1,5 @@
-/* The first write with so many descriptors left, for each number of them: it works, by the kernel alone if need be, and nothing is
- * left. */
+/* The first write with few descriptors left, for several such numbers: it succeeds, if necessary by demoting the
+ * file, and nothing is left. */
 #include "check.h"
 #include <sys/resource.h>
 

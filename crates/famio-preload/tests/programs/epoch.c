@@ -1,4 +1,4 @@
-/* epoch FILE MEGABYTES LETTER END: one epoch of so many megabytes; END is "sync" or "kill" (before a SYNC). */
+/* epoch FILE MEGABYTES LETTER END: one epoch of that many megabytes; END is "sync" or "kill" (before a SYNC). */
 #include "check.h"
 #include <signal.h>
 
@@ -12,10 +12,10 @@ int main(int argc, char **argv) {
   long pieces = atol(argv[2]) * ((1 << 20) / PIECE);
   for (long i = 0; i < pieces; i++) {
     memset(piece, argv[3][0], PIECE);
-    memcpy(piece + i % 1000, &i, sizeof i); /* each is another's like */
+    memcpy(piece + i % 1000, &i, sizeof i); /* all different */
     CHECK(pwrite(fd, piece, PIECE, i * (long)PIECE) == PIECE);
   }
-  /* What is not synced yet is read as it was written. */
+  /* Unsynced data is read as it was written. */
   for (long i = 0; i < pieces; i += 97) {
     CHECK(pread(fd, piece, PIECE, i * (long)PIECE) == PIECE);
     CHECK(memcmp(piece + i % 1000, &i, sizeof i) == 0);

@@ -1,5 +1,5 @@
-/* Files that were handed back to the kernel, and the program's standard error, where another program goes on with them.
- * Arguments: the file, what is done, and after exec the descriptor. */
+/* Demoted files, and the program's standard error, when another program goes on with them. Arguments: the file, the
+ * case, and after exec the descriptor. */
 #include "check.h"
 #include <signal.h>
 #include <spawn.h>
@@ -43,7 +43,8 @@ int main(int argc, char **argv) {
       FAILS(pread(one, bytes, 5, 0), EBADF);
       CHECK((fcntl(one, F_GETFL) & O_ACCMODE) == O_WRONLY);
     }
-    /* Opened anew it is as ordinary as the one that has come: else one would be written past the other's log. */
+    /* Opened again, the file is as ordinary as through the received descriptor: otherwise its bytes would be
+     * written past a log. */
     int other = open(name, O_RDWR);
     CHECK(other >= 0 && ftruncate(other, 2) == 0 && pwrite(other, "XY", 2, 3) == 2);
     CHECK(pwrite(fd, "AB", 2, 0) == 2 && pread(other, bytes, 5, 0) == 5 && !memcmp(bytes, "AB\0XY", 5));
@@ -56,7 +57,7 @@ int main(int argc, char **argv) {
     CHECK(lseek(fd, 0, SEEK_SET) == 0 && inlined(SYS_write, 0, (long)"two", 3, 0) == 3); /* as libc's own stream does */
     CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, "three", 5) == 5 && lseek(0, 0, SEEK_CUR) == 11);
   } else if (!strcmp(how, "append-forked")) {
-    /* The child has the description as well, and has made no call by it yet. */
+    /* The child has the description as well, and has not used it yet. */
     int go[2];
     CHECK((fd = open(name, O_RDWR | O_CREAT | O_APPEND, 0600)) >= 0 && write(fd, "one", 3) == 3 && pipe(go) == 0);
     pid_t child = fork();
@@ -68,7 +69,7 @@ int main(int argc, char **argv) {
     CHECK(close(0) == 0 && dup(fd) == 0 && write(0, "two", 3) == 3 && write(go[1], "", 1) == 1);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
   } else if (!strcmp(how, "forked")) {
-    /* The child hands the file back before it has made a call by the descriptor that it has from its parent. */
+    /* The child demotes the file before it has used the inherited descriptor. */
     CHECK((fd = open(name, O_RDWR | O_CREAT, 0600)) > 2 && write(fd, "one", 3) == 3);
     pid_t child = fork();
     if (child == 0) {
@@ -81,7 +82,7 @@ int main(int argc, char **argv) {
     int status;
     CHECK(close(fd) == 0 && waitpid(child, &status, 0) == child && status == 0);
   } else if (!strcmp(how, "forked-after")) {
-    /* It could not be protected when it was read first; later it could, but a child has it by then. */
+    /* It could not be protected when it was first read; later it could, but a child has it by then. */
     int go[2], status;
     struct rlimit none, before;
     write_atomic();
@@ -111,7 +112,7 @@ int main(int argc, char **argv) {
   } else if (!strcmp(how, "write")) {
     write_atomic();
   } else if (!strcmp(how, "stat")) {
-    /* The descriptor by which the library looks is not to become a standard stream. */
+    /* The descriptor with which the library looks must not become a standard stream. */
     struct stat stat;
     int status;
     CHECK((fd = open(name, O_RDWR | O_CREAT, 0600)) >= 0 && close(1) == 0 && write(fd, "bytes", 5) == 5);

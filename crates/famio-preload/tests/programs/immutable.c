@@ -1,11 +1,12 @@
-/* A file that is made immutable by another program while it has a journal. The first argument is the file, the second what to do. */
+/* Another program makes the file immutable while it has a journal. The first argument is the file, the second the
+ * case. */
 #include "check.h"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define OLD 20000 /* as the file is found: 'a' */
-#define SIZE 15000 /* after the epoch that is committed, with 'B' in it */
+#define OLD 20000 /* initial size, filled with 'a' */
+#define SIZE 15000 /* size after the committed epoch, which contains 'B' */
 #define FROM 5000
 #define TO 9100
 
@@ -17,7 +18,7 @@ static void put(int fd, char letter, off_t from, off_t to) {
   CHECK(pwrite(fd, bytes, (size_t)(to - from), from) == to - from);
 }
 
-/* Writes, commits, and writes more, which makes the file longer. */
+/* Writes, commits, and writes more, which extends the file. */
 static int change(const char *path) {
   int fd = open(path, O_RDWR);
   CHECK(fd >= 0);
@@ -79,11 +80,11 @@ int main(int argc, char **argv) {
   } else if (strcmp(what, "close") == 0) {
     int fd = change(path);
     chattr("+i", path);
-    /* Where nothing is left to be written to the file, there is nothing to fail. */
+    /* If nothing is left to be written to the file, nothing can fail. */
     CHECK(close(fd) == 0 || errno == EPERM);
     reads(path);
   } else if (strcmp(what, "read on") == 0) {
-    /* Who has it open while it can be written again sees what others write then. */
+    /* A process that has it open when it becomes writable again then sees other processes' writes. */
     char byte = 0;
     int fd = open(path, O_RDONLY);
     CHECK(pread(fd, &byte, 1, FROM) == 1 && byte == 'B');

@@ -1,5 +1,6 @@
-/* A handler that runs while its thread is in malloc, and makes the calls that POSIX lists as async-signal-safe. The allocator here
- * raises the signal itself, with its lock held: who comes back to it on that thread is found at once. */
+/* A handler that runs while its thread is in malloc, and makes the calls that POSIX lists as async-signal-safe. The
+ * allocator here raises the signal itself, with its lock held, so that any use of it on that thread is detected at
+ * once. */
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -10,7 +11,7 @@ static _Alignas(16) char room[256 << 20];
 static size_t used;
 static int holder;         /* the thread that is in the allocator */
 static volatile int which = SIGSEGV;
-static __thread volatile int armed; /* raise the signal at this thread's next visit */
+static __thread volatile int armed; /* raise the signal when this thread next calls the allocator */
 
 static void enter(const char *what) {
   int me = (int)inlined(SYS_gettid, 0, 0, 0, 0), nobody = 0;
@@ -130,7 +131,7 @@ static void in_fork(void) {
   if (forking) allocate(0);
 }
 static void in_child(void) {
-  other = strcmp(path, "atomic") == 0 ? "atomic3" : "plain3"; /* of its own: the parent has its file open at the same time */
+  other = strcmp(path, "atomic") == 0 ? "atomic3" : "plain3"; /* a different one: the parent has its file open at the same time */
   in_fork();
 }
 
@@ -144,24 +145,24 @@ int main(int argc, char **argv) {
   CHECK(argc == 2);
   path = argv[1];
   other = strcmp(path, "atomic") == 0 ? "atomic2" : "plain2";
-  /* A hang is a failure: the default of SIGALRM ends the program. */
+  /* A hang is a failure: the default action of SIGALRM ends the program. */
   alarm(300);
   struct sigaction action = {.sa_handler = on_signal};
   CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
   CHECK((fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
-  /* The first write to the file, and its session, is the handler's. */
+  /* The handler makes the first write to the file, which begins a session. */
   allocate(0);
   which = SIGUSR1;
-  CHECK(sysv_signal(SIGUSR1, on_signal) == SIG_DFL); /* which goes as it comes */
+  CHECK(sysv_signal(SIGUSR1, on_signal) == SIG_DFL); /* which is reset when the signal comes */
   allocate(1);
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
   for (int how = 2; how < 4; how++) allocate(how);
   check_all(4);
-  /* With everything in place, too, and what was waiting for a quiet moment begun. */
+  /* Also when everything exists, and with deferred work begun. */
   CHECK(pwrite(fd, "h", 1, 0) == 1 && fsync(fd) == 0 && fsync(fd) == 0);
   for (int how = 0; how < 2; how++) allocate(how);
   check_all(6);
-  /* In a fork, on either side. */
+  /* During a fork, in either process. */
   CHECK(pthread_atfork(in_fork, in_fork, in_child) == 0);
   forking = 1;
   pid_t child = fork();
@@ -181,7 +182,7 @@ int main(int argc, char **argv) {
   check_all(9);
   allocate(2);
   check_all(10);
-  /* Closed for the last time by a handler is what `whole_life` does each time; here by us. */
+  /* `whole_life` closes it for the last time in a handler each time; here, that happens outside. */
   CHECK(close(fd) == 0);
   struct stat st;
   CHECK(stat(path, &st) == 0 && st.st_size == 80);

@@ -1,4 +1,5 @@
-/* Descriptors that come from a parent, through exec, or through a socket: what a program may rely on with a plain file. */
+/* Descriptors that come from a parent, through exec, or through a socket: what a program may rely on with a plain
+ * file. */
 #include "check.h"
 #include <signal.h>
 #include <spawn.h>
@@ -22,7 +23,7 @@ static void ended(pid_t child, int wanted) {
 
 static int at(int fd, off_t wanted) { return lseek(fd, 0, SEEK_CUR) == wanted; }
 
-/* The position is one, wherever it moves. */
+/* There is one position, wherever it moves. */
 static int in_child(int fd, int twin) {
   char buffer[8];
   if (!at(fd, 6) || !at(twin, 6)) return 1;
@@ -46,7 +47,7 @@ static void forked(pid_t (*fork_)(void)) {
   CHECK(close(fd) == 0 && close(twin) == 0);
 }
 
-/* Nobody's record lands on another's, without O_APPEND. */
+/* No process's record overwrites another one's, without O_APPEND. */
 static int work(int fd, char who) {
   char record[RECORD + 1];
   for (int i = 0; i < EACH; i++) {
@@ -79,7 +80,7 @@ static void workers(void) {
   CHECK(read(fd, record, 1) == 0 && close(fd) == 0);
 }
 
-/* Flags are the description's, too. */
+/* Flags belong to the description, too. */
 static int flags_in_child(int fd) {
   if (!(fcntl(fd, F_GETFL) & O_APPEND) || lseek(fd, 0, SEEK_SET) != 0 || write(fd, "end", 3) != 3 || !at(fd, 8)) return 1;
   if (fcntl(fd, F_SETFL, 0) != 0) return 2;
@@ -96,7 +97,7 @@ static void flags(void) {
   CHECK(has(name, "Beginend") && close(fd) == 0);
 }
 
-/* What another program finds: main with "there" and the descriptor's number. */
+/* What another program finds: called from main with "there" and the descriptor's number. */
 static int there(int fd) {
   int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || !(flags & O_APPEND) || (flags & O_SYNC) != O_SYNC || (flags & O_ACCMODE) != O_RDWR) return 1;
@@ -152,7 +153,7 @@ static void programs(void) {
   int status = system(command);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7 && has(name, "before++++++"));
 
-  /* This program itself goes on as another one, in a child, which has no other with it any more. */
+  /* This program itself goes on as another one, in a child that no other process shares the file with any more. */
   child = fork();
   if (child == 0) {
     arguments[2] = "alone", arguments[3] = number;
@@ -212,7 +213,7 @@ static void sockets(void) {
   CHECK(at(fd, 13) && has(name, "child, other!") && close(fd) == 0);
 }
 
-/* A child that is killed takes along what it wrote since the last SYNC, and nothing else. */
+/* If a child is killed, only what it wrote since the last SYNC is rolled back. */
 static int killed(void) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
   CHECK(fd >= 0 && write(fd, "parent", 6) == 6);
@@ -231,7 +232,8 @@ static int killed(void) {
   return 1;
 }
 
-/* The parent is killed while its child lives, which has used the file before or not: what was the parent's alone is gone. */
+/* The parent is killed while its child lives, which has used the file before or not: only the parent's writes are
+ * rolled back. */
 static int orphan(bool before) {
   int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600), ends[2];
   char buffer[32];

@@ -1,4 +1,4 @@
-/* Reading, writing, positions, sizes, stat by every name. */
+/* Reading, writing, positions, sizes, and stat in all its forms. */
 #include "check.h"
 #include <dlfcn.h>
 #include <limits.h>
@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
   WORKS(fallocate64(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5001, 1 << 30));
   CHECK(pread(fd, buffer, 4, 5000) == 4 && memcmp(buffer, "z\0\0\0", 4) == 0);
   WORKS(fallocate(fd, FALLOC_FL_KEEP_SIZE, 9000, 5000));
-  /* Not every file system has it. */
+  /* Not every file system supports it. */
   CHECK(fallocate(fd, FALLOC_FL_ZERO_RANGE, 5000, 1000) == 0 || errno == EOPNOTSUPP);
   CHECK(strcmp(path, "atomic") != 0 || (pread(fd, buffer, 1, 5000) == 1 && buffer[0] == 0));
   FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, 2), EOPNOTSUPP);
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
   close(closed_to_writes);
   CHECK(dprintf(fd, "%s %d\n", "formatted", 7) == 12);
 
-  /* Every stat. */
+  /* Every form of stat. */
   off_t size = 6000;
   struct stat64 st64;
   struct statx stx;

@@ -1,4 +1,5 @@
-/* Commits, and is killed long after its last write, right after a call that changes the file's inode but is no SYNC. */
+/* Commits, and is killed long after its last write, right after a call that changes the file's inode but is not a
+ * SYNC. */
 #include "check.h"
 #include <signal.h>
 #include <time.h>
@@ -11,7 +12,8 @@ int main(int argc, char **argv) {
   int fd = open(name, O_RDWR | O_CREAT | (IS("truncate") ? O_DSYNC : 0), 0600);
   CHECK(fd >= 0 && write(fd, "committed", 9) == 9 && fsync(fd) == 0);
   if (!IS("truncate")) CHECK(pwrite(fd, "gone", 4, 0) == 4);
-  /* Recovery takes a change of the inode for somebody else's if it is more than 20 ms later than the last that it knows of. */
+  /* Recovery takes a change of the inode for an outsider's if it is more than 20 ms later than the last one that it
+   * knows of. */
   struct timespec pause = {0, 60 * 1000 * 1000};
   CHECK(nanosleep(&pause, NULL) == 0);
   struct timespec times[2] = {{1000000000, 1}, {0, 0}};

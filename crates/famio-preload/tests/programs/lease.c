@@ -1,5 +1,5 @@
-/* The write lease under the interposer: who shares the description or wants leases for itself gets the file without one,
- * showing what is committed; other opens of the file by this process come back. */
+/* The write lease under the interposer: a process that shares the description, or wants leases itself, gets the
+ * file without the lease and with its committed contents; other opens of the file by this process return. */
 #include "check.h"
 #include <sched.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #define BLOCKS 20
 #define SIZE (BLOCKS * 4096)
-#define O_LARGEFILE_ 0100000 /* which glibc calls 0 */
+#define O_LARGEFILE_ 0100000 /* glibc defines it as 0 */
 
 static char committed[SIZE], now[SIZE], seen[SIZE + 1];
 static const char *path;
@@ -27,7 +27,7 @@ static void sync_it(int fd) {
   memcpy(committed, now, SIZE);
 }
 
-/* Opens it, waits for the lease, and leaves an epoch open that alternate has written. */
+/* Opens it, waits for the lease, and leaves an open epoch that was written with alternate. */
 static int leased(int fd) {
   if (fd < 0) {
     fd = open(path, O_RDWR | O_CREAT, 0600);
@@ -48,7 +48,7 @@ static int leased(int fd) {
   return fd;
 }
 
-/* By a descriptor that the library does not know, or through one without its seeing. */
+/* Through a descriptor that the library does not know, or through one of its own, unseen. */
 static void shows(int fd, const char *expected) {
   CHECK(inlined(SYS_pread64, fd, (long)seen, SIZE + 1, 0) == SIZE);
   CHECK(memcmp(seen, expected, SIZE) == 0);
@@ -70,7 +70,7 @@ static void stays_without(int fd) {
 int main(int argc, char **argv) {
   CHECK(argc >= 2);
   path = argv[1];
-  if (argc == 4) { /* after exec: all is there that the program before it wrote */
+  if (argc == 4) { /* after exec: everything that the previous program wrote must be there */
     int inherited = atoi(argv[2]), expected = atoi(argv[3]), fd = open(path, O_RDONLY);
     CHECK(fd >= 0 && lease_of(fd) == F_UNLCK && lease_of(inherited) == F_UNLCK);
     CHECK(pread(expected, now, SIZE, 0) == SIZE);
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
     return 0;
   }
 
-  /* A second open, by the library and past it, and by another name. */
+  /* A second open, by the library and past it, and under another name. */
   int fd = leased(-1);
   int second = open(path, O_RDONLY);
   CHECK(second >= 0 && lease_of(fd) == F_UNLCK);
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
   reads(second);
   CHECK(close(second) == 0 && unlink("other name") == 0);
 
-  /* Who looks at leases or owners finds what it has set: nothing. */
+  /* A process that queries leases or owners finds what it has set: nothing. */
   leased(fd);
   CHECK(fcntl(fd, F_GETLEASE) == F_UNLCK && fcntl(fd, F_GETOWN) == 0 && fcntl(fd, F_GETSIG) == 0);
   shows(fd, committed);
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
   stays_without(fd);
   CHECK(close(fd) == 0);
 
-  /* Handed back to the kernel. */
+  /* Demoted. */
   CHECK(rename(path, "atomic again") == 0);
   path = "atomic again";
   fd = leased(-1);
@@ -147,7 +147,8 @@ int main(int argc, char **argv) {
   CHECK(pread(STDIN_FILENO, seen, SIZE, 0) == SIZE && memcmp(seen, now, SIZE) == 0);
   CHECK(close(STDIN_FILENO) == 0 && close(fd) == 0 && open("/dev/null", O_RDONLY) == STDIN_FILENO);
 
-  /* The last descriptor is closed, and a map stays: an outsider sees what is committed, and the map what was written. */
+  /* The last descriptor is closed, and a map stays: an outsider sees what is committed, and the map what was
+   * written. */
   path = "atomic mapped";
   fd = leased(-1);
   char *map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -155,7 +156,7 @@ int main(int argc, char **argv) {
   leased(fd);
   CHECK(close(fd) == 0);
   second = (int)inlined(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_NONBLOCK, 0);
-  CHECK(second >= 0); /* nobody gives the lease up any more: it would have to wait until the kernel takes it */
+  CHECK(second >= 0); /* no process gives the lease up any more: the open would wait until the kernel takes it away */
   shows(second, committed);
   CHECK(memcmp(map, now, SIZE) == 0);
   CHECK(munmap(map, SIZE) == 0);

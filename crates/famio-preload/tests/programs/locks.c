@@ -1,5 +1,6 @@
-/* Locks of an atomic file against the same calls on a plain one: results, what F_GETLK says, and what a program without the
- * library finds that opens both in the middle. Most calls are made while the locks are in memory. */
+/* Locks of an atomic file, compared with the same calls on a plain one: results, the answers of F_GETLK, and what a
+ * program without the library finds that opens both in the middle. Most calls are made while the locks are in
+ * memory. */
 #include "check.h"
 #include <pthread.h>
 #include <sched.h>
@@ -11,7 +12,7 @@
 enum { ATOMIC, PLAIN, BYTES = 48, ROUNDS = 25, CALLS = 120 };
 
 static const char *paths[2];
-static int fds[2][2]; /* of one description each */
+static int fds[2][2]; /* each of one description */
 static int to_helper, from_helper;
 static pid_t helper;
 static bool under; /* with the library */
@@ -31,14 +32,14 @@ static int set(int fd, int command, int type, long start, long len) {
   return fcntl(fd, command, &lock) == 0 ? 0 : errno;
 }
 
-/* What the kernel knows of the process's record locks. */
+/* The process's record locks that the kernel knows of. */
 static int in_kernel(int fd) {
   struct flock lock = lock_of(F_WRLCK, SEEK_SET, 0, 0);
   CHECK(inlined(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0) == 0);
   return lock.l_type != F_UNLCK;
 }
 
-/* Nothing is locked: waits until locks are in memory. */
+/* With nothing locked: waits until locks are kept in memory. */
 static void to_memory(void) {
   int fd = fds[ATOMIC][0];
   for (char byte = 0; under; byte++) {
@@ -82,7 +83,7 @@ static int help(void) {
       if (answer) fprintf(stderr, "atomic: %s\n plain: %s\n", seen[0], seen[1]);
     } else if (command == 'l') { /* lock byte 5 */
       answer = set(open_now[0], F_SETLK, F_WRLCK, 5, 1);
-    } else if (command == 'd') { /* a circle: byte 1, then byte 0, which the other has */
+    } else if (command == 'd') { /* a cycle: byte 1, then byte 0, which the other process has locked */
       CHECK(set(open_now[0], F_SETLK, F_WRLCK, 1, 1) == 0);
       CHECK(write(1, "1", 1) == 1);
       answer = set(open_now[0], F_SETLKW, F_WRLCK, 0, 1);
@@ -133,7 +134,7 @@ static void random_call(void) {
     CHECK(results[0] == results[1] && errors[0] == errors[1]);
     return;
   }
-  if (kind == 1) { /* the process's record locks go; not by the first, which may have the lease */
+  if (kind == 1) { /* drops the process's record locks; not with the first descriptor, which may hold the lease */
     for (int which = 0; which < 2; which++) {
       close(fds[which][1]);
       CHECK((fds[which][1] = dup(fds[which][0])) >= 0);
@@ -141,9 +142,9 @@ static void random_call(void) {
     return;
   }
   int command = commands[below(7)], type = types[below(5)], whence = SEEK_SET;
-  if (command == F_SETLKW) type = F_UNLCK; /* nobody else would end the wait */
+  if (command == F_SETLKW) type = F_UNLCK; /* no other process would end the wait */
   bool asks = command == F_GETLK || command == F_OFD_GETLK;
-  if (asks && type == F_UNLCK && below(20)) type = F_RDLCK; /* a question that moves the locks to the kernel */
+  if (asks && type == F_UNLCK && below(20)) type = F_RDLCK; /* a query that moves the locks to the kernel */
   long start = below(BYTES), len = below(6) == 0 ? 0 : below(12);
   if (below(10) == 0) len = -(long)below(12);
   if (below(12) == 0) whence = below(2) ? SEEK_CUR : SEEK_END;
@@ -196,7 +197,7 @@ static void fields(void) {
   unlock_all();
 }
 
-/* ---- threads, while the helper comes and goes ---- */
+/* ---- threads, while the helper opens and closes the files ---- */
 
 static void *in_thread(void *argument) {
   long base = (long)argument * 12;
@@ -253,13 +254,13 @@ static void circle(void) {
   tell('d');
   char byte;
   CHECK(read(from_helper, &byte, 1) == 1);
-  int mine = set(fd, F_SETLKW, F_WRLCK, 1, 1); /* one of the two is told */
+  int mine = set(fd, F_SETLKW, F_WRLCK, 1, 1); /* one of the two gets an error */
   CHECK(set(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
   int its = answer();
   CHECK((mine == EDEADLK && its == 0) || (mine == 0 && its == EDEADLK));
 }
 
-/* ---- one more description of the process's own ---- */
+/* ---- another description of the same process ---- */
 
 static void lock_some(void) {
   for (int which = 0; which < 2; which++) {
@@ -287,7 +288,7 @@ static void open_again(void) {
   unlock_all();
 }
 
-/* ---- another program goes on with the same descriptors ---- */
+/* ---- another program continues with the same descriptors ---- */
 
 static void before_exec(char *self) {
   lock_some();
@@ -315,7 +316,7 @@ static void after_exec(char **numbers) {
 
 /* ---- children ---- */
 
-/* One that no library is told of. */
+/* A child that the library is not told of. */
 static void cloning(void) {
   lock_some();
   pid_t child = (pid_t)inlined(SYS_clone, SIGCHLD, 0, 0, 0);
@@ -342,11 +343,11 @@ static void forking(void) {
     for (int which = 0; which < 2; which++) {
       int fd = fds[which][0];
       CHECK(set(fd, F_SETLK, F_WRLCK, 12, 1) == EAGAIN); /* the parent's, as a process */
-      CHECK(set(fd, F_OFD_SETLK, F_WRLCK, 30, 5) == 0);  /* the description's own */
+      CHECK(set(fd, F_OFD_SETLK, F_WRLCK, 30, 5) == 0);  /* the description's own lock */
       CHECK(set(fd, F_SETLK, F_RDLCK, 40, 1) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
       struct flock lock = lock_of(F_WRLCK, SEEK_SET, 0, 20);
       CHECK(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == getppid() && lock.l_start == 10);
-      close(fds[which][1]); /* its own record lock goes, not the parent's */
+      close(fds[which][1]); /* drops its own record lock, not the parent's */
       CHECK(set(fd, F_SETLK, F_WRLCK, 12, 1) == EAGAIN);
     }
     _exit(0);
@@ -382,7 +383,7 @@ int main(int argc, char **argv) {
     for (int call = 0; call < CALLS; call++) random_call();
     tell('c');
     CHECK(answer() == 0);
-    if (round % 2) for (int call = 0; call < CALLS; call++) random_call(); /* in the kernel, then */
+    if (round % 2) for (int call = 0; call < CALLS; call++) random_call(); /* these are in the kernel */
     tell('c');
     CHECK(answer() == 0);
     unlock_all();

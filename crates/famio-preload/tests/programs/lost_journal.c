@@ -1,5 +1,5 @@
-/* The journal goes away while the file is open. Arguments: the file, and what becomes of the journal. A SYNC after that makes the
- * journal anew, or fails. */
+/* The journal disappears while the file is open. Arguments: the file, and what happens to the journal. A later SYNC
+ * creates the journal again, or fails. */
 #include "check.h"
 #include <signal.h>
 
@@ -13,7 +13,7 @@ static bool write_all(char letter) {
   return true;
 }
 
-/* A command is not done so soon that the look at the journal before it still counts. */
+/* The command takes so long that the previous check for the journal is outdated. */
 static void run(const char *command) {
   int done = system(command);
   CHECK(done == 0);
@@ -35,7 +35,8 @@ int main(int argc, char **argv) {
   } else if (strcmp(how, "file") == 0) {
     run("mkdir there && env -u LD_PRELOAD mv atomic there/");
   } else if (strcmp(how, "known") == 0) {
-    /* The journal's folder first: the file, which moves by the library, is closed clean before, and finds no journal to remove. */
+    /* The journal's folder first: the file, which is moved through the library, is closed clean before, and finds
+     * no journal to remove. */
     run("mkdir there && mv .famio there/ && mv atomic there/");
   } else if (strcmp(how, "replaced") == 0) {
     run("cd .famio; for j in *.journal; do mv $j ../taken; echo other >$j; done");
@@ -49,7 +50,7 @@ int main(int argc, char **argv) {
     CHECK(!"a way");
   }
   if (strcmp(how, "unwritten") == 0) {
-    /* Nothing was written since, and what was committed is to be found all the same. */
+    /* Nothing was written since; what was committed must still be found. */
     CHECK(fsync(fd) == 0);
     raise(SIGKILL);
   }

@@ -1,4 +1,5 @@
-/* `rm -r .famio` while a file is open, and processes that come to it after that. Arguments: the file, and how they come. */
+/* `rm -r .famio` while a file is open, and processes that attach to it afterwards. Arguments: the file, and how
+ * they attach. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -28,11 +29,11 @@ int main(int argc, char **argv) {
   CHECK((fd = open(argv[1], O_RDWR | O_CREAT, 0600)) >= 0);
   CHECK(pwrite(fd, "firstfirst", 10, 0) == 10 && fsync(fd) == 0);
   CHECK(pwrite(fd, "later", 5, 0) == 5);
-  if (!strcmp(how, "travels")) { /* what both wrote is on its way as it is taken away */
+  if (!strcmp(how, "travels")) { /* what both wrote is being handed over when it is removed */
     in_child("later", "child");
     take_away();
     CHECK(pread(fd, bytes, 10, 0) == 10 && !memcmp(bytes, "laterchild", 10));
-  } else { /* the owner of a session without a name is found by its child */
+  } else { /* the child must find the owner of a session without a name */
     take_away();
     in_child("later", "child");
   }

@@ -1,4 +1,4 @@
-/* Maps of a file: what the program stores, what it sees, and what is there after a kill. argv[2] says which. */
+/* Maps of a file: what the program stores, what it sees, and what is there after a kill. argv[2] is the case. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static int opened(const char *path, int flags) {
   return fd;
 }
 
-/* A new file of so many pages, each filled with a letter, and a SYNC. */
+/* A new file of this many pages, each filled with a letter, and a SYNC. */
 static int filled(const char *path, int pages) {
   int fd = opened(path, O_RDWR | O_CREAT | O_TRUNC);
   char page[PAGE];
@@ -47,7 +47,7 @@ static char at(const char *path, off_t offset) {
 static sigjmp_buf back;
 static void caught(int signal) { siglongjmp(back, signal); }
 
-/* The signal that a load from there gives, or 0. */
+/* The signal that a load from there causes, or 0. */
 static int load(volatile const char *where) {
   struct sigaction action = {.sa_handler = caught}, bus, segv;
   sigaction(SIGBUS, &action, &bus);
@@ -73,12 +73,12 @@ static void stores(const char *path) {
   CHECK(one[2 * PAGE] == 'Y');
   CHECK(pwrite(fd, "Z", 1, 3 * PAGE) == 1 && one[3 * PAGE] == 'Z');
   WORKS(msync(two, PAGE, MS_SYNC));
-  /* A map that only reads, made before and after. */
+  /* A read-only map, made before and after. */
   char *reads = mapped(fd, 4 * PAGE, PROT_READ, 0);
   CHECK(reads[PAGE + 5] == 'X' && reads[3 * PAGE] == 'Z');
   one[7] = 'V';
   CHECK(reads[7] == 'V' && load(reads) == 0);
-  /* What is stored where the call reads from, and where it writes to. */
+  /* Stores at the source and the destination of a call. */
   CHECK(pwrite(fd, one, 8, 2 * PAGE + 100) == 8 && memcmp(two + PAGE + 100, "aaaaaaaV", 8) == 0);
   CHECK(pread(fd, one + 64, 8, 0) == 8 && one[71] == 'V');
   WORKS(munmap(one, 4 * PAGE));
@@ -120,7 +120,7 @@ static void read_only(const char *path) {
   WORKS(munmap(both, 2 * PAGE));
   WORKS(munmap(late, 2 * PAGE));
   CHECK(at(path, PAGE + 1) == '4' && at(path, 1) == '3');
-  /* Becomes writable when nothing has been written yet. */
+  /* Becomes writable before anything was written. */
   fd = opened(path, O_RDWR);
   early = mapped(fd, 2 * PAGE, PROT_READ, 0);
   WORKS(mprotect(early, PAGE, RW));
@@ -148,7 +148,7 @@ static void after_close(const char *path) {
   map[PAGE + 2] = 'W';
   WORKS(munmap(map, 2 * PAGE));
   CHECK(at(path, 0) == 'X' && at(path, PAGE + 1) == 'Z' && at(path, PAGE + 2) == 'W');
-  /* Partly unmapped; and what is left at the exit. */
+  /* Partly unmapped; the rest is unmapped at exit. */
   fd = opened(path, O_RDWR);
   map = mapped(fd, 2 * PAGE, RW, 0);
   map[3] = 'U';
@@ -171,7 +171,7 @@ static void remaps(const char *path) {
   CHECK(moved == place + 4 * PAGE && moved[3 * PAGE] == '2' && load(map) == SIGSEGV);
   moved[3 * PAGE + 1] = '3';
   CHECK(pwrite(fd, "4", 1, PAGE) == 1 && moved[PAGE] == '4');
-  /* Once more; and smaller. */
+  /* Again; and smaller. */
   char *twice = mremap(moved, 0, 4 * PAGE, MREMAP_MAYMOVE);
   CHECK(twice != MAP_FAILED && twice[PAGE] == '4');
   twice[2] = '5';
@@ -179,7 +179,7 @@ static void remaps(const char *path) {
   moved[2 * PAGE] = '6';
   CHECK(mremap(moved, 4 * PAGE, PAGE, 0) == moved && load(moved + PAGE) == SIGSEGV);
   WORKS(munmap(twice, 4 * PAGE));
-  /* A target that is refused leaves the map that is there as it is. */
+  /* A refused target leaves the existing map as it is. */
   char *other = mapped(fd, PAGE, RW, PAGE);
   FAILS(mremap(moved, PAGE, PAGE, MREMAP_FIXED, other), EINVAL);
   FAILS(mremap(moved, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, other + 1), EINVAL);
@@ -198,7 +198,7 @@ static void fixed(const char *path) {
   char *map = mapped(fd, 4 * PAGE, RW, 0);
   map[PAGE] = '1';
   map[2 * PAGE] = '2';
-  /* Attempts that fail change nothing. */
+  /* Failing attempts change nothing. */
   FAILS(mmap(map, PAGE, RW, MAP_SHARED | MAP_FIXED, 12345, 0), EBADF);
   FAILS(mmap(map, PAGE, RW, MAP_SHARED | MAP_FIXED, fd, 1), EINVAL);
   FAILS(mmap(map + PAGE, PAGE, RW, MAP_SHARED | MAP_FIXED, zero, 0), EACCES);
@@ -225,7 +225,7 @@ static void fixed(const char *path) {
   CHECK(munmap(map, 4 * PAGE) == 0 && close(zero) == 0 && close(fd) == 0);
   CHECK(at(path, 0) == '0' && at(path, 1) == '4' && at(path, PAGE) == '1' && at(path, PAGE + 1) == '3');
   CHECK(at(path, 2 * PAGE) == '2' && at(path, 3 * PAGE) == '5' && at(path, 5) == '7');
-  /* Read-only, before anything is written, over one of its own. */
+  /* Read-only, before anything is written, over one of its own maps. */
   fd = opened(path, O_RDWR);
   map = mapped(fd, 2 * PAGE, PROT_READ, 0);
   CHECK(mmap(map, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, PAGE) == map && map[1] == '3');
@@ -240,10 +240,10 @@ static void cuts(const char *path) {
   CHECK(ftruncate(fd, PAGE + 100) == 0);
   CHECK(map[PAGE + 99] == 'b' && map[PAGE + 100] == 0 && load(map + 2 * PAGE) == SIGBUS);
   map[PAGE + 99] = 'X';
-  map[PAGE + 200] = 'Y'; /* beyond the end: nobody's */
+  map[PAGE + 200] = 'Y'; /* beyond the end: belongs to no file */
   CHECK(ftruncate(fd, 3 * PAGE) == 0);
   CHECK(map[PAGE + 99] == 'X' && map[2 * PAGE] == 0);
-  /* tmpfs of some kernels leaves it there. */
+  /* tmpfs in some kernels leaves it there. */
   CHECK(!atomic || map[PAGE + 200] == 0);
   map[PAGE + 201] = 'Z';
   CHECK(pread(fd, &byte, 1, PAGE + 201) == 1 && byte == 'Z');
@@ -270,7 +270,7 @@ static void cuts(const char *path) {
   CHECK(stat(path, &st) == 0 && st.st_size == 2 * PAGE);
 }
 
-/* Holes that a program makes by the map. */
+/* Holes that a program makes through the map. */
 static void removes(const char *path) {
   int fd = filled(path, 2);
   char *map = mapped(fd, 2 * PAGE, RW, 0);
@@ -330,7 +330,7 @@ static void errors(const char *path) {
   CHECK(close(fd) == 0 && close(ro) == 0 && close(wo) == 0);
 }
 
-/* Names that go while the file is mapped. */
+/* Names that are removed while the file is mapped. */
 static void names(const char *path) {
   char other[100];
   snprintf(other, sizeof other, "%s.other", path);
@@ -345,7 +345,7 @@ static void names(const char *path) {
   CHECK(munmap(map, 2 * PAGE) == 0 && close(fd) == 0);
   CHECK(at(path, 0) == '1' && at(path, 1) == '2' && at(path, 2) == '3' && at(path, 3) == '4');
 
-  /* Stored after the new name, given up, and who closes the file last can only read it. */
+  /* Stored after the rename, unmapped, and the process that closes the file last can only read it. */
   fd = opened(path, O_RDWR);
   map = mapped(fd, 2 * PAGE, RW, 0);
   CHECK(rename(path, other) == 0 && rename(other, path) == 0);
@@ -353,7 +353,7 @@ static void names(const char *path) {
   int reader = opened(path, O_RDONLY);
   CHECK(munmap(map, 2 * PAGE) == 0 && close(fd) == 0 && close(reader) == 0 && at(path, 3) == 'x');
 
-  /* A second name stays, when the first is gone. */
+  /* A second name stays when the first is removed. */
   fd = opened(path, O_RDWR);
   map = mapped(fd, 2 * PAGE, RW, 0);
   map[0] = '5';
@@ -372,7 +372,7 @@ static void names(const char *path) {
   CHECK(at(path, 0) == '5' && at(path, 1) == '9' && at(path, 2) == '7' && at(path, 3) == '8');
   CHECK(at(path, 4) == 'A' && at(path, 5) == 'B');
 
-  /* The name by which it was written is gone, and another one is there. */
+  /* The name under which it was written is removed, and another one exists. */
   fd = opened(path, O_RDONLY);
   map = mapped(fd, 2 * PAGE, PROT_READ, 0);
   int writer;
@@ -380,10 +380,10 @@ static void names(const char *path) {
   CHECK(pwrite(writer, "x", 1, 6) == 1 && close(writer) == 0 && unlink(other) == 0);
   fd = opened(path, O_RDWR);
   CHECK(pwrite(fd, "y", 1, 7) == 1 && map[6] == 'x' && map[7] == 'y');
-  CHECK(!atomic || access(".famio", F_OK) == 0); /* it has a journal: it was not handed back */
+  CHECK(!atomic || access(".famio", F_OK) == 0); /* it has a journal, so it was not demoted */
   CHECK(fsync(fd) == 0 && close(fd) == 0 && munmap(map, 2 * PAGE) == 0 && at(path, 7) == 'y');
 
-  /* None is left. */
+  /* No name is left. */
   fd = opened(path, O_RDWR);
   map = mapped(fd, 2 * PAGE, RW, 0);
   map[0] = 'C';
@@ -398,7 +398,7 @@ static void names(const char *path) {
   WORKS(munmap(map, 2 * PAGE));
 }
 
-/* Record locks of the program: a descriptor of the library's must not drop them. */
+/* The program's record locks: a descriptor of the library's must not drop them. */
 static bool is_locked(const char *path) {
   pid_t child = fork();
   if (child == 0) {
@@ -431,7 +431,7 @@ static void locks(const char *path) {
   CHECK(close(fd) == 0 && !is_locked(path));
   CHECK(at(path, 0) == '1' && at(path, 1) == '2' && at(path, 2) == '3');
 
-  /* A child unmaps what its parent has mapped, and no descriptor for: that drops no lock of the child's. */
+  /* A child unmaps what its parent has mapped without a descriptor: that must drop no lock of the child's. */
   fd = open(path, O_RDONLY);
   map = mapped(fd, PAGE, PROT_READ, 0);
   CHECK(close(fd) == 0);
@@ -472,7 +472,7 @@ static void by_number(const char *path) {
   CHECK(at(path, 0) == 'X' && at(path, 1) == 'Y');
 }
 
-/* Far beyond what it was when it was mapped. */
+/* Far beyond its size when it was mapped. */
 static void grows(const char *path) {
   int fd = filled(path, 1);
   const size_t size = (size_t)64 << 20;
@@ -484,7 +484,7 @@ static void grows(const char *path) {
   CHECK(at(path, (off_t)size - 1) == 'X' && at(path, (off_t)size / 2) == 0);
 }
 
-/* A reader beside one that cuts and grows: what is always there is always read. */
+/* A reader beside a thread that cuts and extends: bytes that are always there are always read. */
 static volatile bool ends;
 static int racing;
 static void *cutting(void *unused) {
@@ -506,7 +506,7 @@ static void race(const char *path) {
   CHECK(pthread_join(thread, NULL) == 0 && munmap(map, 16 * PAGE) == 0 && close(racing) == 0);
 }
 
-/* The file's first map beside a thread that writes: what was written is in it, whichever came first. */
+/* The file's first map beside a thread that writes: it must show what was written, whichever came first. */
 #define WRITTEN 64
 static volatile int at_block;
 static void *writing(void *unused) {
@@ -517,7 +517,7 @@ static void *writing(void *unused) {
     CHECK(pwrite(racing, page, PAGE, (off_t)at_block * PAGE) == PAGE);
   return NULL;
 }
-/* Where each session costs flushes. */
+/* If each session costs flushes. */
 static bool on_a_disk(const char *path) {
   struct statfs there;
   int fd = open(path, O_RDONLY | O_CREAT, 0600);
@@ -539,7 +539,7 @@ static void first(const char *path) {
   }
 }
 
-/* Maps made over others' places while files are opened: locks in one order. */
+/* Maps made at other maps' addresses while files are opened: locks must have one order. */
 static void *opening(void *path) {
   while (!ends) close(opened(path, O_RDWR));
   return NULL;
@@ -597,7 +597,7 @@ static void forks(const char *path) {
 
 static void killed(void) { kill(getpid(), SIGKILL); }
 
-/* Epoch by epoch: stores and writes, a SYNC of every kind, then both again without one. */
+/* Epochs of stores and writes, each with a SYNC of one kind; then both again without one. */
 static void kills(const char *path, const char *how) {
   int fd = filled(path, 4);
   int dsync = opened(path, O_RDWR | O_DSYNC);
@@ -617,7 +617,7 @@ static void kills(const char *path, const char *how) {
     killed();
   }
   if (!strncmp(how, "mapped", 6)) {
-    /* Maps alone are left. */
+    /* Only maps are left. */
     CHECK(close(fd) == 0 && close(dsync) == 0);
     if (!strcmp(how, "mapped-exec")) CHECK(execl("/bin/true", "true", NULL) == 0);
     sync();
@@ -645,8 +645,8 @@ static void kills(const char *path, const char *how) {
   killed();
 }
 
-/* Threads that store in places of their own, each round the round's number into both of its words, and last of all which round is
- * whole; one thread SYNCs between rounds (a barrier), another whenever it likes. */
+/* Threads that store at their own places, each round the round's number into both of its words, and finally which
+ * round is complete; one thread SYNCs between rounds (a barrier), another one at any time. */
 enum { THREADS = 3, WORDS = 64 };
 static uint64_t *words;
 static pthread_barrier_t barrier;
@@ -684,7 +684,7 @@ int main(int argc, char **argv) {
   CHECK(argc >= 3);
   const char *path = argv[1], *what = argv[2];
   atomic = strstr(path, "atomic") != NULL;
-  alarm(600); /* a hang is a failure; a slow disk is none */
+  alarm(600); /* a hang is a failure; a slow disk is not */
 #define ON(name) \
   if (!strcmp(what, #name)) name(path)
   ON(stores);

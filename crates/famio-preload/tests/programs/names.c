@@ -1,5 +1,5 @@
-/* Names that change while the file is open. Usage: names FILE WHAT. The file holds "old"; what is to be there in the end is
- * in the test. */
+/* Names that change while the file is open. Usage: names FILE WHAT. The file holds "old"; the test defines the
+ * final state. */
 #include "check.h"
 #include <signal.h>
 
@@ -28,7 +28,7 @@ static const char *elsewhere(void) {
   snprintf(name, sizeof name, "folder/%s", path);
   return name;
 }
-/* The test does its part. */
+/* Lets the test do its part. */
 static void your_turn(void) {
   char byte;
   CHECK(write(1, "\n", 1) == 1 && read(0, &byte, 1) == 1);
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
   } else if (IS("unlink") || IS("unlink-clean")) {
     if (IS("unlink-clean")) CHECK(fsync(fd) == 0);
     CHECK(unlink(path) == 0 && holds(fd, "first"));
-    /* A new file by the same name is another one. */
+    /* A new file with the same name is a different file. */
     int other = opened(path);
     put(other, "other", 0);
     put(fd, ", then", 5);

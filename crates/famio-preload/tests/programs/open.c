@@ -1,4 +1,4 @@
-/* The open family: flags that the library acts out, modes, errors. */
+/* The open family: flags that the library emulates, modes, errors. */
 #include <pthread.h>
 
 #include "check.h"
@@ -13,7 +13,7 @@ static void *rename_on(void *path) {
   return NULL;
 }
 
-/* Whoever gives the file another name meanwhile: what is opened by one that is meant is atomic. */
+/* Another thread renames the file meanwhile: if it is opened by a selected name, it is atomic. */
 static void open_while_it_is_renamed(const char *path) {
   const int kinds[] = {O_RDWR, O_RDONLY, O_WRONLY, O_RDWR | O_APPEND};
   pthread_t thread;
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
   umask(027);
   int fd;
   WORKS(fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0666));
-  /* Near the end of a page, where who looks for the path's end begins to read before it. */
+  /* Near the end of a page, where a search for the path's end begins to read before it. */
   FAILS(open((const char *)0x10fff, O_RDWR), EFAULT);
   FAILS(open((const char *)0x10fe1, O_RDWR), EFAULT);
   FAILS(open((const char *)-1, O_RDWR), EFAULT);
@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   CHECK(fcntl(fd, F_GETFD) == 0);
   WORKS(write(fd, "hello world", 11));
 
-  /* While it is open: others that are not meant, what is no path, and the same file by a name that is not meant. */
+  /* While it is open: files that are not selected, bad paths, and the same file under a name that is not selected. */
   FAILS(open((const char *)8, O_RDWR), EFAULT);
   FAILS(open("bystander", O_RDWR), ENOENT);
   int other;
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
   CHECK(write(fd, "12345", 5) == 5);
   close(fd);
 
-  /* Flags look as if the kernel had opened it; links lead to it; what is no regular file is not ours. */
+  /* Flags look as if the kernel had opened it; links lead to it; other kinds of files are left to the kernel. */
   const int every[] = {O_RDONLY, O_RDWR, O_RDWR | O_NONBLOCK, O_RDWR | O_APPEND, O_WRONLY, O_RDONLY | O_NOFOLLOW};
   for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
     for (int ours = 0; ours < 2; ours++) {
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
   FAILS(open("bystander/x", O_RDWR), ENOENT);
   CHECK((fd = creat(path, 0600)) >= 0 && write(fd, "12345", 5) == 5 && close(fd) == 0);
 
-  /* O_APPEND, in two descriptions, and pwrite that appends as Linux does. */
+  /* O_APPEND, in two descriptions, and pwrite, which appends, as on Linux. */
   CHECK((fd = open(path, O_RDWR | O_APPEND)) >= 0);
   CHECK((other = open(path, O_WRONLY | O_APPEND)) >= 0);
   CHECK(fcntl(fd, F_GETFL) & O_APPEND);
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
   CHECK((other = open("hard", O_RDONLY)) >= 0);
   CHECK(read(other, buffer, 1) == 1 && buffer[0] == 'D');
   close(other);
-  /* O_TRUNC by the other name is seen by the first. */
+  /* The first descriptor sees an O_TRUNC under the other name. */
   CHECK((other = open("hard", O_WRONLY | O_TRUNC)) >= 0);
   CHECK(fstat(fd, &st) == 0 && st.st_size == 0);
   close(other);

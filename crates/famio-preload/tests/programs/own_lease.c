@@ -1,4 +1,5 @@
-/* A lease of the program's own on an atomic file that a child shares: its break comes by the signal that the program expects. */
+/* The program's own lease on an atomic file that a child shares: its break must come by the signal that the program
+ * expects. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>

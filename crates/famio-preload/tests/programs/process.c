@@ -1,4 +1,4 @@
-/* fork, vfork, clone, exec and the ways to end. argv[2] says which end. */
+/* fork, vfork, clone, exec and the ways to exit. argv[2] is the way. */
 #include "check.h"
 #include <sched.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
   CHECK(ended(child) == 7);
   CHECK(write(fd, "!", 1) == 1 && has(argv[1], "parent goes on!"));
 
-  /* In a vfork child nothing of the library changes. */
+  /* A vfork child changes nothing of the library's state. */
   child = vfork();
   if (child == 0) {
     close(fd);
@@ -64,12 +64,12 @@ int main(int argc, char **argv) {
   CHECK(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ) == 0 && ended(child) == 5);
   CHECK(WEXITSTATUS(system("exit 6")) == 6);
 
-  /* exec that fails: the file goes on. */
+  /* exec fails: the file can be used further. */
   FAILS(execl("/nowhere", "x", (char *)NULL), ENOENT);
   FAILS(execlp("famio-nowhere", "x", (char *)NULL), ENOENT);
   CHECK(pwrite(fd, "R", 1, 0) == 1 && pwrite(fd, "?", 1, 14) == 1);
 
-  /* Another process may have it, too, and sees what is not committed. */
+  /* Another process may open it, too, and sees what is not committed. */
   CHECK(system("test $(head -c 6 atomic) = Rarent && printf + >> atomic") == 0);
   CHECK(lseek(fd, 0, SEEK_END) == 16 && ftruncate(fd, 15) == 0);
 
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[2], "exec")) execlp("true", "true", (char *)NULL);
   if (!strcmp(argv[2], "execle")) execle("/bin/sh", "sh", "-c", "test $A = b", (char *)NULL, (char *[]){"A=b", NULL});
   if (!strcmp(argv[2], "pass")) {
-    /* The next program writes where this one stands. */
+    /* The next program writes where this one stopped. */
     CHECK(lseek(fd, 0, SEEK_END) == 15 && dup2(fd, 1) == 1);
     execlp("printf", "printf", " passed", (char *)NULL);
   }

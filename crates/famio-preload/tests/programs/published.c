@@ -1,11 +1,11 @@
-/* Programs on which the published libraries failed. argv[2] says which. */
+/* Programs on which the published libraries failed. argv[2] is the case. */
 #include "check.h"
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* More descriptors than a table of 1024 holds; opens that fail; what ended the host process. */
+/* More descriptors than a table of 1024 holds; failing opens; calls that ended the host process. */
 static void descriptors(const char *path) {
   struct rlimit limit;
   CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -70,7 +70,7 @@ static void sizes(const char *path) {
   CHECK(close(fd) == 0);
 }
 
-/* MadFS: ftruncate64 stepped around it. */
+/* MadFS: ftruncate64 bypassed it. */
 static void truncation(const char *path) {
   int fd = open64(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
   char bytes[10000];
@@ -87,12 +87,12 @@ static void truncation(const char *path) {
   CHECK(fdatasync(fd) == 0 && close(fd) == 0);
 }
 
-/* MadFS: record locks were answered with success and taken nowhere. */
+/* MadFS: record locks reported success but locked nothing. */
 static void locks(const char *path) {
   int fd = open(path, O_RDWR | O_CREAT, 0644);
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 10};
   CHECK(fcntl(fd, F_SETLK, &lock) == 0);
-  /* The lock survives the first write, which makes the journal. */
+  /* The lock survives the first write, which creates the journal. */
   CHECK(pwrite(fd, "data", 4, 0) == 4 && fsync(fd) == 0);
   int end[2];
   CHECK(pipe(end) == 0);

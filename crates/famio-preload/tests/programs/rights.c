@@ -1,4 +1,5 @@
-/* Rights that are missing when a file is written, recovered or closed. The first argument is the file, the second what to do. */
+/* Rights that are missing when a file is written, recovered or closed. The first argument is the file, the second
+ * the case. */
 #include "check.h"
 #include <grp.h>
 #include <signal.h>
@@ -30,7 +31,7 @@ static void worker(int fd, const char *text, off_t at, int told, int tells) {
   put(fd, text, at);
   CHECK(fsync(fd) == 0);
   CHECK(write(tells, &byte, 1) == 1);
-  /* It has the file open until the other has written, too. */
+  /* It keeps the file open until the other process has written, too. */
   CHECK(read(told, &byte, 1) == 1);
   CHECK(close(fd) == 0);
   _exit(0);
@@ -47,7 +48,7 @@ static void workers(const char *path) {
       worker(fd, i == 0 ? "first" : "second", i * 10, told[i][0], tells[1]);
     }
   }
-  /* Both have the file as their own by now: one that comes to it later finds it handed back, and says nothing. */
+  /* By now both have attached to the file: a process that comes later finds it demoted, and prints nothing. */
   CHECK(read(tells[0], &byte, 1) == 1 && read(tells[0], &byte, 1) == 1);
   for (int i = 0; i < 2; i++) {
     CHECK(write(told[i][1], &byte, 1) == 1);

@@ -1,5 +1,5 @@
-/* A program that changes its rights, and files' modes, while it has files open. The first argument is the file, the second what
-   to do. */
+/* A program that changes its rights, and files' modes, while it has files open. The first argument is the file, the
+ * second the case. */
 #include "check.h"
 #include <dirent.h>
 #include <grp.h>
@@ -18,7 +18,7 @@ static void become_nobody(void) {
   CHECK(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 }
 
-/* What is open of the file goes to a child, and is the others' to commit. */
+/* Hands the open epoch to a child, so that other processes must commit it. */
 static void look_in_child(int fd) {
   struct stat stat;
   pid_t child = fork();
@@ -31,7 +31,7 @@ static void look_in_child(int fd) {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* What lies in .famio/, all of it, is for no others than those who may use the file. */
+/* Everything in .famio/ is accessible only to users who may access the file. */
 static void ours_is_no_more_open_than(mode_t mode) {
   DIR *all = opendir(".famio");
   CHECK(all != NULL);
@@ -52,7 +52,7 @@ static mode_t mode_of(int fd) {
   return stat.st_mode & 07777;
 }
 
-/* A child that gives something up before its first call, while its parent has what was not synced. */
+/* A child that gives something up before its first call, while its parent has unsynced data. */
 static void child_gives_up(int fd, const char *what) {
   put(fd, "parent's", 0);
   pid_t child = fork();
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     CHECK(mode_of(fd) == 02755);
     put(fd, "P", 0);
     CHECK(fchmod(fd, 02755) == 0);
-    look_in_child(fd); /* with something uncommitted */
+    look_in_child(fd); /* with uncommitted data */
     CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0 && mode_of(fd) == 02755);
   } else if (strcmp(what, "set-group-id, and the session a child's") == 0) {
     CHECK(close(fd) == 0 && unlink(path) == 0);
@@ -150,9 +150,9 @@ int main(int argc, char **argv) {
     put(fd, "program", 0);
     CHECK(seteuid(NOBODY) == 0);
     CHECK(fsync(fd) == 0 && close(fd) == 0);
-    /* Another's rights are no better: nothing is lost by trying. */
+    /* Another unprivileged user has no more rights; trying does no harm. */
     CHECK(seteuid(0) == 0 && seteuid(NOBODY) == 0 && seteuid(0) == 0);
-    /* By then, and not at the end: the name is another's from here on. */
+    /* Now, not at the end: from here on the name is another file's. */
     CHECK(opendir(".famio") == NULL);
     CHECK(unlink(path) == 0 && (fd = creat(path, 0644)) >= 0 && write(fd, "other", 5) == 5);
     CHECK(close(fd) == 0);
@@ -179,7 +179,7 @@ int main(int argc, char **argv) {
   } else if (strcmp(what, "append, handed back") == 0) {
     FILE *stream = fdopen(open(path, O_RDWR | O_APPEND), "r+");
     CHECK(stream != NULL && fwrite("stream", 1, 6, stream) == 6 && fflush(stream) == 0);
-    /* As the kernel has it: at the end, wherever it was to be. */
+    /* As in the kernel: at the end, whatever the offset. */
     put(fileno(stream), "!", 0);
     CHECK(has(path, "stream!"));
   } else if (strcmp(what, "limit, handed back") == 0) {
@@ -189,7 +189,7 @@ int main(int argc, char **argv) {
     CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
     put(appends, "end", 0);
     CHECK(fsync(appends) == 0);
-    /* Settles what is atomic: it is the kernel's, and stays so. */
+    /* Checkpoints an atomic file; this one is demoted, and must stay so. */
     CHECK(link(path, "other") == 0 && unlink("other") == 0);
     int again = open(path, O_RDWR);
     char all[4] = "";

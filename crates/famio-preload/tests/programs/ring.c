@@ -1,4 +1,4 @@
-/* io_uring by number: refused while files are atomic, unless it is allowed. The status says which. */
+/* io_uring by number: refused while files are atomic, unless it is allowed. The exit status says which. */
 #include "check.h"
 
 int main(int argc, char **argv) {

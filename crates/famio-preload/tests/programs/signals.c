@@ -1,4 +1,5 @@
-/* A handler that makes the calls that main() is in the middle of. Each succeeds; none waits for what it interrupted. */
+/* A handler that makes the same calls as main(), which it interrupts. Each succeeds; none waits for what it
+ * interrupted. */
 #include "check.h"
 #include <signal.h>
 #include <time.h>
@@ -45,7 +46,7 @@ int main(int argc, char **argv) {
   char block[BLOCK], seen[BLOCK];
   memset(block, 0, sizeof block);
   CHECK(pwrite(shared, block, sizeof block, 0) == BLOCK && fsync(shared) == 0);
-  /* A hang is a failure: the default of SIGALRM ends the program. */
+  /* A hang is a failure: the default action of SIGALRM ends the program. */
   alarm(100);
   struct sigaction action = {.sa_handler = on_timer, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
@@ -66,7 +67,7 @@ int main(int argc, char **argv) {
   }
   CHECK(timer_delete(timer) == 0);
   CHECK(answered > 0);
-  /* With the handler gone, everything is as it would be without it. */
+  /* Without the handler, everything is as if it had never run. */
   CHECK(pread(shared, seen, sizeof seen, 0) == BLOCK && memcmp(block, seen, sizeof seen) == 0);
   struct stat st;
   CHECK(fstat(shared, &st) == 0 && (st.st_size == BLOCK || st.st_size == BLOCK + 100));

@@ -1,4 +1,5 @@
-/* An atomic file as another program's standard output: by vfork, whose child shares our memory, and by posix_spawn. */
+/* An atomic file as another program's standard output: by vfork, whose child shares the parent's memory, and by
+ * posix_spawn. */
 #include "check.h"
 #include <spawn.h>
 #include <sys/wait.h>
@@ -11,7 +12,7 @@ int main(int argc, char **argv) {
   int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   CHECK(fd >= 0 && write(fd, "one ", 4) == 4);
 
-  /* A standard stream would write past us. */
+  /* A standard stream would bypass the library. */
   pid_t child = vfork();
   if (child == 0) {
     if (dup2(fd, 1) == -1) _exit(errno == EBUSY && dup2(fd, 2) == -1 && errno == EBUSY ? 3 : 4);
@@ -22,7 +23,7 @@ int main(int argc, char **argv) {
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == (atomic ? 3 : 0));
   CHECK(write(fd, "three ", 6) == 6 && has(argv[1], atomic ? "one three " : "one two three "));
 
-  /* What takes its place passes. */
+  /* A descriptor that takes its place is passed on. */
   int ends[2];
   CHECK(pipe(ends) == 0 && fcntl(fd, F_SETFD, 0) == 0);
   child = vfork();

@@ -1,5 +1,5 @@
-/* Calls by numbers that the program has not opened, some of which are the library's: the hard limit leaves it no others. Each fails
- * with EBADF, and the file is as it was synced. Arguments: the atomic file. */
+/* Calls with numbers that the program has not opened, some of which are the library's, since the hard limit leaves
+ * it no others. Each fails with EBADF, and the file stays as synced. Arguments: the atomic file. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/file.h>
@@ -60,7 +60,7 @@ static void each(int fd) {
   FAILS(close(fd), EBADF);
 }
 
-/* A thread that may be cancelled at any instruction takes another way into the library. */
+/* A thread that may be cancelled at any instruction enters the library in another way. */
 static void *cancelled_at_once(void *argument) {
   CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL) == 0);
   for (int fd = 0; fd < LIMIT; fd++)

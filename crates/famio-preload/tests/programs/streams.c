@@ -153,7 +153,7 @@ static void again(void) {
   assert(fclose(f) == 0);
 }
 
-/* Only of atomic files: wide characters are an error, not a crash. */
+/* Atomic files only: wide characters are an error, not a crash. */
 static void wide(void) {
   FILE *f = fopen(path, "w+");
   assert(f && fputs("12 narrow\n", f) >= 0 && fwide(f, 1) <= 0);
@@ -169,7 +169,7 @@ static void wide(void) {
   assert(!strcmp(content(), "12 narrow\n"));
 }
 
-/* Only of atomic files: a stream does not begin or cease to append. */
+/* Atomic files only: a stream cannot begin or cease to append. */
 static void appending(const char *before, const char *after) {
   FILE *f = fopen(path, before);
   assert(f && fileno(f) >= 0);

@@ -1,4 +1,4 @@
-/* Many threads on one file; a thread that waits in a call is cancelled; handlers of signals. */
+/* Many threads on one file; cancelling a thread that waits in a call; signal handlers. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static void on_alarm(int signal) {
   (void)signal;
   int saved = errno;
   char byte;
-  /* Either answer is good; waiting for ever is not. */
+  /* Either answer is right; waiting forever is not. */
   if (pread(shared, &byte, 1, 0) < 0 && errno != EDEADLK) _exit(41);
   if (write(ends[1], "s", 1) != 1) _exit(42);
   handled++;
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     CHECK(pthread_cancel(threads[0]) == 0 && pthread_join(threads[0], &result) == 0 && result == PTHREAD_CANCELED);
   }
 
-  /* The program's own fault goes to its own handler, and the handler shows. */
+  /* The program's own fault goes to its own handler, and sigaction shows that handler. */
   struct sigaction action = {.sa_handler = on_fault}, old;
   CHECK(sigaction(SIGSEGV, &action, NULL) == 0 && sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == on_fault);
   if (sigsetjmp(back, 1) == 0) *(volatile char *)8 = 1;
@@ -97,7 +97,7 @@ int main(int argc, char **argv) {
   memset(page, 'p', 4096);
   CHECK(pwrite(shared, page + 4096 - 10, 20, 0) <= 10 && pread(shared, page + 4096 - 10, 20, 0) <= 10);
 
-  /* A handler that interrupts calls on the file, and calls. */
+  /* A handler that interrupts calls on the file, and makes calls. */
   handled = 0;
   action.sa_handler = on_alarm;
   action.sa_flags = SA_RESTART;

@@ -1,5 +1,5 @@
-/* Several opens of one file in one process, which has the write lease all the same: what the program sees is what it sees of a
- * plain file. */
+/* Several opens of one file in one process, which has the write lease all the same: the program sees what it would
+ * see with a plain file. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define LARGE 0100000 /* which glibc calls 0 */
+#define LARGE 0100000 /* glibc defines it as 0 */
 enum { SIZE = 8192 };
 
 static const char *path, *program;
@@ -21,7 +21,7 @@ static char bytes[SIZE];
 
 static int lease_of(int fd) { return (int)inlined(SYS_fcntl, fd, F_GETLEASE, 0, 0); }
 
-/* Whether both lead to one description of the kernel's. */
+/* Whether both lead to one description in the kernel. */
 static bool one(int a, int b) { return syscall(SYS_kcmp, getpid(), getpid(), 0, a, b) == 0; }
 
 static void sync_some(int fd) {
@@ -39,7 +39,7 @@ static int lock(int fd, int command, int type, long start, long len) {
 static int leased(void) {
   int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
   CHECK(fd >= 0 && pwrite(fd, bytes, SIZE, 0) == SIZE && fsync(fd) == 0);
-  do { /* first it may only grow, under a lease that goes with that; on a disk it is taken for the locks' sake */
+  do { /* first it only grows, under a lease that ends with that; on a disk the lease is taken because of the locks */
     sync_some(fd);
     for (int i = 0; i < 70; i++) CHECK(lock(fd, F_SETLK, F_RDLCK, 0, 1) == 0 && lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0);
     sched_yield();
@@ -53,7 +53,7 @@ static int twin_of(int fd, int flags) {
   return twin;
 }
 
-/* Somebody past the library: the descriptions are their own then. */
+/* Past the library: the descriptions are then separated. */
 static void break_it(void) {
   int outsider = (int)inlined(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0);
   CHECK(outsider >= 0 && inlined(SYS_close, outsider, 0, 0, 0) == 0);
@@ -70,7 +70,7 @@ static void break_by_another(void) {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* An outsider is let in a moment before; past the library, that moment can be seen. */
+/* An outsider's open returns a moment before; past the library, that moment can be seen. */
 static void apart(int a, int b) {
   while (one(a, b) || lease_of(a) < 0 || lease_of(b) < 0) sched_yield();
   CHECK(!one(a, b) && lease_of(a) == F_UNLCK && lease_of(b) == F_UNLCK);
@@ -79,7 +79,7 @@ static void apart(int a, int b) {
 static long at(int fd) { return lseek(fd, 0, SEEK_CUR); }
 
 
-/* What the kernel knows of the process's record locks. */
+/* The process's record locks that the kernel knows of. */
 static bool in_kernel(int fd) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   CHECK(inlined(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0) == 0);
@@ -113,7 +113,7 @@ static void positions_and_flags(void) {
   CHECK(pread(twin, seen, 8, SIZE) == 3 && memcmp(seen, "end", 3) == 0);
   CHECK(fcntl(twin, F_SETFL, O_APPEND) == 0 && fcntl(fd, F_GETFL) == (O_RDWR | LARGE));
   CHECK(write(twin, "!", 1) == 1 && at(twin) == SIZE + 4 && fcntl(twin, F_SETFL, 0) == 0);
-  /* A duplicate of a twin shares with it alone. */
+  /* A duplicate of a twin shares only with that twin. */
   int again = twin_of(fd, 0), copy = dup(again);
   CHECK(lseek(copy, 7, SEEK_SET) == 7 && at(again) == 7 && at(fd) == 100);
   break_it();
@@ -124,7 +124,7 @@ static void positions_and_flags(void) {
   CHECK(fcntl(appends, F_GETFL) == (O_RDWR | O_APPEND | LARGE));
   CHECK(fcntl(twin, F_GETFL) == (O_RDWR | O_NOFOLLOW | LARGE));
   CHECK(close(copy) == 0 && close(again) == 0 && close(twin) == 0 && close(appends) == 0 && close(fd) == 0);
-  /* What only the kernel keeps. */
+  /* State that only the kernel keeps. */
   fd = leased(), twin = twin_of(fd, 0);
   CHECK(fcntl(twin, F_SETFL, O_NONBLOCK) == 0);
   CHECK(fcntl(fd, F_GETFL) == (O_RDWR | LARGE) && fcntl(twin, F_GETFL) == (O_RDWR | O_NONBLOCK | LARGE));
@@ -153,7 +153,7 @@ static void other_opens(void) {
   CHECK(symlink(path, "link") == 0);
   FAILS(open("link", O_RDWR | O_NOFOLLOW), ELOOP);
   CHECK(unlink("link") == 0 && close(fd) == 0);
-  /* With two names the kernel opens it. */
+  /* With two names, the kernel opens it. */
   fd = leased();
   CHECK(link(path, "atomic other") == 0);
   int other = open("atomic other", O_RDWR);
@@ -179,13 +179,13 @@ static void record_locks(void) {
   int fd = leased(), twin = twin_of(fd, 0);
   CHECK(lock(twin, F_SETLK, F_WRLCK, 10, 5) == 0 && lock(fd, F_SETLK, F_RDLCK, 20, 5) == 0 && !in_kernel(fd));
   CHECK(lock(fd, F_SETLK, F_WRLCK, 10, 5) == 0);
-  /* They stay when the descriptions come apart. */
+  /* They stay when the descriptions are separated. */
   break_by_another();
   apart(fd, twin);
   CHECK(in_kernel(fd) && in_kernel(twin) && locked_for_others(10) && locked_for_others(20) && !locked_for_others(30));
   CHECK(fcntl(twin, F_GETFL) == (O_RDWR | LARGE) && write(twin, "written", 7) == 7 && at(twin) == 7 && at(fd) == 0);
   CHECK(lock(twin, F_SETLK, F_UNLCK, 20, 5) == 0 && !locked_for_others(20));
-  /* And go with any close. */
+  /* And any close drops them. */
   CHECK(close(twin) == 0 && !locked_for_others(10) && close(fd) == 0);
 
   fd = leased(), twin = twin_of(fd, 0);
@@ -217,7 +217,7 @@ static void joined_later(void) {
   int fd = open(path, O_RDWR | O_NOFOLLOW), twin = open(path, O_RDWR | O_CLOEXEC);
   CHECK(fd >= 0 && twin >= 0 && !one(fd, twin) && lseek(twin, 9, SEEK_SET) == 9 && lseek(fd, 3, SEEK_SET) == 3);
   for (int round = 0; lease_of(fd) != F_WRLCK; round++) {
-    /* With a lock that is held at each SYNC, as a database has it. */
+    /* With a lock held at each SYNC, as a database does. */
     CHECK(lock(twin, F_SETLK, F_WRLCK, 0, 1) == 0);
     sync_some(twin);
     CHECK(lock(twin, F_SETLK, F_UNLCK, 0, 1) == 0);
@@ -237,7 +237,7 @@ static void joined_later(void) {
   CHECK(one(fd, twin) && close(fd) == 0 && close(twin) == 0);
 }
 
-/* Descriptions that have locks of their own are not joined. */
+/* Descriptions with locks of their own are not joined. */
 static void flocks_are_kept(void) {
   CHECK(close(leased()) == 0);
   int fd = open(path, O_RDWR), twin = open(path, O_RDWR);
@@ -345,7 +345,7 @@ static void handed_back(void) {
   CHECK(dup2(input, 0) == 0 && close(input) == 0 && close(twin) == 0 && close(fd) == 0);
 }
 
-/* No descriptor of the file's can be opened once more by the library, in any thread. */
+/* Prevents the library from opening any descriptor of the file again, in any thread. */
 static void forbid_opens(void) {
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -360,7 +360,7 @@ static void forbid_opens(void) {
   CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
 }
 
-/* They go on together, and nothing is done that the kernel would do to both. */
+/* They stay joined, and nothing is done that the kernel would do to both. */
 static void cannot_part(void) {
   for (int locks = 0; locks < 2; locks++) {
     pid_t child = fork();
@@ -423,7 +423,7 @@ static void below_a_number(int hard) {
   } else {
     set_limit(twin, 0);
     CHECK(close(0) == 0);
-    int standard = open(path, O_RDWR); /* which is handed back to the kernel */
+    int standard = open(path, O_RDWR); /* which is demoted */
     CHECK(standard == 0 && !one(fd, high) && !one(fd, 0) && fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(high, F_GETFD) == 0);
     CHECK(one(twin, high) && kernel_position(twin) == 20 && kernel_position(fd) == 10 && kernel_position(0) == 0);
     CHECK(close(0) == 0 && close(twin) == 0);
@@ -431,7 +431,7 @@ static void below_a_number(int hard) {
   CHECK(at(fd) == 10 && at(high) == 20 && close(fd) == 0 && close(high) == 0 && has(path, "") == false);
 }
 
-/* The program has all the numbers that it can ever have. */
+/* The program has used all the numbers that it can ever have. */
 static void without_a_number(bool locks) {
   int fd = leased(), twin = twin_of(fd, O_CLOEXEC), third = twin_of(fd, 0), copy = dup(twin);
   CHECK(lseek(twin, 20, SEEK_SET) == 20 && lseek(third, 30, SEEK_SET) == 30);
@@ -476,7 +476,7 @@ static void numbers(void) {
   }
 }
 
-/* An owner who has taken the rights from himself. */
+/* An owner whose mode denies the owner access. */
 static void rights(void) {
   if (geteuid() != 0) return;
   int go[2], done[2];
@@ -506,7 +506,7 @@ static void rights(void) {
   CHECK(chdir("..") == 0 && rmdir("folder") == 0);
 }
 
-/* A file that only grows goes on doing so. */
+/* A file that only grows continues to do so. */
 static void grows(void) {
   unlink(path);
   int fd = open(path, O_RDWR | O_CREAT, 0600);
@@ -597,7 +597,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (argc < 3 || strcmp(argv[2], parts[i].name) == 0) parts[i].run();
   if (argc < 3 || strcmp(argv[2], "forks") == 0) {
-    if (argc < 3) path = "atomic last"; /* the other one is handed back by now */
+    if (argc < 3) path = "atomic last"; /* the other file is demoted by now */
     forks(false);
     forks(true);
   }

@@ -1,4 +1,5 @@
-/* Writes under a lock of the open file description, and gives the lock up by closing the file. It goes on after a line on standard input. */
+/* Writes under a lock of the open file description, and gives the lock up by closing the file. Continues after a
+ * line on standard input. */
 #include "check.h"
 #include <sys/file.h>
 

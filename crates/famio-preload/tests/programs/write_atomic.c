@@ -1,4 +1,4 @@
-/* Writes that are each atomic and durable. Arguments: the atomic file, what to do, how to ask for it. */
+/* Writes that are each atomic and durable. Arguments: the atomic file, the case, how to ask for it. */
 #include "check.h"
 #include <aio.h>
 #include <limits.h>
@@ -22,7 +22,7 @@ static int open_so(int flags) {
   return fd;
 }
 
-/* One write of so many words `value`. */
+/* One write of `bytes` bytes, filled with `value`. */
 static ssize_t put(int fd, uint64_t value, size_t bytes, off_t offset) {
   static _Thread_local uint64_t buffer[BYTES / 8];
   for (size_t i = 0; i < bytes / 8; i++) buffer[i] = value;
@@ -34,7 +34,7 @@ static ssize_t put(int fd, uint64_t value, size_t bytes, off_t offset) {
 
 static int shared;
 
-/* Each thread writes to a place of its own, and all to a common one; what has returned is told on stdout. */
+/* Each thread writes to its own place, and all to a common one; finished writes are reported on stdout. */
 static void *writes(void *argument) {
   uint64_t thread = (uint64_t)(uintptr_t)argument;
   int fd = thread % 2 ? shared : open_so(0);
@@ -56,14 +56,14 @@ static int forever(void) {
   return 0;
 }
 
-/* What is there after a kill of who has made the calls. */
+/* What is there after a kill of the process that made the calls. */
 static void killed(void (*calls)(int fd), const char *wanted, size_t bytes) {
   unlink(path);
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
     int fd = open_so(O_CREAT);
-    /* The session is there, so that a later call is no first one. */
+    /* The session exists, so that a later call is not the first one. */
     CHECK(pwrite(fd, "....", 4, 0) == 4 && fsync(fd) == 0);
     calls(fd);
     kill(getpid(), SIGKILL);
@@ -119,7 +119,7 @@ static void by_path(int fd) {
   (void)fd;
   CHECK(truncate(path, 1) == 0);
 }
-/* Beside others that have not synced: a SYNC is one of the whole file. */
+/* Beside others that have not synced: a SYNC covers the whole file. */
 static void beside(int fd) {
   int plain = open(path, O_RDWR);
   CHECK(plain >= 0 && pwrite(plain, "z", 1, 0) == 1 && pwrite(fd, "abc", 3, 1) == 3);
@@ -156,7 +156,7 @@ static int calls(void) {
   return 0;
 }
 
-/* What `statx` says, and what `pwritev2` takes then. */
+/* The limits in `statx`, and what `pwritev2` then accepts. */
 static int limits(void) {
   unlink(path);
   int fd = open(path, O_RDWR | O_CREAT, 0600);
@@ -178,7 +178,7 @@ static int limits(void) {
   CHECK(seen.unit_min == 512 && seen.unit_max == 1 << 20 && seen.segments_max == 1);
   memset(&seen, 0xee, sizeof seen);
   CHECK(statx(AT_FDCWD, path, 0, STATX_WHOLE, (struct statx *)&seen) == 0 && seen.unit_max == 1 << 20);
-  /* Nobody has asked. */
+  /* It was not asked for. */
   CHECK(statx(fd, "", AT_EMPTY_PATH, STATX_SIZE, (struct statx *)&seen) == 0 && !(seen.mask & STATX_WHOLE));
 
   char *buffer;
@@ -197,7 +197,7 @@ static int limits(void) {
   }
   one.iov_len = 1536;
   FAILS(pwritev2(fd, &one, 1, 0, RWF_WHOLE), EINVAL);
-  /* By the position, which is where it belongs; and what can't be read is not written in part. */
+  /* At the position, which is a valid place; and if a part cannot be read, nothing is written. */
   one.iov_len = 1024;
   CHECK(lseek(fd, 100, SEEK_SET) == 100);
   FAILS(pwritev2(fd, &one, 1, -1, RWF_WHOLE), EINVAL);
@@ -209,11 +209,11 @@ static int limits(void) {
   char byte;
   FAILS(pwritev2(fd, &bad, 1, 8192, RWF_WHOLE), EFAULT);
   CHECK(pread(fd, &byte, 1, 8192) == 1 && byte == 'w');
-  /* Where it is durable alone, a shorter one is as good. */
+  /* If only durability is asked for, a shorter write is also right. */
   CHECK(pwritev2(fd, &bad, 1, 8192, RWF_DURABLE) == 4096 && pread(fd, &byte, 1, 8192) == 1 && byte == 'h');
   one.iov_len = 4096;
   FAILS(preadv2(fd, &one, 1, 0, RWF_WHOLE), EOPNOTSUPP);
-  /* Direct, as a database has it. */
+  /* Direct, as databases do. */
   int direct = open(path, O_RDWR | O_DIRECT);
   if (direct >= 0) CHECK(pwritev2(direct, &one, 1, 4096, RWF_WHOLE | RWF_DURABLE) == 4096 && close(direct) == 0);
   int reads = open(path, O_RDONLY);

@@ -1,5 +1,5 @@
-/* src/shim.c with stubs behind it, for sanitizers that a preloaded library can't have: what each function unpacks from its
- * variable arguments must be what was passed. Built and run by scripts/sanitize. */
+/* src/shim.c with stubs behind it, for sanitizers that a preloaded library cannot have: what each function unpacks
+ * from its variable arguments must be what was passed. Built and run by scripts/sanitize. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ int famio_shim_execl(const char *path, const char *first, ...);
 int famio_shim_execlp(const char *file, const char *first, ...);
 int famio_shim_execle(const char *path, const char *first, ...);
 
-/* What the stubs were called with. */
+/* The stubs' arguments. */
 static struct {
   const char *who;
   int fd, flags;
@@ -36,7 +36,7 @@ static struct {
   char **argv, **envp;
 } last;
 static bool managed, interrupt_once;
-/* The number of a descriptor of the library's own. */
+/* The number of an internal descriptor. */
 enum { INTERNAL = 1000 };
 static int fail_after = -1;
 static size_t step;
@@ -96,7 +96,7 @@ ssize_t famio_hook_write(int fd, const void *buf, size_t count) {
   return (ssize_t)count;
 }
 static void keep(const char *who, char **argv, char **envp) {
-  /* The array is the shim's, on its stack: it is looked at before the call returns. */
+  /* The array is on the shim's stack, so it is checked before the call returns. */
   last.who = who, last.argv = argv, last.envp = envp;
 }
 static int expected_count;
@@ -145,7 +145,7 @@ static long libcs(long a, long b, long c, long d, long e, long f) {
   return 84;
 }
 
-/* Of a thread that may be cancelled at any instruction. */
+/* In a thread that may be cancelled at any instruction. */
 static void cancelled_at_once(void) {
   managed = false;
   MUST(famio_without_cancel(libcs, ours, 3, 0, 0, 0, 0, 0) == 84);

@@ -1,13 +1,14 @@
-//! Memory of the library's own, for shared libraries that live in other people's processes.
+//! The library's own heap, for shared libraries that are loaded into other programs.
 //!
-//! libc's allocator can't be used there: `write`, `fsync` and their kin may be called by a signal handler that has interrupted
-//! it, and by the program's own allocator while that sets itself up. This one takes memory from the kernel, and holds no lock:
-//! every change is one compare-and-swap. So a handler may interrupt it and use it, a child of `fork`, `_Fork` or `clone` finds
-//! it whole whatever the other threads were doing, and nothing waits. (A lock, as common allocators have one, would have to be
-//! taken by a handler that interrupted its holder.)
+//! libc's allocator cannot be used there: `write`, `fsync` and similar calls may come from a signal handler that has
+//! interrupted it, and from the program's own allocator while that initializes itself. This heap takes memory from
+//! the kernel, and has no lock: every change is one compare-and-swap. So a signal handler may interrupt it and use
+//! it, a child of `fork`, `_Fork` or `clone` finds it consistent whatever other threads were doing, and nothing
+//! waits. (An ordinary lock would deadlock a handler that interrupted its holder.)
 //!
-//! Small memory is carved from chunks into blocks of fixed sizes. A freed block goes to the list of its size, is given out again,
-//! and never goes back to the kernel: so a list may be read while others change it. Large memory is a mapping of its own.
+//! Small allocations are blocks of fixed sizes, carved from chunks. A freed block goes to the list of its size, is
+//! reused, and is never returned to the kernel, so a list may be read while other threads change it. A large
+//! allocation is a mapping of its own.
 
 mod chunk;
 mod list;
@@ -18,14 +19,14 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, null_mut};
 use list::List;
 
-/// Blocks are multiples of this, and aligned to it.
+/// Sizes of blocks are multiples of this, and blocks are aligned to it.
 const GRAIN: usize = 16;
-/// Sizes from here on are a mapping.
+/// Allocations of this size or more are mappings.
 const LARGE: usize = 128 << 10;
-/// The kernel gives out memory in pages of at least this, and moves maps by it.
+/// The smallest page size; maps are moved in such units.
 const PAGE: usize = 4096;
 
-/// Sizes of blocks: to 128 bytes by the grain, then four to each doubling.
+/// Number of block sizes: up to 128 bytes one per grain, then four per doubling.
 const CLASSES: usize = 8 + 4 * (LARGE / 128).ilog2() as usize;
 
 /// The number of the smallest class that holds `size` bytes, below [`LARGE`].
@@ -54,7 +55,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// Takes nothing from the kernel until its first chunk, which it has from its beginning, is used up.
+    /// Takes nothing from the kernel until its built-in first chunk is used up.
     #[allow(clippy::new_without_default, reason = "it is megabytes long, for a static")]
     pub const fn new() -> Self {
         Self { chunks: Chunks::new(), free: [const { List::new() }; CLASSES] }
@@ -68,14 +69,14 @@ impl Heap {
         }
     }
 
-    /// What is left of a chunk becomes blocks.
+    /// Turns the rest of a chunk into blocks.
     fn keep(&self, mut rest: *mut u8, mut size: usize) {
         while size >= GRAIN {
             let mut class = class_of(size.min(LARGE - 1));
             if size_of_class(class) > size {
                 class -= 1;
             }
-            // SAFETY: memory of a chunk that is nobody's, as long as a block of that class.
+            // SAFETY: unused memory of a chunk, as long as a block of that class.
             unsafe { self.free[class].push(rest) };
             rest = rest.wrapping_add(size_of_class(class));
             size -= size_of_class(class);
@@ -83,15 +84,15 @@ impl Heap {
     }
 }
 
-/// What is asked of the heap for `layout`, and whether that holds an address in front of the block, because the block is aligned
-/// to more than all blocks are.
+/// The size to allocate for `layout`, and whether it includes an address stored before the result, because the
+/// layout's alignment is greater than a block's.
 fn whole(layout: Layout) -> Option<(usize, bool)> {
     let aligned = layout.align() > if layout.size() >= LARGE { PAGE } else { GRAIN };
     let size = if aligned { layout.size().checked_add(layout.align() + GRAIN)? } else { layout.size() };
     Some((size, aligned))
 }
 
-/// A mapping; null if there is no memory.
+/// A new mapping; null if there is no memory.
 fn map(size: usize) -> *mut u8 {
     let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     address_space::take(size);
@@ -105,15 +106,15 @@ fn map(size: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// `at` is of [`map`], with that size, and nobody uses it.
+/// `at` came from [`map`], with that size, and is not in use.
 unsafe fn unmap(at: *mut u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { syscall(libc::SYS_munmap, [at.expose_provenance(), size, 0, 0, 0, 0]) };
     address_space::give(size);
 }
 
-// SAFETY: a block, and what is carved from a chunk, is given out once until it is freed, and is as long and aligned as was asked
-// for; a mapping is a block's own. Nothing unwinds.
+// SAFETY: a block, newly carved or from a list, is given out once until it is freed, with the size and alignment
+// asked for; a mapping belongs to one allocation. Nothing unwinds.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some((size, aligned)) = whole(layout) else { return null_mut() };
@@ -131,7 +132,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         let at = unsafe { self.alloc(layout) };
-        // A new mapping is zeros.
+        // A new mapping is zeroed already.
         if !at.is_null() && whole(layout).is_some_and(|(size, _)| size < LARGE) {
             // SAFETY: just given out with that size.
             unsafe { at.write_bytes(0, layout.size()) };
@@ -143,20 +144,20 @@ unsafe impl GlobalAlloc for Heap {
         let Some((size, aligned)) = whole(layout) else { return };
         let mut block = at;
         if aligned {
-            // SAFETY: given out for this layout by `alloc`, which has stored there where the block begins.
+            // SAFETY: given out for this layout by `alloc`, which has stored the block's address there.
             block = ptr::with_exposed_provenance_mut(unsafe { at.cast::<usize>().sub(1).read() });
         }
         if size >= LARGE {
-            // SAFETY: a mapping of `alloc`'s, which its user gives back.
+            // SAFETY: a mapping of `alloc`'s, which its user frees.
             unsafe { unmap(block, size) };
         } else {
-            // SAFETY: a block of that class, which its user gives back.
+            // SAFETY: a block of that class, which its user frees.
             unsafe { self.free[class_of(size)].push(block) };
         }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise: `size` is good for this alignment.
+        // SAFETY: the caller's promise: `size` is valid with this alignment.
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if let (Some((old, false)), Some((new, false))) = (whole(layout), whole(new_layout)) {
             if old < LARGE && new < LARGE && class_of(old) == class_of(new) {
@@ -165,14 +166,14 @@ unsafe impl GlobalAlloc for Heap {
             if old >= LARGE && new >= LARGE {
                 address_space::take(new);
                 let arguments = [at.expose_provenance(), old, new, libc::MREMAP_MAYMOVE as usize, 0, 0];
-                // SAFETY: a mapping of `alloc`'s, which its user lets be moved.
+                // SAFETY: a mapping of `alloc`'s, which its user allows to move.
                 let moved = unsafe { syscall(libc::SYS_mremap, arguments) };
                 let failed = (-4095..0).contains(&moved);
                 address_space::give(if failed { new } else { old });
                 return if failed { null_mut() } else { ptr::with_exposed_provenance_mut(moved as usize) };
             }
         }
-        // SAFETY: the caller's promise: `at` has the old layout, and is given up if there is another.
+        // SAFETY: the caller's promise: `at` has the old layout, and is freed if there is a new block.
         unsafe {
             let new = self.alloc(new_layout);
             if !new.is_null() {

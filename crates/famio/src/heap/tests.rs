@@ -38,12 +38,12 @@ fn memory_is_as_asked_for_and_nobody_elses() {
             }
         }
         if round % 3 == 0 {
-            // What is freed comes back, and must not be zeros for `alloc_zeroed`.
+            // Freed blocks are reused, and `alloc_zeroed` must clear them.
             let (at, layout) = all.swap_remove(round % all.len());
             // SAFETY: given out above.
             unsafe { HEAP.dealloc(at, layout) };
             if let Some((at, layout)) = all.get(round % all.len().max(1)) {
-                // SAFETY: as above; the byte of a block that moved in the list is written anew.
+                // SAFETY: as above; the block moved in the list, so its byte is written again.
                 unsafe { at.write_bytes((round % all.len()) as u8, layout.size()) };
             }
         }
@@ -99,7 +99,8 @@ fn freed_memory_is_used_again() {
     assert!(seen.len() <= CLASSES, "{}", seen.len());
 }
 
-/// Threads that take and give the same sizes, and pass blocks to one another; each fills its blocks, and finds them so.
+/// Threads allocate and free blocks of the same sizes and pass blocks to each other; each fills its blocks and checks
+/// them.
 #[test]
 fn threads_do_not_get_in_each_others_way() {
     static OWN: Heap = Heap::new();
@@ -114,7 +115,7 @@ fn threads_do_not_get_in_each_others_way() {
                     random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     let slot = (random >> 33) as usize % SLOTS;
                     let layout = layout(size(slot), 8);
-                    // SAFETY: whoever takes a block out of a slot has it alone.
+                    // SAFETY: a thread that takes a block out of a slot has it alone.
                     unsafe {
                         let new = OWN.alloc(layout);
                         new.write_bytes(slot as u8, layout.size());
@@ -131,7 +132,7 @@ fn threads_do_not_get_in_each_others_way() {
     });
 }
 
-/// A handler that uses the heap while its thread is anywhere in it.
+/// A signal handler uses the heap wherever it interrupts its thread in it.
 #[test]
 fn a_handler_may_use_it_anywhere() {
     static OWN: Heap = Heap::new();

@@ -1,4 +1,5 @@
-//! Who owns what is ours, and who may touch it: no more than those who may touch the file (rule 11).
+//! Ownership and permissions of Famio's own files: no user may access them who may not access the file they belong to
+//! (rule 11).
 
 pub(super) use super::beside::is_sticky;
 use crate::error::{Error, Result};
@@ -8,8 +9,9 @@ use std::os::fd::BorrowedFd;
 
 const SET_GROUP: u32 = 0o2000;
 
-/// Makes a folder for journals: its owner and its group are its parent's, where we may give it away, and it is as open as its parent:
-/// all who may write the one have to find what a killed process of another user has left in the other. In a parent with the sticky bit it is the file's owner's alone. One that is there stays.
+/// Creates a folder for journals. It gets its parent's owner (if this process may set that), group and mode: every
+/// user who may write the parent must find what a killed process of another user has left in the folder. In a parent
+/// with the sticky bit, it belongs to the file's owner alone. An existing folder is left as it is.
 pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'_>) -> Result<()> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) => {}
@@ -22,7 +24,7 @@ pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'
         | rustix::fs::OFlags::CLOEXEC;
     let folder = match crate::sys::openat(parent, name, flags, Mode::empty()) {
         Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok(()), // removed again; the caller sees
+        Err(Errno::NOENT) => return Ok(()), // removed again; the caller notices
         Err(e) => return Err(e.into()),
     };
     let (above, here) = (fstat(parent)?, fstat(&folder)?);
@@ -37,7 +39,7 @@ pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'
         }
         let theirs = Some(Gid::from_raw(above.st_gid));
         let same_group = is_root() || above.st_gid == here.st_gid || fchown(&folder, None, theirs).is_ok();
-        // A group that is not the parent's is of the others there.
+        // If the group is not the parent's, its members are "others" in the parent.
         let others = above.st_mode & 0o007;
         let open = if same_group { above.st_mode & 0o777 } else { (others << 3 | others) & above.st_mode };
         fchmod(&folder, Mode::from_raw_mode(0o700 | open | here.st_mode & SET_GROUP))?;
@@ -45,8 +47,8 @@ pub(super) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'
     Ok(())
 }
 
-/// Whether journals of `file` may lie in a folder: nobody but the file's owner, root and us could replace them, or
-/// those who may as well replace the file, since they may do so in `parent`.
+/// Whether journals of `file` may lie in a folder: only the file's owner, root, this user, or users who may replace
+/// the file in `parent` anyway, may replace files in it.
 pub(super) fn check_folder(
     folder: BorrowedFd<'_>,
     parent: Option<BorrowedFd<'_>>,
@@ -57,8 +59,8 @@ pub(super) fn check_folder(
     let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
     let me = rustix::process::geteuid().as_raw();
     let keeper = parent.filter(|parent| !is_sticky(parent)).map(|parent| parent.st_uid);
-    // Where a group, or everybody, may write the folder around it, each of those may have made it; and could as well replace the
-    // file.
+    // If a group, or everybody, may write the surrounding folder, any of them may have created this one; but they
+    // could replace the file as well.
     let is_shared = parent.is_some_and(|parent| !is_sticky(&parent) && parent.st_mode & 0o022 != 0);
     let trusted = is_shared || [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
     if owner.is_some() && !trusted {
@@ -73,17 +75,19 @@ pub(super) fn check_folder(
     Ok(())
 }
 
-/// Gives a journal the file's owner, group and mode, as far as we may.
+/// Gives a journal the owner, group and mode of its file, as far as this process may.
 pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<()> {
     give(file, journal, |file, same_group| if same_group { file.st_mode & 0o066 } else { 0 })
 }
 
-/// Gives a file of ours to those who may write `file`, and to nobody else: who may only read it is to lock nothing of it.
+/// Gives one of Famio's files to the users who may write `file`, and to no others: a user who may only read the file
+/// must not be able to lock it.
 pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> Result<()> {
     give(file, ours, writers_of)
 }
 
-/// `mode`: beyond its owner's, of the file's state, and whether ours has its group. Bits for a group are for the file's, or for none.
+/// `mode` computes the permissions beyond the owner's, from the file's state and whether our file has its group.
+/// Group bits are for the file's group, or are not set.
 fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32) -> Result<()> {
     let (like, here) = (fstat(file)?, fstat(ours)?);
     let mut now = here.st_mode & 0o7777;
@@ -92,7 +96,7 @@ fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32
         false => fchmod(ours, Mode::from_raw_mode(to)),
     };
     if (like.st_uid, like.st_gid) != (here.st_uid, here.st_gid) {
-        set(0o600)?; // not the old mode for the new group
+        set(0o600)?; // the old mode must not apply to the new group
     }
     if is_root() && like.st_uid != here.st_uid {
         fchown(ours, Some(Uid::from_raw(like.st_uid)), None)?;
@@ -101,18 +105,19 @@ fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32
     Ok(set(0o600 | mode(&like, same_group))?)
 }
 
-/// The mode of what is for the writers of a file, beyond its owner. `same_group`: it has the file's group.
+/// The permissions, beyond the owner's, of something for the writers of a file. `same_group`: it has the file's
+/// group.
 fn writers_of(file: &Stat, same_group: bool) -> u32 {
     let group = if file.st_mode & 0o020 != 0 && same_group { 0o060 } else { 0 };
     let others = if file.st_mode & 0o002 != 0 { 0o006 } else { 0 };
     group | others
 }
 
-/// Whether memory that processes share can be from one that may write `file`, and is open to such alone: a regular file with one
-/// name, or none any more.
+/// Whether shared memory can come from a user who may write `file`, and only such users can write it: a regular file
+/// with at most one name.
 ///
 /// # Errors
-/// `EACCES`, and why not.
+/// `EACCES`, with the reason if not.
 pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EACCES, format!("{what}; not used")));
     let (here, like) = (fstat(ours)?, fstat(file)?);
@@ -124,7 +129,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
     }
     let allowed = writers_of(&like, here.st_gid == like.st_gid);
     let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
-    // Whose group or whose everybody may write the file: it can be anybody's of those.
+    // If the group, or everybody, may write the file, any of them may have created this.
     if !by_owner && allowed & 0o022 == 0 {
         return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
     }
@@ -134,8 +139,8 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
     Ok(())
 }
 
-/// Whether a journal can be trusted: a regular file with one name, of the file's owner, root or us, that nobody may
-/// write who may not write the file. Without the file, only what can be told without it.
+/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root or this
+/// user, and that only users can write who may write the file. Without the file, checks what can be checked.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
     let stat = fstat(journal)?;
@@ -149,7 +154,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     let Some(file) = file else { return Ok(()) };
     let file = fstat(file)?;
-    // Whose group or whose everybody may write the file: it can be anybody's of those.
+    // If the group, or everybody, may write the file, any of them may have created this.
     let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
     if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && !by_writer {
         return refused(format!(
@@ -167,14 +172,15 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     Ok(())
 }
 
-/// Write permissions that the journal gives and the file does not.
+/// Write permissions on the journal that the file does not give.
 fn writers_beyond(journal: &Stat, file: &Stat) -> u32 {
     let allowed = if journal.st_gid == file.st_gid { file.st_mode } else { file.st_mode & !0o020 };
     journal.st_mode & 0o022 & !allowed
 }
 
-/// Makes a call that takes permissions on a file. An owner who has taken them from himself (mode 0444) has them meanwhile: what lets
-/// him write through a descriptor that is open already does not let him change an attribute. A kill in between leaves them.
+/// Makes a call that needs permissions on a file. If the file's mode denies them to its owner (0444), its owner gets
+/// them for the duration of the call: an open descriptor allows writes, but not changes of attributes. A kill in
+/// between leaves the mode changed.
 pub(crate) fn as_owner<T>(
     file: BorrowedFd<'_>,
     mut call: impl FnMut() -> rustix::io::Result<T>,

@@ -1,5 +1,5 @@
-//! The pool that lies beside a file where the settings name none: `.famio/`. In a folder with the sticky bit, such as `/tmp`, in
-//! which users may not remove each other's files, the files of each owner have one of their own: `.famio-UID/`.
+//! The pool beside a file, for settings that name no pool: `.famio/`. In a folder with the sticky bit, such as
+//! `/tmp`, where users may not remove each other's files, the files of each owner have their own: `.famio-UID/`.
 
 use crate::error::{Error, Result};
 use crate::sys::InternalFd;
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Its name, where the folder does not have the sticky bit.
+/// Its name in a folder without the sticky bit.
 pub const BESIDE: &str = ".famio";
 
 const STICKY: u32 = 0o1000;
@@ -27,20 +27,20 @@ pub fn is_beside_name(name: &OsStr) -> bool {
     rest.is_empty() || rest.strip_prefix(b"-").is_some_and(is_number)
 }
 
-/// The name for files of `owner` in `folder`.
+/// Its name for files of `owner` in `folder`.
 fn name_in(folder: &Stat, owner: impl FnOnce() -> u32) -> Cow<'static, str> {
     if is_sticky(folder) { Cow::Owned(format!("{BESIDE}-{}", owner())) } else { Cow::Borrowed(BESIDE) }
 }
 
-/// Where it belongs for the file of this path, for messages and hints: whether it is there is not asked.
+/// Its path for the file at this path, for messages and hints; it need not exist.
 pub(crate) fn beside_path(file: &Path) -> PathBuf {
     let folder = file.parent().and_then(|folder| stat(folder).ok());
     let owner = || lstat(file).map_or(0, |file| file.st_uid);
     file.with_file_name(&*folder.map_or(Cow::Borrowed(BESIDE), |folder| name_in(&folder, owner)))
 }
 
-/// The name of the one of `file` in `parent`, its folder. To make one in a folder with the sticky bit takes the file's owner, or
-/// root: they would not trust another user's.
+/// The name of the pool for `file` in `parent`, its folder. In a folder with the sticky bit, only the file's owner or
+/// root can create the pool, since other users' would not be trusted.
 pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<Cow<'static, str>> {
     let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
     if is_sticky(&folder) && ![0, owner].contains(&rustix::process::geteuid().as_raw()) {
@@ -50,25 +50,26 @@ pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<
     Ok(name_in(&folder, || owner))
 }
 
-/// The names under which it may be found: the folder's mode may have been changed.
+/// The names under which it may be found, since the folder's mode may have changed.
 pub(super) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<[Cow<'static, str>; 2]> {
     let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
     let (plain, own) = (Cow::Borrowed(BESIDE), Cow::Owned(format!("{BESIDE}-{owner}")));
     Ok(if is_sticky(&folder) { [own, plain] } else { [plain, own] })
 }
 
-/// Whether there surely is none beside the file of this path, for files of `owner`. Without a descriptor; two system calls.
+/// Whether there certainly is no pool for files of `owner` beside the file at this path. Two system calls, and no
+/// descriptor.
 pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
     is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
 }
 
-/// Whether the folder of `file` has nothing of this name.
+/// Whether nothing of this name is in the folder of `file`.
 fn is_missing(file: &Path, name: &str) -> bool {
     matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
 }
 
-/// Whether there may be one beside a file: by a few system calls, where to look for what is in it takes ten. `path`: the file's as the
-/// kernel names it, if that is known.
+/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes ten.
+/// `path`: the kernel's path of the file, if known.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
     let path = path.map_or_else(|| super::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))?;
     if !is_missing(&path, BESIDE) {

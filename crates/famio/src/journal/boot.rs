@@ -1,4 +1,4 @@
-//! Which boot this is: what only lived in caches is gone in the next one.
+//! Identifies the boot: what was only in caches is gone in the next one.
 
 use super::bytes::hex;
 use super::stamp::Stamp;
@@ -21,7 +21,7 @@ impl BootId {
         if let Some(id) = Lab::current().boot {
             return Ok(BootId(id));
         }
-        // The id never changes in the life of a process.
+        // The id is constant while the process lives.
         static CURRENT: OnceLock<BootId> = OnceLock::new();
         if let Some(id) = CURRENT.get() {
             return Ok(*id);
@@ -52,15 +52,16 @@ impl fmt::Display for BootId {
     }
 }
 
-/// Seconds that a boot may seem to begin too early: the hardware's clock, of which the kernel takes the time then, tells whole seconds.
+/// How many seconds too early a boot may seem to begin: the kernel takes the time from the hardware clock, in whole
+/// seconds.
 const SLACK: i64 = 1;
 
-/// This boot in the time of the clock that files are stamped with: (seconds, nanoseconds).
+/// This boot, in the time of the clock that stamps files: (seconds, nanoseconds).
 #[derive(Clone, Copy, Debug)]
 pub struct BootClock {
-    /// When it began. Moves when the clock is set.
+    /// Its beginning. Moves when the clock is set.
     pub started: (i64, u32),
-    /// The present.
+    /// The current time.
     pub now: (i64, u32),
 }
 
@@ -79,8 +80,9 @@ impl BootClock {
         }
     }
 
-    /// Whether a file's contents were changed in this boot, as far as its times tell. `before`: of a file that was changed in earlier
-    /// boots only; it tells where the clock of this one is behind (a machine without a clock of its own begins in the past).
+    /// Whether a file's contents were changed in this boot, according to its times. `before`: the times of a file
+    /// that was changed only in earlier boots; they show if the clock of this boot is behind (a machine without a
+    /// hardware clock starts in the past).
     pub fn has_seen_change(&self, file: Stamp, before: Stamp) -> bool {
         let (seconds, nanos) = self.started.max(before.changed());
         file.changed() >= (seconds.saturating_add(SLACK), nanos) && file.changed() <= self.now
@@ -102,8 +104,8 @@ mod tests {
         assert!((now..now + 100).contains(&clock.now.0));
     }
 
-    /// A boot that began within a second of the last one's end, as its clock says, took the last one's changes for its own. So did all
-    /// boots with a clock that was behind.
+    /// A boot whose clock began within a second of the end of the last boot took the last boot's changes for its own.
+    /// So did every boot with a clock that was behind.
     #[test]
     fn a_change_of_this_boot_is_told_from_one_before() {
         let at = |mtime: i64, ctime: i64| Stamp { size: 1, mtime: (mtime, 500), ctime: (ctime, 500) };
@@ -113,7 +115,7 @@ mod tests {
         {
             assert_eq!(clock.has_seen_change(file, journal), is_seen, "{file:?}");
         }
-        // A program's own time; another name or mode; the clock was set back.
+        // A time set by a program; another name or mode; the clock was set back.
         for file in [at(150, 99), at(99, 150), at(i64::MAX, 99), at(201, 201)] {
             assert!(!clock.has_seen_change(file, journal), "{file:?}");
         }

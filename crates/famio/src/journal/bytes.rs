@@ -1,4 +1,4 @@
-//! Little-endian fields at fixed offsets of a buffer whose length the caller has checked.
+//! Little-endian fields at fixed offsets of a buffer. The caller has checked its length.
 
 /// The `N` bytes at `at`.
 pub(crate) fn bytes_at<const N: usize>(from: &[u8], at: usize) -> [u8; N] {

@@ -1,6 +1,6 @@
-//! Where a file's control file lies, and who may open it: beside the file's journal, by those who may write the file. So what
-//! processes tell each other by it (`index::control`) comes from nobody who could not change the file's bytes as well, and
-//! nobody else can lock it.
+//! Where a file's control file lies, and who may open it: beside the file's journal, for the users who may write the
+//! file. So the information that processes exchange through it (`index::control`) comes only from users who could
+//! also change the file's bytes, and only they can lock it.
 
 use super::access::{check_shared, give_to_writers_of};
 use super::beside::may_be_beside;
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 /// How a control file's name ends.
 pub const SUFFIX: &str = ".control";
 
-/// Tries to open or make it: another process may make or remove it at that very moment, or its folder.
+/// Attempts to open or create it: another process may be creating or removing it, or its folder.
 const TRIES: u32 = 100;
 
-/// The pool in which the file's processes meet: that of its mark, if it has one, else `setting`.
+/// The pool in which the processes of the file meet: the pool of the file's mark, if it has one, otherwise `setting`.
 fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
     match mark_of(file) {
         Ok(Some(mark)) => mark.pool,
@@ -30,7 +30,7 @@ fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// Also of a file that was only looked at.
+/// Also works on an `O_PATH` descriptor.
 fn mark_of(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     match mark::get(file) {
         Err(e) if e.errno() == libc::EBADF => Ok(mark::of_looked_at(file)?.and_then(Marked::journal)),
@@ -50,7 +50,7 @@ pub(crate) fn name_beside(journal: &str) -> String {
 /// Opens the control file, if there is one.
 ///
 /// # Errors
-/// `EACCES`: this process may not write the file, or what lies there is not from one that may.
+/// `EACCES`: this process may not write the file, or the control file may come from a user who may not.
 pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
     if setting.is_none() && !matches!(mark_of(file), Ok(Some(_))) && !may_be_beside(file, None)? {
         return Ok(None);
@@ -59,7 +59,7 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
         Ok(Some(pool)) => {
             let found = open_in(&pool, file, &name_of(file)?)?;
             if found.is_none() {
-                pool.remove_if_empty(); // what lay there may have been a stranger's, and is gone now
+                pool.remove_if_empty(); // it may have been another user's, and is gone now
             }
             Ok(found)
         }
@@ -69,10 +69,10 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
     }
 }
 
-/// Opens the control file, or makes it.
+/// Opens the control file, or creates it.
 ///
 /// # Errors
-/// `EACCES`: as [`find`]; or this process may write the file, but not the folder of its pool. `ENOSPC`.
+/// `EACCES`: as [`find`]; or this process may write the file but not the folder of its pool. `ENOSPC`.
 pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<InternalFd> {
     let setting = pool_of(file, setting);
     let name = name_of(file)?;
@@ -85,10 +85,10 @@ pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Resu
     Err(Error::new(libc::EAGAIN))
 }
 
-/// Opens the journal that lies where the control file does, for reading. `None`: there is none.
+/// Opens, for reading, the journal beside the control file. `None`: there is none.
 ///
 /// # Errors
-/// `EACCES`: this process may not read it, or what lies there is not from one that may write the file.
+/// `EACCES`: this process may not read it, or it may come from a user who may not write the file.
 pub(crate) fn find_journal(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
     let Some(pool) = Pool::find(file, pool_of(file, setting).as_deref())? else { return Ok(None) };
     pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))
@@ -110,7 +110,7 @@ pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Inter
     Err(Error::new(libc::EAGAIN))
 }
 
-/// `None`: another process made or removed it, or its folder, at that very moment.
+/// `None`: another process created or removed it, or its folder, at that very moment.
 fn open_or_make(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {
     if let Some(found) = open_in(pool, file, name)? {
         return Ok(Some(found));
@@ -118,22 +118,22 @@ fn open_or_make(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<
     match make_in(pool, file, name) {
         Err(e) if [libc::EEXIST, libc::ENOENT].contains(&e.errno()) => Ok(None),
         made => made.map(Some).map_err(|e| {
-            pool.remove_if_empty(); // on a full disk there may have been room for the folder alone
+            pool.remove_if_empty(); // on a full disk, there may have been room for the folder only
             failed(pool, name, e)
         }),
     }
 }
 
-/// Whether `here` is the control file by which others find this file.
+/// Whether `here` is the control file that other processes of the file find.
 pub(crate) fn is_found(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<bool> {
     let same = |found: InternalFd| sys::identity(found.as_fd()).ok() == sys::identity(here.as_fd()).ok();
     Ok(find(file, setting)?.is_some_and(same))
 }
 
-/// Puts `here`, which has a name elsewhere, where others look for it.
+/// Moves `here`, which has a name elsewhere, to where other processes look for it.
 ///
 /// # Errors
-/// `EEXIST`: there is one. `ENOENT`: it has no name any more.
+/// `EEXIST`: there already is one. `ENOENT`: `here` has no name any more.
 pub(crate) fn move_to(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Control) -> Result<()> {
     let (pool, old) = (Pool::make(file, pool_of(file, setting).as_deref())?, super::path_of(here.as_fd())?);
     let flags = RenameFlags::NOREPLACE;
@@ -151,7 +151,7 @@ fn failed(pool: &Pool, name: &str, error: Error) -> Error {
 }
 
 fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {
-    // Looked at before it is opened: a stranger may have put anything there.
+    // Examined before it is opened: another user may have put anything there.
     let looked = match look(pool.folder(), name) {
         Ok(looked) => looked,
         Err(Errno::NOENT) => return Ok(None),
@@ -168,7 +168,7 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
             if let Some(followed) = follow(looked.as_fd(), file) {
                 return Ok(Some(followed));
             }
-            // Its making was cut short. Or somebody less trusted has put it there; who may, takes it away.
+            // Its creation was cut short, or a less trusted user has put it there. Removed if this process may.
             if !is_in_use(looked.as_fd(), file) && rustix::fs::unlinkat(pool.folder(), name, AtFlags::empty()).is_ok() {
                 return Ok(None);
             }
@@ -177,7 +177,8 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
     }
 }
 
-/// Gives a control file of the file's owner, root's or ours to those who may write the file now, if we may.
+/// Gives a control file that belongs to the file's owner, root or this user to those who may write the file now, if
+/// this process may.
 fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
     let (here, like) = (rustix::fs::fstat(looked).ok()?, rustix::fs::fstat(file).ok()?);
     let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
@@ -190,13 +191,15 @@ fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
     Some(found)
 }
 
-/// Whether a process may have a session by it: not without a mark on the file, which nobody sets who may not write it.
+/// Whether a process may have a session by it: only if the file has a mark, which only users set who may write the
+/// file.
 fn is_in_use(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
     let is_claimed = |there: InternalFd| Control::new(there).is_claimed();
     !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_claimed)
 }
 
-/// Makes it whole before it has its name: who opens it meanwhile finds it as it is to be. `EEXIST`: somebody was first.
+/// Completes it before it gets its name, so that other processes never find it incomplete. `EEXIST`: another process
+/// was first.
 fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let owner_only = Mode::RUSR | Mode::WUSR;
@@ -208,7 +211,7 @@ fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> 
     };
     let complete = || {
         give_to_writers_of(file, made.as_fd())?;
-        // With blocks of its own: a store in its page needs no room later.
+        // With blocks allocated, so that stores in its page need no space later.
         write_at(&made, 0, &[0; CONTROL_SIZE])
     };
     if let Err(e) = complete() {
@@ -224,7 +227,7 @@ fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> 
     match open_in(pool, file, name) {
         Ok(Some(found)) => Ok(found),
         Ok(None) => Err(Error::new(libc::ENOENT)),
-        // There is no descriptor for a look: with this one it is at least removed when the file is closed.
+        // No descriptor is left to examine it with; keeping this one, it is at least removed when the file is closed.
         Err(e) if [libc::EMFILE, libc::ENFILE].contains(&e.errno()) => Ok(made),
         Err(e) => Err(e),
     }

@@ -1,7 +1,7 @@
-//! The mark of a growing file: one that has no journal, because all that is not committed lies beyond its committed size. It is
-//! the same attribute as the mark of a file with a journal ([`super::mark`]), of another version.
+//! The mark of a growing file, which has no journal because everything uncommitted lies beyond its committed size. It
+//! is another version of the attribute that marks a file with a journal ([`super::mark`]).
 //!
-//! It fits into an ext4 inode of 256 bytes, beside the size that it speaks of: both reach the disk together.
+//! It fits into an ext4 inode of 256 bytes, beside the file's size: both reach the disk together.
 
 use super::boot::BootId;
 use super::bytes::{bytes_at, put, u32_at, u64_at};
@@ -25,40 +25,41 @@ const CHECKSUM: usize = IDENTITY + 8;
 /// Bytes of the mark.
 pub(super) const LEN: usize = CHECKSUM + 8;
 
-/// In the word of the base: nobody has synced the bytes below it.
+/// Flag in the word of the base: the bytes below it may not have been synced.
 const FOUND: u64 = 1 << 63;
-/// There, too: nothing is to survive the end of the boot, whose id is where the hash would be.
+/// Flag in the same word: nothing is to survive the end of the boot, whose id takes the place of the hash.
 const VOLATILE: u64 = 1 << 62;
 
-/// Seconds for which the file's changes are its process's, after it has said so.
+/// Seconds after such a note during which changes of the file count as its process's own.
 const LASTS: u32 = 3;
 
-/// What the mark of a growing file says.
+/// The content of a growing file's mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrowingMark {
-    /// Bytes from the file's beginning that are committed.
+    /// The first `base` bytes of the file are committed.
     pub base: u64,
-    /// Committed, too, if the bytes from `base` to here have [`hash`](Self::hash). Never less than `base`.
+    /// The bytes from `base` to here are committed too, if they have [`hash`](Self::hash). Never less than `base`.
     pub new: u64,
-    /// Of the bytes from `base` to `new`.
+    /// The hash of the bytes from `base` to `new`.
     pub hash: u128,
-    /// The bytes below `base` are as they were found: whoever wrote them may not have synced them.
+    /// The bytes below `base` are as they were found; the program that wrote them may not have synced them.
     pub is_found: bool,
-    /// What is committed was not made to survive the end of this boot. It has no hash then.
+    /// The boot that the committed state was not made to survive. There is no hash then.
     pub boot: Option<BootId>,
-    /// The second, of the clock that times of files come from, up to which the file's last change is its process's.
+    /// Until this second, of the clock of file times, changes of the file count as its process's own.
     pub until: u32,
     /// The low half of [`Identity::hash128`](super::Identity::hash128) of the file.
     pub identity: u64,
 }
 
 impl GrowingMark {
-    /// That the first `size` bytes are committed, and nothing else; they are durable.
+    /// A mark that commits exactly the first `size` bytes, which are durable.
     pub fn of_size(&self, size: u64) -> Self {
         Self { base: size, new: size, hash: 0, is_found: false, ..*self }
     }
 
-    /// Changes are the process's from now on, and for some seconds. Whether that is to be said: it had not been, or long ago.
+    /// From now on, and for some seconds, changes count as the process's own. Returns whether the mark must be stored
+    /// for that: the last note is missing or old.
     pub fn renew(&mut self) -> bool {
         let now = u32::try_from(coarse_now().tv_sec).unwrap_or(0);
         let is_over = self.until <= now;
@@ -68,7 +69,7 @@ impl GrowingMark {
         is_over
     }
 
-    /// Whether the mark alone is enough to tell what is committed.
+    /// Whether the mark alone says what is committed, without a look at the file's bytes.
     pub fn is_plain(&self) -> bool {
         self.base == self.new && !self.is_found
     }
@@ -90,7 +91,7 @@ impl GrowingMark {
         out
     }
 
-    /// From the attribute's bytes, whose magic and version were looked at; or what is wrong with them.
+    /// Decodes the attribute's bytes, whose magic and version were checked; the error says what is wrong with them.
     pub(super) fn decode(from: &[u8]) -> Result<Self> {
         let wrong = |what: &str| Error::with(libc::EIO, format!("the mark user.famio is damaged: {what}"));
         if from.len() != LEN {
@@ -115,17 +116,17 @@ impl GrowingMark {
     }
 }
 
-/// The hash of bytes that come in pieces.
+/// A hash of bytes that come in pieces.
 #[derive(Default)]
 pub struct RangeHash(Xxh3);
 
 impl RangeHash {
-    /// The next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// Of all pieces.
+    /// The hash of all pieces.
     pub fn get(&self) -> u128 {
         self.0.digest128()
     }

@@ -1,4 +1,4 @@
-//! The first 4096 bytes of every journal, of all formats: a header, and its mirror at 2048.
+//! The first 4096 bytes of every journal of every format: a header, and its mirror at 2048.
 
 use super::boot::BootId;
 use super::bytes::{bytes_at, is_zero, put, u32_at, u64_at, u128_at};
@@ -15,16 +15,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The bytes that the header and its mirror take.
+/// Size of the header with its mirror.
 pub const LEN: usize = 4096;
 
-/// The bytes of one copy.
+/// Size of one copy.
 pub const COPY_LEN: usize = LEN / 2;
 
 /// The longest path of a file that a header holds.
 pub const HINT_MAX: usize = 1024;
 
-/// The words that the formats have for themselves.
+/// Words that each format defines for itself.
 pub const GEOMETRY_WORDS: usize = 16;
 
 const MAGIC_BYTES: &[u8; 8] = b"FAMIOJNL";
@@ -63,7 +63,7 @@ pub enum Kind {
     InPlace,
     /// Epoch records.
     Records,
-    /// A log in memory that persists by itself, before a file on a disk.
+    /// A log in memory that persists by itself, for a file on a disk.
     Tiered,
 }
 
@@ -80,16 +80,16 @@ impl Kind {
     }
 }
 
-/// What a journal is good for; see [`verdict`](super::verdict).
+/// The state of a journal; see `verdict`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Not yet in use: nothing was committed, and nothing stored outside of it.
+    /// Not in use yet: nothing was committed, and nothing stored outside of it.
     Creating,
     /// In use, or left by a crash.
     Active,
     /// Everything is in the file. Never replayed.
     Clean,
-    /// A flush failed: it takes no more commits. What it holds is recovered like an active one's.
+    /// A flush failed, so it takes no more commits. Its content is recovered like an active journal's.
     Suspect,
 }
 
@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-/// What the header says. All of it may be changed between two stores; the copies' order is kept by itself.
+/// The contents of the header. All fields may be changed between two stores; the copies' order is managed here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The format of the rest.
@@ -124,19 +124,20 @@ pub struct Header {
     pub boot_id: BootId,
     /// The only file that this journal may touch.
     pub identity: Identity,
-    /// The file after the last settle; `None` while we write to the file.
+    /// The file's size and times after the last checkpoint; `None` while the process writes to the file.
     pub stamp: Option<Stamp>,
-    /// The last epoch known to be settled; for people.
+    /// The last epoch known to be in the file; informational.
     pub epoch: u64,
     /// The arena of the processes that have the file open; zero: none.
     pub arena_id: u128,
-    /// Words of the format.
+    /// Words that the format defines.
     pub geometry: [u64; GEOMETRY_WORDS],
-    /// Where the file was last seen: a hint for people and for the search of a pool's files, never trusted.
+    /// Where the file was last seen: a hint for people, and for finding the file of a journal in a pool; never
+    /// trusted.
     pub path_hint: PathBuf,
-    /// Counts the stores: of two valid copies the higher one holds.
+    /// Counts the stores: of two valid copies, the one with the higher number counts.
     sequence: u64,
-    /// The copy that is stored first: the one that is damaged or older.
+    /// The copy to store first: the damaged or older one.
     first: Copy,
 }
 
@@ -156,12 +157,12 @@ impl Copy {
     }
 }
 
-/// How the two copies were found.
+/// The state in which the two copies were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Both valid and equal.
     Whole,
-    /// One was damaged, or older than the other: a store was cut short, or the medium is failing.
+    /// One was damaged, or older than the other: a store was interrupted, or the medium is failing.
     OneCopy,
 }
 
@@ -189,12 +190,12 @@ impl Header {
             geometry: [0; GEOMETRY_WORDS],
             path_hint: if fits { file_path.to_path_buf() } else { PathBuf::new() },
             sequence: 0,
-            // Creation stores the mirror first: zeros in the primary say that it was never finished.
+            // Creation stores the mirror first, so a primary of zeros shows that the creation was never finished.
             first: Copy::Mirror,
         })
     }
 
-    /// One copy as it lies on the medium.
+    /// Encodes one copy.
     pub fn encode(&self) -> [u8; COPY_LEN] {
         let stamp = self.stamp.unwrap_or_default();
         let hint = self.path_hint.as_os_str().as_bytes();
@@ -228,7 +229,7 @@ impl Header {
         out
     }
 
-    /// One copy from the medium, or what is wrong with it.
+    /// Decodes one copy; the error says what is wrong with it.
     pub fn decode(from: &[u8; COPY_LEN]) -> Result<Header> {
         let wrong = |what: String| Error::with(libc::EIO, format!("the header {what}"));
         if from[..VERSION] != MAGIC_BYTES[..] {
@@ -276,7 +277,7 @@ impl Header {
         })
     }
 
-    /// From a journal's first bytes: whichever copy is valid, the later one if both are.
+    /// Reads the header from a journal's first bytes: the valid copy, or the later one if both are valid.
     pub fn read(bytes: &[u8]) -> Result<(Header, Found)> {
         if bytes.len() < LEN {
             let text = format!("too short for a journal: {} bytes, the header alone has {LEN}", bytes.len());
@@ -298,20 +299,20 @@ impl Header {
         Ok((header, found))
     }
 
-    /// From a journal's file.
+    /// Reads the header from a journal's file.
     pub fn load(journal: BorrowedFd<'_>) -> Result<(Header, Found)> {
         let (bytes, length) = first_bytes(journal)?;
         Self::read(&bytes[..length])
     }
 
-    /// Stores both copies in a journal's file, one after the other: one of them is valid at any time. Durable on return.
-    /// On an error the state on the medium is the old or the new one.
+    /// Stores both copies in a journal's file, one after the other, so that one of them is always valid. Durable on
+    /// return. After an error, the state on the medium is the old or the new one.
     pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
         for copy in self.order() {
             medium.pwritev(journal.as_fd(), &[&bytes], (copy as usize * COPY_LEN) as u64)?;
             medium.fdatasync(journal.as_fd())?;
-            // If the next one fails, that is the weaker copy, and where the store after it begins.
+            // If the next copy fails, it is the weaker one, with which the store after it begins.
             if holds(Rule::HeaderGoesOnWithWeaker) {
                 self.first = copy.other();
             }
@@ -320,9 +321,9 @@ impl Header {
         Ok(())
     }
 
-    /// Before a header that was read is acted upon, or stored anew: the copy that it was read from is written once more, and
-    /// flushed. It may be in a cache only, left there by a process that died, or by a flush that failed; a power cut while
-    /// the other copy is stored would take both.
+    /// To be called before a header that was read is acted upon or stored again: writes the copy that it was read
+    /// from once more, and flushes it. That copy may be only in a cache, left by a process that died or by a flush
+    /// that failed; a power cut during a store of the other copy would then lose both.
     pub fn secure(&self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
         let read_from = self.first.other();
         medium.pwritev(journal, &[&self.encode()], (read_from as usize * COPY_LEN) as u64)?;
@@ -332,7 +333,8 @@ impl Header {
     /// As [`store`](Self::store), in a mapped journal.
     ///
     /// # Safety
-    /// `base` is valid for writing [`LEN`] bytes, and nobody else writes there meanwhile. Faults are the caller's guard's.
+    /// `base` is valid for writing [`LEN`] bytes, and no other thread or process writes there meanwhile. The caller
+    /// guards against faults.
     pub unsafe fn store_mapped(&mut self, base: *mut u8, medium: &dyn Medium) {
         let bytes = self.next();
         for copy in self.order() {
@@ -356,19 +358,19 @@ impl Header {
     }
 }
 
-/// Whether a journal's creation was cut short before its header was whole: no mark can be on the file then.
+/// Whether a journal's creation was interrupted before its header was complete: the file cannot have a mark then.
 pub fn is_blank(bytes: &[u8]) -> bool {
     is_zero(&bytes[..bytes.len().min(COPY_LEN)])
 }
 
-/// The first [`LEN`] bytes of a journal, and how many of them there are.
+/// The first [`LEN`] bytes of a journal, and how many of them exist.
 pub fn first_bytes(journal: BorrowedFd<'_>) -> Result<([u8; LEN], usize)> {
     let mut bytes = [0; LEN];
     let length = read_at(journal, 0, &mut bytes).map_err(|e| e.context("reading the header"))?;
     Ok((bytes, length))
 }
 
-/// Codes begin at 1, so that zeros are no code.
+/// Codes begin at 1, so that 0 is not a code.
 fn code<T: PartialEq>(all: &[T], value: T) -> u32 {
     all.iter().position(|v| *v == value).map_or(0, |i| i as u32 + 1)
 }

@@ -15,7 +15,7 @@ fn sample() -> Header {
     header
 }
 
-/// Both copies as a finished store leaves them.
+/// Both copies, as a finished store leaves them.
 fn image(header: &Header) -> Vec<u8> {
     let copy = header.encode();
     [copy, copy].concat()
@@ -109,7 +109,7 @@ fn wrong_values_under_a_right_checksum_are_told() {
 fn a_store_cut_anywhere_leaves_the_old_or_the_new_state() {
     let header = sample();
     let mut old = image(&header);
-    // A mirror or a primary that is bad already must not be relied on.
+    // A copy that is damaged already must not be relied on.
     for broken in [None, Some(10), Some(COPY_LEN + 10)] {
         if let Some(at) = broken {
             old[at] ^= 1;

@@ -1,4 +1,4 @@
-//! Which file: what stays the same through renames and reboots, and differs for every copy.
+//! The identity of a file: what stays the same through renames and reboots, and differs for every copy.
 
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
 use crate::error::{Error, Result};
@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The longest file handle that a local file system gives (ext4, tmpfs: 8 or 12; btrfs: 20 to 40; XFS: 12 to 24).
+/// The longest file handle of a local file system (ext4, tmpfs: 8 or 12; btrfs: 20 to 40; XFS: 12 to 24).
 pub const HANDLE_MAX: usize = 64;
 
-/// `AT_HANDLE_FID`: a handle that need not be good for opening (Linux 6.5). overlayfs gives only those.
+/// `AT_HANDLE_FID`: a handle that identifies a file but may not open it (Linux 6.5). overlayfs offers only those.
 const AT_HANDLE_FID: usize = 0x200;
 
 // On the medium.
@@ -25,14 +25,14 @@ const HANDLE_LEN: usize = HANDLE_TYPE + 4;
 const RESERVED: usize = HANDLE_LEN + 4;
 const HANDLE: usize = RESERVED + 4;
 
-/// The identity of a file. Two are equal if everything in them is: a file system without birth times has zeros there.
+/// The identity of a file. Two are equal if all fields are: a file system without birth times has zeros there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     fsid: u64,
     birth: (i64, u32),
     handle_type: i32,
     handle_len: u32,
-    /// Zero behind `handle_len`.
+    /// Zero after `handle_len` bytes.
     handle: [u8; HANDLE_MAX],
 }
 
@@ -48,7 +48,7 @@ impl Identity {
     /// Its length on the medium.
     pub const LEN: usize = HANDLE + HANDLE_MAX;
 
-    /// Of an open file; a descriptor opened with `O_PATH` will do.
+    /// The identity of an open file; `O_PATH` is sufficient.
     pub fn of_fd(fd: BorrowedFd<'_>) -> Result<Identity> {
         let fsid = fs_id(fd)?;
         let raw = file_handle(fd)?;
@@ -61,15 +61,15 @@ impl Identity {
         Ok(Identity { fsid, birth, handle_type: raw.handle_type, handle_len: raw.handle_bytes, handle })
     }
 
-    /// Of the file that a path leads to now.
+    /// The identity of the file at a path.
     pub fn of_path(path: &Path) -> Result<Identity> {
         let fd = crate::sys::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| Error::from(e).context(path.display()))?;
         Self::of_fd(fd.as_fd()).map_err(|e| e.context(path.display()))
     }
 
-    /// Whether the file has been deleted for certain, and not only moved: its handle leads nowhere, while that of `beside`, a file of
-    /// the same file system, does. Only root is told.
+    /// Whether the file has certainly been deleted, not moved: its handle leads nowhere, while the handle of
+    /// `beside`, a file on the same file system, works. Only root can know.
     pub(crate) fn is_gone(&self, beside: BorrowedFd<'_>) -> bool {
         let Ok(other) = Self::of_fd(beside) else { return false };
         other.fsid == self.fsid
@@ -78,7 +78,7 @@ impl Identity {
             && self.open(beside).is_err_and(|e| e.errno() == libc::ESTALE)
     }
 
-    /// Where the file is now, if it has a name: by its handle, on the file system of `beside`. Only root is told.
+    /// The file's path now, if it has one: by its handle, on the file system of `beside`. Only root can know.
     pub(crate) fn path_of(&self, beside: BorrowedFd<'_>) -> Option<std::path::PathBuf> {
         if Self::of_fd(beside).ok()?.fsid != self.fsid {
             return None;
@@ -98,11 +98,11 @@ impl Identity {
             syscall(libc::SYS_open_by_handle_at, [beside.as_raw_fd() as usize, to, flags as usize, 0, 0, 0])
         };
         let fd = with_number(|| check(open()).map_err(|e| Errno::from_raw_os_error(e.errno())))?;
-        // SAFETY: a descriptor that nobody else has.
+        // SAFETY: a new descriptor that no other code has.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 
-    /// A name for the file of 128 bits; a journal is named by it, and a mark holds it.
+    /// A 128-bit hash of the identity, used in the journal's name and in the mark.
     pub fn hash128(&self) -> u128 {
         xxh3_128(&self.encode())
     }
@@ -147,7 +147,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// `f_fsid` of the file's file system. Raw, since rustix and libc keep its value to themselves.
+/// `f_fsid` of the file's file system. Read directly, since rustix and libc hide its value.
 fn fs_id(fd: BorrowedFd<'_>) -> Result<u64> {
     let mut statfs = [0u64; 16]; // struct statfs: 15 words, the eighth is f_fsid
     // SAFETY: the kernel writes 120 bytes.
@@ -155,11 +155,11 @@ fn fs_id(fd: BorrowedFd<'_>) -> Result<u64> {
     Ok(statfs[7])
 }
 
-/// The file's handle: one that it could be opened by, else one that only names it.
+/// The file's handle: one that can open it, or else one that only identifies it.
 fn file_handle(fd: BorrowedFd<'_>) -> Result<RawHandle> {
     match ask_handle(fd, 0) {
         Err(e) if e.errno() == libc::EOPNOTSUPP => ask_handle(fd, AT_HANDLE_FID).map_err(|second| {
-            // Before Linux 6.5 the flag itself is refused.
+            // Before Linux 6.5, the flag itself is rejected.
             let errno = if second.errno() == libc::EINVAL { libc::EOPNOTSUPP } else { second.errno() };
             Error::new(errno).context("the file system gives no file handle, so that a journal could not name the file")
         }),
@@ -214,7 +214,7 @@ mod tests {
         fs::copy(&b, &a).unwrap();
         assert_ne!(Identity::of_path(&a).unwrap(), was);
         assert_ne!(Identity::of_path(&a).unwrap().hash128(), was.hash128());
-        // A new file under an old number is another one.
+        // A new file with a reused inode number is a different file.
         fs::remove_file(&b).unwrap();
         fs::write(&b, "1").unwrap();
         assert_ne!(Identity::of_path(&b).unwrap(), was);

@@ -18,18 +18,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A journal that this process has made and uses.
+/// A journal that this process uses.
 pub(crate) struct Live {
     file: InternalFd,
     header: Mutex<Header>,
     pool: Option<PathBuf>,
     name: String,
     path: PathBuf,
-    /// Where it was found last: folders may be moved.
+    /// Where it was last found; folders may be moved.
     place: Mutex<PathBuf>,
-    /// This process's root folder when it was made: after a `chroot` its path means nothing.
+    /// This process's root folder when it was made: after a `chroot`, its path has no meaning.
     root: (u64, u64),
-    /// The open pool, until the journal is active: who has to undo the creation may have no descriptors left to open it again.
+    /// The open pool, until the journal is active: undoing the creation must not depend on free descriptors.
     made_in: Mutex<Option<Pool>>,
     durability: Durability,
     medium: &'static dyn Medium,
@@ -54,7 +54,7 @@ impl Drop for Live {
 }
 
 impl Live {
-    /// Creates the journal of `file`, with a header that says *creating*. Nothing else of it is there yet.
+    /// Creates the journal of `file`, with only a header, in state *creating*.
     pub fn create(
         file: BorrowedFd<'_>,
         settings: &Settings,
@@ -72,7 +72,7 @@ impl Live {
         lock::begin(&journal);
         let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
-        // By another of its names the `.famio/` may be another one: the mark says which.
+        // Under another name of the file, there may be another `.famio/`: the mark says which one counts.
         let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
         let live = Self {
             file: journal,
@@ -87,7 +87,7 @@ impl Live {
             medium,
         };
         if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
-            let _ = pool.remove(&live.name); // nobody refers to it yet
+            let _ = pool.remove(&live.name); // nothing refers to it yet
             pool.remove_if_empty();
             return Err(e);
         }
@@ -95,10 +95,11 @@ impl Live {
         Ok(live)
     }
 
-    /// The journal of `file` in a session that another process began, and this one is to own.
+    /// The journal of `file` in a session that another process began and this process now owns.
     ///
     /// # Errors
-    /// `ENOENT`: it is not where others find it. `EACCES`: this process may not use it. `EIO`: it is not in use.
+    /// `ENOENT`: it is not where other processes find it. `EACCES`: this process may not use it. `EIO`: it is not in
+    /// use.
     pub fn attach(file: BorrowedFd<'_>, settings: &Settings, medium: &'static dyn Medium) -> Result<Self> {
         let identity = Identity::of_fd(file)?;
         let name = journal_name(&identity);
@@ -139,19 +140,20 @@ impl Live {
             .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
-    /// What the format has for itself in the header; stored with the next state.
+    /// Changes the format's own words in the header; stored with the next state.
     pub fn describe(&self, change: impl FnOnce(&mut [u64; GEOMETRY_WORDS])) {
         change(&mut self.header.lock().geometry);
     }
 
-    /// The journal is complete: marks the file, durably, then says *active*. Commits and stores in the file may follow.
+    /// The journal is complete: marks the file, durably, then stores state *active*. Commits, and stores to the file,
+    /// may follow.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
         let (id, identity) = {
             let header = self.header.lock();
             (header.journal_id, header.identity)
         };
-        // Its size, its owner and its mode. With the mark the file becomes durable as it was found: a crash takes it back to
-        // that from here on.
+        // Size, owner and mode, too. With the mark, the file becomes durable as it was found: from here on, a crash
+        // takes it back to that.
         if self.durability == Durability::Power {
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
@@ -165,10 +167,12 @@ impl Live {
         Ok(())
     }
 
-    /// Everything is in the file, durably: says *clean*, takes the mark off the file, removes the journal. After an error the
-    /// journal may say *clean* already, and takes no more commits: recovery would not replay them.
+    /// Everything is in the file, durably: stores state *clean*, removes the mark from the file, and removes the
+    /// journal. After an error, the journal may be *clean* already, and takes no more commits, since recovery would
+    /// not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
-        // Who may not any more (it was root once, or the file is another's now) leaves both: a clean journal is never replayed.
+        // A process that lacks the rights by now (it has dropped them, or the file has another owner) leaves both: a
+        // clean journal is never replayed.
         let is_marked = core::cell::Cell::new(false);
         let unmark = || match mark::remove(file) {
             Err(e) if is_denied(&e) => {
@@ -187,15 +191,15 @@ impl Live {
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
         );
         self.leave();
-        ended // not synced: a clean journal that comes back after a power cut is a leftover, and never replayed
+        ended // not synced: a clean journal that reappears after a power cut is never replayed
     }
 
-    /// What its SYNCs survive.
+    /// What a SYNC survives.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Where it was found last.
+    /// Where it was last found.
     pub fn place(&self) -> PathBuf {
         self.place.lock().clone()
     }
@@ -205,8 +209,8 @@ impl Live {
         Pool::at(self.place().parent().unwrap_or(Path::new("/")), Some(file))
     }
 
-    /// Gives up the session's lock: from now on any process may recover the journal. To close the descriptor would not do: a forked
-    /// child may hold a duplicate of it.
+    /// Gives up the session's lock: from now on, any process may recover the journal. Closing the descriptor would
+    /// not suffice, since a forked child may have a duplicate.
     pub fn leave(&self) {
         let _ = self.file.run(|journal| {
             lock::end(journal);
@@ -214,10 +218,11 @@ impl Live {
         });
     }
 
-    /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been moved.
+    /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been
+    /// moved.
     fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
         let own = self.file.identity();
-        // By its path: that takes no descriptor, and there may be none left.
+        // By its path, which needs no descriptor: none may be left.
         let place = self.place();
         if remove_if(&place, own)? {
             return Ok(());
@@ -233,21 +238,21 @@ impl Live {
                 return Ok(());
             }
         }
-        Ok(()) // clean, and out of reach: a leftover
+        Ok(()) // clean and out of reach: a leftover
     }
 
-    /// Undoes a creation that failed before the file was changed: no mark, no journal.
+    /// Undoes a creation that failed before the file was changed: removes mark and journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
         let was_creating = self.header().state == State::Creating;
-        // A header that may say *active* must not outlive the mark. Where it can't be taken back both stay, and the next
+        // A header that may say *active* must not outlive the mark. If it cannot be changed, both stay, and the next
         // open finds them: the file is as its first commit says.
         if self.store(State::Clean).is_err() && !was_creating {
             return;
         }
-        // A mark of another journal's stays: that one is in use.
+        // If the mark names another journal, that journal is in use.
         let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
         let unmark = || match mark::remove(file) {
-            Err(e) if was_creating && is_denied(&e) => Ok(()), // who may not take it off could not set it
+            Err(e) if was_creating && is_denied(&e) => Ok(()), // without the right to remove it, it was never set
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
         if !is_ours || unmark().is_ok() {
@@ -263,10 +268,10 @@ impl Live {
         }
     }
 
-    /// The journal takes no more commits: a flush of it failed. One that has ended stays clean: it would be replayed over
-    /// what came later.
+    /// A flush failed, so the journal takes no more commits. A journal that is clean already stays clean: otherwise
+    /// it would be replayed over later changes.
     pub fn suspect(&self) {
-        // Best effort: where even this fails, what the header says is still right, as nothing more is committed.
+        // Best effort: if this fails, too, the header is still right, since nothing more is committed.
         let mut header = self.header.lock();
         if header.state != State::Clean {
             header.state = State::Suspect;
@@ -274,9 +279,10 @@ impl Live {
         }
     }
 
-    /// Whether a recovery would find the journal by its name. Where that can't be told (after a `chroot`, or without the right to
-    /// look), it has to have a name at all. `thorough`: the file may have been moved away from it, too. `file`: the path by which the
-    /// file is known now; `names`: how many it has. Both may take locks under which others end the session: none is held here.
+    /// Whether a recovery would find the journal by its name. If that cannot be checked (after a `chroot`, or without
+    /// the rights), whether it has any name. `thorough`: also checks whether the file was moved away from it. `file`
+    /// returns the file's path now, `names` the number of its names. Both may take locks under which other threads
+    /// end the session, so no lock is held here while they are called.
     pub fn is_named(
         &self,
         thorough: bool,
@@ -286,7 +292,7 @@ impl Live {
         let own = self.file.identity();
         let leads_here = |path: &Path| {
             let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-            // Not its times: see `sys::identity`.
+            // Does not ask for times: see `sys::identity`.
             rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::INO)
                 .map(|stat| (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino) == own)
         };
@@ -303,12 +309,12 @@ impl Live {
         }
         let names = names();
         if names == 0 {
-            return true; // the file is gone, and with it what there was to find
+            return true; // without the file, there is nothing to find
         }
         if root() != self.root {
             return is_there || self.has_a_name();
         }
-        // Which of several names counts is not known.
+        // Of several names, it is unknown which one counts.
         if is_there && (names > 1 || file.as_os_str().as_bytes().ends_with(b" (deleted)")) {
             return true;
         }
@@ -327,8 +333,8 @@ impl Live {
         self.file.get().is_ok_and(|journal| rustix::fs::fstat(journal).is_ok_and(|stat| stat.st_nlink > 0))
     }
 
-    /// The journal has lost its name: a copy of it, complete and durable, takes its place under that name, and here. Nobody
-    /// writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
+    /// The journal has lost its name: puts a complete and durable copy of it under that name, and uses it from now
+    /// on. No thread writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
     pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
         let failed = |e: Error| {
             Error::with(
@@ -357,7 +363,7 @@ impl Live {
         let path = pool.path_of(&self.name);
         self.file.set_name(path.as_os_str().as_bytes(), false)?;
         let before = core::mem::replace(&mut *self.place.lock(), path);
-        // Where the file was moved away from it. No error: it is a leftover, which no file finds.
+        // The file was moved away from this journal. An error does not matter: no file finds the leftover.
         let _ = remove_if(&before, own);
         Ok(())
     }
@@ -378,8 +384,9 @@ impl Live {
     }
 }
 
-/// Removes a journal that stands in the way and holds nothing: of an earlier session, whose end could not remove it (its folder was
-/// being moved), or whose beginning failed. The caller has the file's claim. Whether there was one.
+/// Removes a journal that is in the way and holds nothing: a leftover of an earlier session whose end could not
+/// remove it (its folder was being moved), or whose beginning failed. The caller owns the file. Returns whether there
+/// was one.
 fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Settings, name: &str) -> Result<bool> {
     if mark::get(file)?.is_some() {
         return Ok(false);
@@ -387,7 +394,8 @@ fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Setting
     let Some(pool) = Pool::find(file, settings.pool.as_deref())? else { return Ok(false) };
     let Some(journal) = pool.open_read_only(name, Some(file))? else { return Ok(true) };
     let (bytes, length) = first_bytes(journal.as_fd())?;
-    // *Creating* without a mark was never used: the file is marked before the journal is active.
+    // A journal in state *creating* was never used if there is no mark: the file is marked before the journal becomes
+    // active.
     let holds_nothing = match Header::read(&bytes[..length]) {
         Ok((header, _)) => header.identity == *identity && matches!(header.state, State::Clean | State::Creating),
         Err(_) => is_blank(&bytes[..length]),
@@ -398,19 +406,19 @@ fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Setting
     Ok(holds_nothing)
 }
 
-/// Removes the journal under this path, and a `.famio/` that is empty then, if it is the one meant.
+/// Removes the journal at this path if it is the right one, and then a `.famio/` that is empty.
 fn remove_if(path: &Path, own: (u64, u64)) -> Result<bool> {
     if !rustix::fs::lstat(path).is_ok_and(|found| (found.st_dev, found.st_ino) == own) {
         return Ok(false);
     }
     rustix::fs::unlink(path).map_err(|e| Error::from(e).context(format_args!("journal {}", path.display())))?;
     if let Some(folder) = path.parent().filter(|folder| folder.file_name().is_some_and(is_beside_name)) {
-        let _ = rustix::fs::rmdir(folder); // unless there are others
+        let _ = rustix::fs::rmdir(folder); // unless it has other journals
     }
     Ok(true)
 }
 
-/// Which folder is this process's root.
+/// Identifies this process's root folder.
 fn root() -> (u64, u64) {
     rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
 }
@@ -445,7 +453,7 @@ impl Keeper for Live {
         let (bytes, length) = self.file.run(|journal| first_bytes(journal.as_fd()))?;
         let (there, _) = Header::read(&bytes[..length])?;
         if there.journal_id != header.journal_id {
-            return Err(Error::with(libc::EIO, format!("journal {}: it is another one now", self.path.display())));
+            return Err(Error::with(libc::EIO, format!("journal {}: it was replaced", self.path.display())));
         }
         *header = there;
         Ok(())
@@ -464,7 +472,8 @@ mod tests {
     use super::*;
     use crate::pmem::medium;
 
-    /// Whose folder was removed at that moment, by who closed another file beside it, a first write gave `ENOENT`.
+    /// A first write failed with `ENOENT` if its folder was removed at that moment, by the close of another file
+    /// beside it.
     #[test]
     fn journals_come_and_go_beside_each_other() {
         let dir = Scratch::new();
@@ -499,7 +508,7 @@ mod tests {
         (path, file, live)
     }
 
-    /// A SYNC that looked for the journal waited for a session's end, which waited for it.
+    /// A SYNC that looked for the journal waited for the end of a session, which waited for the SYNC.
     #[test]
     fn no_lock_is_held_while_the_file_is_asked_for() {
         let dir = Scratch::new();

@@ -1,4 +1,4 @@
-//! A journal that is mapped: its page of slots, and its mappings as it grows. What journals in place and tiered ones share.
+//! A mapped journal: the page of slots, and the mappings as it grows. Shared by journals in place and tiered ones.
 
 use super::header::LEN as HEADER_LEN;
 use super::inplace::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, Slots, SlotsPage};
@@ -13,21 +13,21 @@ use std::sync::{Mutex, MutexGuard};
 
 /// A journal, mapped for writing.
 pub(crate) struct Mapped {
-    /// Where its newest mapping begins.
+    /// The beginning of its newest mapping.
     base: AtomicPtr<u8>,
     domain: Domain,
-    /// The journal's, which others share.
+    /// The journal's file, shared with other parts of the session.
     file: InternalFd,
     is_in_memory: bool,
     medium: &'static dyn Medium,
     key: Key,
     limit: u64,
-    /// All mappings ever made, the newest last: references may lead into any of them. Held while the journal grows.
+    /// All mappings ever made, the newest last: references may lead into any of them. Locked while the journal grows.
     growing: Mutex<Vec<Mapping>>,
 }
 
-/// The journal ends at `end`, and has space for `start..filled`; durable after a sync, which the medium has to be asked for: its part
-/// is the size.
+/// Sets the journal's end to `end` and allocates `start..filled`. Durable after a sync through the medium, since the
+/// size belongs to it.
 pub(super) fn make_room(file: impl AsFd, medium: &dyn Medium, (start, filled): (u64, u64), end: u64) -> Result<()> {
     if end > crate::sys::file_size_limit() {
         return Err(Error::with(libc::ENOSPC, "the journal: the limit on file sizes (ulimit -f) leaves it no room"));
@@ -36,7 +36,7 @@ pub(super) fn make_room(file: impl AsFd, medium: &dyn Medium, (start, filled): (
     medium.ftruncate(file.as_fd(), end)
 }
 
-/// A mapping of the first `len` bytes, with room for more, of which the medium is told.
+/// A mapping of the first `len` bytes, with room for more, of which the medium is notified.
 fn mapping(file: BorrowedFd<'_>, domain: Domain, medium: &dyn Medium, len: u64, reservation: usize) -> Result<Mapping> {
     let map = Mapping::reserve(file, domain, len, true, reservation)?;
     map.keep_from_children();
@@ -45,10 +45,11 @@ fn mapping(file: BorrowedFd<'_>, domain: Domain, medium: &dyn Medium, len: u64, 
 }
 
 impl Mapped {
-    /// A new journal in `file`, whose header's page is there: slots, no segments. Not synced: it is before it is marked.
+    /// A new journal in `file`, which already has the header's page: slots, no segments. Not synced: that happens
+    /// before the file is marked.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`: no room for it. Those of mapping it.
+    /// `ENOSPC`, `EDQUOT`: no space. Those of mapping it.
     pub fn create(
         file: BorrowedFd<'_>,
         domain: Domain,
@@ -63,7 +64,7 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Over the journal in `file` of a session that another process began.
+    /// The journal in `file`, of a session that another process began.
     ///
     /// # Errors
     /// Those of mapping it.
@@ -94,17 +95,17 @@ impl Mapped {
         Ok(Self { base, domain, file, is_in_memory, medium, key, limit, growing: Mutex::new(vec![map]) })
     }
 
-    /// Nobody else lets the journal grow, or cuts it, as long as this is held.
+    /// Keeps other threads from growing or cutting the journal while held.
     pub fn grow(&self) -> Result<MutexGuard<'_, Vec<Mapping>>> {
         self.growing.lock().map_err(|_| Error::new(libc::EIO))
     }
 
-    /// As [`grow`](Self::grow), if nobody has it.
+    /// As [`grow`](Self::grow), unless another thread has it.
     pub fn try_grow(&self) -> Option<MutexGuard<'_, Vec<Mapping>>> {
         self.growing.try_lock().ok()
     }
 
-    /// Maps the journal anew, where its mapping does not reach `end`.
+    /// Maps the journal again if its mapping does not reach `end`.
     pub fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
         if maps.last().is_none_or(|map| end > map.reserved() as u64) {
             let reservation = reservation(end).min(self.limit.max(end) as usize);
@@ -115,8 +116,8 @@ impl Mapped {
         Ok(())
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor. Nobody writes to it meanwhile; a reader finds the
-    /// same bytes there.
+    /// Moves the journal to another file, by what `change` does to its descriptor. No thread writes to it meanwhile;
+    /// a reader finds the same bytes there.
     pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let maps = self.grow()?;
         change()?;
@@ -129,13 +130,13 @@ impl Mapped {
         Ok(())
     }
 
-    /// Where the journal's first byte lies.
+    /// The address of the journal's first byte.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base.load(Ordering::Acquire)
     }
 
-    /// The journal.
+    /// The journal's file.
     pub fn file(&self) -> &InternalFd {
         &self.file
     }
@@ -145,12 +146,12 @@ impl Mapped {
         self.is_in_memory
     }
 
-    /// What its stores survive.
+    /// What stores to it survive.
     pub fn domain(&self) -> Domain {
         self.domain
     }
 
-    /// The medium of its stores.
+    /// The medium for stores to it.
     #[inline]
     pub fn medium(&self) -> &'static dyn Medium {
         self.medium
@@ -162,7 +163,7 @@ impl Mapped {
         self.key
     }
 
-    /// Bytes that the journal may have.
+    /// The size to which the journal may grow.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -185,7 +186,7 @@ impl Mapped {
         Slots::new(unsafe { &*page }, self.medium, self.key)
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn extent(&self) -> Extent<'_> {
         Extent::new(self.line(EXTENT_OFFSET), self.medium, self.key)
     }

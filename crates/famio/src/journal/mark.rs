@@ -1,9 +1,10 @@
-//! The mark: an extended attribute on a file that says that a journal is pending (rule 12).
+//! The mark: an extended attribute of a file that says that a journal is pending (rule 12).
 //!
-//! (A file that only grows needs none: its mark, of another version, is in `growing_mark`.)
+//! (A file that only grows has another version of the mark: `growing_mark`.)
 //!
-//! It is durable before the first commit and goes last at a clean close. A copy that carries the attribute along
-//! (`cp -a`, `rsync -X`) is told by the identity in it. `fdatasync` does not make an attribute durable: [`persist`].
+//! The mark is durable before the first commit, and is removed last at a clean close. A copy that carries the
+//! attribute along (`cp -a`, `rsync -X`) is detected by the identity in it. `fdatasync` does not make an attribute
+//! durable; [`persist`] does.
 
 use super::access;
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
@@ -64,7 +65,7 @@ impl fmt::Display for JournalId {
     }
 }
 
-/// What a mark says.
+/// The content of a mark.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// The journal that is pending.
@@ -76,7 +77,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// A mark for a file. The pool's path is absolute: the file may be opened from anywhere.
+    /// A mark for a file. The pool's path is made absolute, since the file may be opened from any folder.
     pub fn new(journal_id: JournalId, identity: &Identity, pool: Option<&Path>) -> Result<Mark> {
         if let Some(path) = pool {
             let length = path.as_os_str().len();
@@ -103,7 +104,7 @@ impl Mark {
         out
     }
 
-    /// From the attribute's bytes, or what is wrong with them.
+    /// Decodes the attribute's bytes; the error says what is wrong with them.
     pub fn decode(from: &[u8]) -> Result<Mark> {
         let wrong = |what: String| Error::with(libc::EIO, format!("the mark user.famio is damaged: {what}"));
         if from.len() < POOL {
@@ -132,12 +133,12 @@ impl Mark {
     }
 }
 
-/// What the attribute says: that a journal is pending, or that the file grows without one.
+/// What the attribute says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Marked {
-    /// It has a journal.
+    /// The file has a journal that is pending.
     Journal(Mark),
-    /// It has none.
+    /// The file grows without a journal.
     Growing(GrowingMark),
 }
 
@@ -153,7 +154,7 @@ impl Marked {
         }
     }
 
-    /// Of a file that has a journal.
+    /// The mark, if the file has a journal.
     pub fn journal(self) -> Option<Mark> {
         match self {
             Marked::Journal(mark) => Some(mark),
@@ -162,7 +163,7 @@ impl Marked {
     }
 }
 
-/// Over everything but itself.
+/// Covers everything but the checksum itself.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&bytes[..CHECKSUM]);
@@ -173,7 +174,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 /// Marks a file that has no mark. Durable after [`persist`].
 ///
 /// # Errors
-/// `EBUSY`: it has one, of a process that does not meet this one, since it knows another pool.
+/// `EBUSY`: it has a mark, set by a process that uses another pool and so does not meet this one.
 pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     let bytes = mark.encode();
     match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::CREATE)) {
@@ -185,10 +186,11 @@ pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
     }
 }
 
-/// Marks a file as growing. `is_first`: it has no mark yet; else what it has goes. It reaches the disk with the file's size, or before.
+/// Marks a file as growing. `is_first`: it has no mark yet; otherwise its mark is replaced. Reaches the disk with the
+/// file's size, or before.
 ///
 /// # Errors
-/// `EBUSY`: it has one, and should not.
+/// `EBUSY`: it has a mark, and should not.
 pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bool) -> Result<()> {
     let (bytes, flags) = (mark.encode(MAGIC_BYTES), if is_first { XattrFlags::CREATE } else { XattrFlags::REPLACE });
     match access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, flags)) {
@@ -197,7 +199,8 @@ pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bo
     }
 }
 
-/// A change of the growing file from now on, and for some seconds, is its process's: recovery takes a later one for somebody else's.
+/// Notes that changes of the growing file, from now on and for some seconds, are its process's own: recovery takes
+/// later ones for an outsider's.
 pub(crate) fn say_it_is_ours(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
     if mark.renew() { set_growing(file, mark, false) } else { Ok(()) }
 }
@@ -214,7 +217,7 @@ pub fn get_any(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
     decoded(length, &bytes)
 }
 
-/// As [`get_any`], of a file that was only looked at (`O_PATH`).
+/// As [`get_any`], on an `O_PATH` descriptor.
 pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
     let mut bytes = [0; LEN_MAX];
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
@@ -222,7 +225,7 @@ pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
     decoded(length, &bytes)
 }
 
-/// Whether the file `name` in a folder has a mark, be it a damaged one: one system call, which opens nothing.
+/// Whether the file `name` in a folder has a mark, even a damaged one. One system call, which opens nothing.
 pub(crate) fn is_on(folder: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
     let mut path = format!("/proc/thread-self/fd/{}/", folder.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
@@ -242,11 +245,11 @@ fn decoded(length: rustix::io::Result<usize>, bytes: &[u8]) -> Result<Option<Mar
     }
 }
 
-/// Takes the mark off; without one, nothing happens. Durable after [`persist`].
+/// Removes the mark; without a mark, does nothing. Durable after [`persist`].
 pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
     match access::as_owner(file, || rustix::fs::fremovexattr(file, NAME)) {
         Ok(()) | Err(Errno::NODATA) => Ok(()),
-        // Who may not change it is told so also where there is nothing.
+        // Without the right to change it, this error comes even if there is no mark.
         Err(Errno::ACCESS | Errno::PERM) if matches!(get(file), Ok(None)) => Ok(()),
         Err(e) => Err(refused(e, "unmarked")),
     }
@@ -254,7 +257,7 @@ pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
 
 /// Whether this process may mark the file.
 pub fn can_be_changed(file: BorrowedFd<'_>) -> bool {
-    // Replacing what is not there asks for the right first.
+    // Replacing an attribute that does not exist first checks the right to do so.
     let tried = access::as_owner(file, || rustix::fs::fsetxattr(file, c"user.famio.none", &[], XattrFlags::REPLACE));
     !matches!(tried, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP))
 }

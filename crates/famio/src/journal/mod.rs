@@ -1,16 +1,16 @@
 //! Journals: what lies on the medium, and where.
 //!
-//! A journal is a file in a [pool](Pool), named by its file's [`Identity`]. It begins with a [`Header`]; what follows is
-//! of one of two formats. While it is pending, its file carries a [`Mark`]. Nothing in a journal is trusted: every
-//! length and offset is checked before use.
+//! A journal is a file in a [pool](Pool), named by its file's [`Identity`]. It begins with a [`Header`]; one of three
+//! formats follows. While it is pending, its file has a [`Mark`]. Nothing in a journal is trusted: every length and
+//! offset is checked before use.
 //!
 //! # The states of a journal
 //! ```text
 //! create journal (creating), sync it and its folder
-//!   -> mark the file, persist -> active -> commits ... -> settle, sync the file -> clean -> unmark, persist -> remove
+//!   -> mark the file, persist -> active -> commits ... -> checkpoint, sync the file -> clean -> unmark, persist -> remove
 //! ```
-//! The header says *active* before anything is committed, and before anything is stored in the file. A failed flush makes
-//! it *suspect*. So at open ([`verdict`]):
+//! The header says *active* before anything is committed, and before anything is stored in the file. A failed flush
+//! makes it *suspect*. So at open (`verdict`):
 //!
 //! | mark | journal | verdict |
 //! |---|---|---|
@@ -22,12 +22,12 @@
 //! | yes | none, unreadable, of another id | conflict |
 //! | of another file | any | conflict: the file is a copy |
 //! | yes | of another boot, in a domain that does not survive one | conflict |
-//! | yes | the file was changed by somebody else since | conflict |
+//! | yes | an outsider has changed the file since | conflict |
 //!
-//! Recovery, before it stores anything in the file, stores the header with this boot's id and without a stamp: a crash of
-//! recovery itself is then no outsider's change. Of a journal of records it first erases what was not committed, so that
-//! what a power cut tore is not looked at again by the stricter rules for a journal of this boot; a journal in place is
-//! only read, and ends with its recovery.
+//! Before recovery stores anything in the file, it stores the header with this boot's id and without a stamp, so that
+//! a crash of recovery itself does not look like an outsider's change. From a journal of records it first erases what
+//! was not committed, so that what a power cut tore is not judged later by the stricter rules for a journal of this
+//! boot. A journal in place is only read, and ends with its recovery.
 
 pub(crate) mod access;
 mod beside;

@@ -1,4 +1,4 @@
-//! Where a file lies: its folder, found from its descriptor alone.
+//! The folder of a file, found from its descriptor alone.
 
 use crate::error::{Error, Result};
 use crate::sys::InternalFd;
@@ -7,13 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The path by which the kernel knows an open file now. A file that was deleted, or that this process cannot reach by a path,
-/// has none.
+/// The kernel's path of an open file now. A file that was deleted, or that this process cannot reach by a path, has
+/// none.
 pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     crate::sys::path_of(file)
 }
 
-/// The folder of an open file, and the file's path. The name in that folder leads to this very file.
+/// The folder of an open file, and the file's path. The name in that folder does lead to this file.
 pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
     let stat = rustix::fs::fstat(file)?;
     let path = path_of(file)?;
@@ -27,20 +27,20 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
         return Err(Error::with(libc::EINVAL, format!("{}: not a file in a folder", path.display())));
     };
     let fd = open_folder(folder)?;
-    // The kernel appends " (deleted)" to a name that is gone, and the path may be another file's by now.
+    // The kernel appends " (deleted)" to a name that was removed, and the path may lead to another file by now.
     match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => Ok((fd, path)),
         _ => Err(Error::with(libc::ESTALE, format!("{}: the file is no longer there under this name", path.display()))),
     }
 }
 
-/// Whether the name that an open file was opened by is gone. It may have others: the kernel does not tell which.
+/// Whether the name by which an open file was opened is gone. The file may have others: the kernel does not tell.
 pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
     path_of(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
         && folder_of(file).is_err_and(|e| e.errno() == libc::ESTALE)
 }
 
-/// Opens a folder for what is done in it. One that may not be listed can still be gone through, but not synced.
+/// Opens a folder, to work in it. A folder without read permission can be used, but not synced.
 pub(super) fn open_folder(path: &Path) -> Result<InternalFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     match crate::sys::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {

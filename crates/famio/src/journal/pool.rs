@@ -1,4 +1,4 @@
-//! A pool: the folder that holds journals, and what a journal's file must be like to be trusted (rule 11).
+//! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (rule 11).
 
 use super::access;
 pub use super::beside::{BESIDE, is_beside_name};
@@ -16,20 +16,20 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// How a journal's name ends.
+/// The suffix of a journal's name.
 pub const SUFFIX: &str = ".journal";
 
-/// An open pool. Holds descriptors: not to be kept.
+/// An open pool. Holds descriptors, so it must be short-lived.
 pub struct Pool {
     folder: InternalFd,
     path: PathBuf,
-    /// The folder of the file, for a pool that is a `.famio/`.
+    /// The folder of the file, if the pool is a `.famio/`.
     parent: Option<InternalFd>,
 }
 
 impl Pool {
-    /// The pool of a file: `setting`, or `.famio/` beside it. `None` if there is no `.famio/`; a pool that is named has
-    /// to be there.
+    /// The pool of a file: `setting`, or `.famio/` beside it. `None` if there is no `.famio/`; a pool that `setting`
+    /// names must exist.
     pub fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<Pool>> {
         match setting {
             Some(path) => Self::at(path, Some(file)).map(Some),
@@ -40,12 +40,12 @@ impl Pool {
         }
     }
 
-    /// As [`find`](Self::find), and makes the `.famio/` if there is none. Durable after [`sync`](Self::sync).
+    /// As [`find`](Self::find), but creates a `.famio/` that does not exist. Durable after [`sync`](Self::sync).
     pub fn make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Pool> {
         if let Some(path) = setting {
             return Self::at(path, Some(file));
         }
-        // Somebody else's clean close may remove the folder under our hands.
+        // Another process's clean close may remove the folder at the same time.
         for _ in 0..100 {
             let (parent, path) = folder_of(file)?;
             let name = name_to_make(&parent, file)?;
@@ -59,7 +59,7 @@ impl Pool {
         Err(Error::new(libc::EAGAIN))
     }
 
-    /// A pool by its path, for `file` if one is known. The last part of the path is no symbolic link.
+    /// A pool by its path; for `file`, if given. The last component of the path must not be a symbolic link.
     pub fn at(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let named = |e: Error| e.context(format_args!("pool {}", path.display()));
         let folder = open_folder(path).map_err(|e| Error::new(e.errno())).map_err(named)?;
@@ -74,18 +74,18 @@ impl Pool {
         Ok(Pool { folder, path, parent })
     }
 
-    /// The pool that a mark names, which whoever may write the file has written.
+    /// The pool named in a mark, which any user who may write the file may have written.
     pub(crate) fn of_mark(path: &Path, file: BorrowedFd<'_>) -> Result<Pool> {
         let named = |e: Error| e.context(format_args!("pool {}", path.display()));
         let looked = reach(path).map_err(named)?;
         let folder = match open_again(looked.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY) {
-            Err(Errno::ACCESS) => looked, // can't be listed, but gone through
+            Err(Errno::ACCESS) => looked, // cannot be listed, but used
             folder => folder.map_err(|e| named(e.into()))?,
         };
         Self::over(folder, Some(file)).map_err(named)
     }
 
-    /// The pool that is this folder, in `parent` if it is a `.famio/`. Not [checked](Self::check) yet.
+    /// This folder as a pool; `parent` is given if it is a `.famio/`. Not [checked](Self::check) yet.
     pub(crate) fn of_folder(folder: InternalFd, path: PathBuf, parent: Option<InternalFd>) -> Pool {
         Pool { folder, path, parent }
     }
@@ -97,13 +97,13 @@ impl Pool {
         pool.check(Some(file)).map(|()| pool)
     }
 
-    /// Whether journals of `file` may lie in it; without a file, what can be told without one.
+    /// Whether journals of `file` may lie in it; without a file, checks what can be checked.
     pub(crate) fn check(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
         access::check_folder(self.folder.as_fd(), self.parent(), file)
             .map_err(|e| e.context(format_args!("pool {}", self.path.display())))
     }
 
-    /// The folder that it lies in, beside its files: only of a `.famio/`.
+    /// The folder of a `.famio/`, which also holds the pool's files.
     pub(crate) fn parent(&self) -> Option<BorrowedFd<'_>> {
         self.parent.as_ref().map(AsFd::as_fd)
     }
@@ -140,7 +140,7 @@ impl Pool {
         &self.path
     }
 
-    /// Whether it is a `.famio/` rather than a pool that somebody named.
+    /// Whether it is a `.famio/` rather than a pool that the user named.
     pub fn is_beside(&self) -> bool {
         self.parent.is_some()
     }
@@ -150,7 +150,8 @@ impl Pool {
         self.path.join(name)
     }
 
-    /// [`make`](Self::make) and [`create`](Self::create), again if somebody removes the empty `.famio/` in between.
+    /// [`make`](Self::make) and [`create`](Self::create), repeated if another process removes the empty `.famio/` in
+    /// between.
     pub fn create_for(file: BorrowedFd<'_>, setting: Option<&Path>, name: &str) -> Result<(Pool, InternalFd)> {
         for _ in 0..100 {
             let pool = Self::make(file, setting)?;
@@ -163,8 +164,8 @@ impl Pool {
         Err(Error::new(libc::EAGAIN))
     }
 
-    /// Creates the journal of a file, empty, for reading and writing: `EEXIST` if there is one. Its owner and mode are
-    /// the file's, as far as we may give them, and never more open.
+    /// Creates the journal of a file, empty, for reading and writing: `EEXIST` if there is one. It gets the file's
+    /// owner and mode, as far as this process may set them, and is never more open.
     pub fn create(&self, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let journal = crate::sys::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
@@ -176,24 +177,24 @@ impl Pool {
         };
         let made = complete(journal);
         if made.is_err() {
-            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()); // nobody has seen it
+            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()); // no process has seen it
         }
         made.map_err(|e| self.named(name, e))
     }
 
-    /// Opens a journal for reading and writing, `None` if there is none. [`access::check_journal`] must follow once its
-    /// file is known, and is done here if `file` is given.
+    /// Opens a journal for reading and writing; `None` if there is none. If `file` is given,
+    /// [`access::check_journal`] is done here; otherwise it must follow once the file is known.
     pub fn open(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         self.open_with(name, file, OFlags::RDWR)
     }
 
-    /// As [`open`](Self::open), to look at it only.
+    /// As [`open`](Self::open), for reading only.
     pub fn open_read_only(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         self.open_with(name, file, OFlags::RDONLY)
     }
 
     fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<InternalFd>> {
-        // Looked at before it is opened: a stranger may have put anything there.
+        // Examined before it is opened: another user may have put anything there.
         let looked = match look(self.folder.as_fd(), name) {
             Ok(looked) => looked,
             Err(Errno::NOENT) => return Ok(None),
@@ -205,12 +206,12 @@ impl Pool {
             .map(Some)
     }
 
-    /// Gives a file that was made here a journal's name, which no other has.
+    /// Gives a file created here a journal's name, which no other file may have.
     pub fn rename(&self, from: &str, name: &str) -> Result<()> {
         let (old, new) = (&self.folder, &self.folder);
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         let renamed = match rustix::fs::renameat_with(old, from, new, name, flags) {
-            // A file system that does not know the flag.
+            // A file system that does not support the flag.
             Err(Errno::INVAL | Errno::NOSYS)
                 if rustix::fs::statat(new, name, AtFlags::SYMLINK_NOFOLLOW).is_err_and(|e| e == Errno::NOENT) =>
             {
@@ -221,7 +222,7 @@ impl Pool {
         renamed.map_err(|e| self.named(name, e.into()))
     }
 
-    /// Removes a journal; without one, nothing happens.
+    /// Removes a journal; without one, does nothing.
     pub fn remove(&self, name: &str) -> Result<()> {
         match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -229,14 +230,15 @@ impl Pool {
         }
     }
 
-    /// Removes a `.famio/` that is empty. Best effort: one that is in use, or gone, or a named pool, stays as it is.
+    /// Removes an empty `.famio/`. Best effort: a folder in use, a missing one, and a named pool are left as they
+    /// are.
     pub fn remove_if_empty(&self) {
         if let (Some(parent), Some(name)) = (&self.parent, self.path.file_name()) {
             let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
     }
 
-    /// Makes what was created and removed here durable, with the `.famio/` itself.
+    /// Makes what was created and removed here durable, including the `.famio/` itself.
     pub fn sync(&self, durability: Durability, medium: &dyn Medium) -> Result<()> {
         let failed = |e: Error| e.context(format_args!("pool {}: cannot be synced", self.path.display()));
         sync_dir(self.folder.as_fd(), durability, medium).map_err(failed)?;

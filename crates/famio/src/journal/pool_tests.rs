@@ -38,7 +38,7 @@ fn a_pool_beside_the_file_comes_and_goes() {
     pool.remove(&name).unwrap();
     assert!(pool.open(&name, Some(file.as_fd())).unwrap().is_none());
     pool.remove_if_empty();
-    assert!(pool.path().exists(), "somebody else's file is in it");
+    assert!(pool.path().exists(), "a foreign file is in it");
     fs::remove_file(pool.path_of("note.txt")).unwrap();
     pool.remove_if_empty();
     assert!(!pool.path().exists());

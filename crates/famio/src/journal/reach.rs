@@ -1,5 +1,5 @@
-//! Paths that a stranger wrote: the hint in a journal, the pool in a mark. They are followed step by step, and what they
-//! lead to is looked at before it is opened.
+//! Paths written by other users: the hint in a journal, the pool in a mark. They are followed step by step, and their
+//! target is examined before it is opened.
 
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, open_again, openat};
@@ -9,24 +9,24 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Symbolic links on one path, as the kernel has it.
+/// The most symbolic links on one path: the kernel's limit.
 const LINKS_MAX: u32 = 40;
 
-/// To look at something without opening it: no device is touched, no FIFO waited for, no lease broken.
+/// Flags to examine something without opening it: touches no device, waits for no FIFO, breaks no lease.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Looks at `name` in a folder; a symbolic link is not followed. The descriptor is `O_PATH`.
+/// Opens `name` in a folder with `O_PATH`, without following a symbolic link.
 pub(crate) fn look(folder: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<InternalFd> {
     openat(folder, name, LOOK, Mode::empty())
 }
 
-/// Looks at a path that the user named: symbolic links are followed. The descriptor is `O_PATH`.
+/// Opens a path that the user named with `O_PATH`, following symbolic links.
 pub(crate) fn look_at(path: &Path) -> Result<InternalFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| Error::from(e).context(path.display()))
 }
 
-/// Follows an absolute path that a stranger may have written. A symbolic link on it is followed only if it is root's or
-/// ours: another user's could lead anywhere. The descriptor is `O_PATH`.
+/// Opens, with `O_PATH`, an absolute path that another user may have written. A symbolic link on it is followed only
+/// if it belongs to root or this user: another user's could lead anywhere.
 pub(crate) fn reach(path: &Path) -> Result<InternalFd> {
     let root = || openat(CWD, c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let failed = |e: Errno| Error::from(e).context(path.display());
@@ -58,7 +58,7 @@ pub(crate) fn reach(path: &Path) -> Result<InternalFd> {
     Ok(here)
 }
 
-/// The parts of a path, the first one last.
+/// The components of a path, the first one last.
 fn push_parts(rest: &mut Vec<Vec<u8>>, path: &[u8]) {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     rest.extend(parts.rev().map(<[u8]>::to_vec));
@@ -69,15 +69,15 @@ pub(crate) fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens what was looked at, which has to be a regular file; by its inode, so that it is that very file. Waits for nobody:
-/// `EAGAIN` where a process holds a lease on it.
+/// Opens the file of an `O_PATH` descriptor, which must be a regular file; by its inode, so that it is the very same
+/// file. Does not wait: `EAGAIN` if a process holds a lease on it.
 pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<InternalFd> {
     if !is_regular(&fstat(looked)?) {
         return Err(Error::with(libc::EINVAL, "not a regular file"));
     }
     open_again(looked, access | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(|e| match e {
         Errno::WOULDBLOCK => Error::with(libc::EAGAIN, "another process holds a lease on it; not waited for"),
-        // Of an immutable file not even root gets a descriptor to write by.
+        // Not even root can open an immutable file for writing.
         Errno::PERM if access.contains(OFlags::RDWR) => {
             Error::with(libc::EPERM, "it may not be written (is it immutable? chattr -i), and is left as it is")
         }

@@ -1,4 +1,4 @@
-//! What an outsider's change to a file would change of it.
+//! Attributes of a file that an outsider's change would modify.
 
 use crate::error::Result;
 use std::os::fd::BorrowedFd;
@@ -25,7 +25,8 @@ impl Stamp {
         })
     }
 
-    /// When contents were changed last. A write sets both times to the present; a program can set mtime to any time, but not ctime.
+    /// Time of the last change of contents. A write sets both times to now; a program can set mtime freely, but not
+    /// ctime.
     pub fn changed(&self) -> (i64, u32) {
         self.mtime.min(self.ctime)
     }

@@ -1,4 +1,4 @@
-//! For tests: a folder of their own, and a medium that is the kernel.
+//! For tests: temporary folders, and a medium that is the kernel.
 
 use crate::error::Result;
 use crate::pmem::Medium;
@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -77,7 +77,7 @@ unsafe impl Medium for Kernel {
     }
 }
 
-/// For a medium that differs from the kernel in what it does with files, or at fences: what it does with memory.
+/// The memory operations of a medium that differs from the kernel only in file operations, or at fences.
 macro_rules! kernels_memory {
     () => {
         unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {

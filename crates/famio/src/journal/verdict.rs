@@ -1,4 +1,4 @@
-//! What to do with what was found at open: the one place where the states of mark and journal are weighed.
+//! The verdict at open: the only place where the states of mark and journal are weighed.
 
 use super::boot::{BootClock, BootId};
 use super::header::{Header, State};
@@ -14,7 +14,7 @@ use std::path::Path;
 pub enum Journal<'a> {
     /// Nothing.
     Absent,
-    /// A file whose creation was cut short ([`is_blank`](super::header::is_blank)).
+    /// A file whose creation was interrupted ([`is_blank`](super::header::is_blank)).
     Blank,
     /// A file without a valid header, and what is wrong with it.
     Unreadable(&'a Error),
@@ -22,7 +22,7 @@ pub enum Journal<'a> {
     Valid(&'a Header),
 }
 
-/// What was found.
+/// The facts.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The file, for messages.
@@ -37,11 +37,11 @@ pub struct Facts<'a> {
     pub identity: &'a Identity,
     /// The file's size and times now.
     pub stamp: Stamp,
-    /// The journal's file's.
+    /// Size and times of the journal's file.
     pub journal_stamp: Stamp,
     /// This boot.
     pub boot_id: BootId,
-    /// In the time of files.
+    /// This boot, in the time of files.
     pub boot_clock: BootClock,
 }
 
@@ -50,18 +50,18 @@ pub struct Facts<'a> {
 pub enum Verdict {
     /// No mark, no journal: an ordinary file.
     Nothing,
-    /// The journal holds nothing that the file lacks: take the mark off, if there is one, persist that, then remove the
+    /// The journal holds nothing that the file lacks: remove the mark, if there is one, persist that, then remove the
     /// journal.
     Leftover,
-    /// The journal is the file's, and the file as the journal left it: recover.
+    /// The journal is the file's, and the file is as the journal left it: recover.
     Recover,
-    /// The file grows without a journal: what lies beyond its committed size goes.
+    /// The file grows without a journal: cut it to its committed size.
     Growing,
     /// Stop; keep both. The message names both and says what to do.
     Conflict(String),
 }
 
-/// Weighs what was found; touches nothing.
+/// Weighs the facts; touches nothing.
 pub fn verdict(facts: &Facts<'_>) -> Verdict {
     let own = facts.identity.hash128();
     if let Some(mark) = facts.mark
@@ -73,7 +73,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     }
     match (facts.mark, facts.journal) {
         (None, Journal::Absent) => Verdict::Nothing,
-        // The mark comes after the whole header.
+        // The mark is set only after the header is complete.
         (None, Journal::Blank) => Verdict::Leftover,
         (Some(_), Journal::Absent) => facts.journal_missing(),
         (Some(_), Journal::Blank) => facts.conflict("the file is marked as having a journal, which is empty"),
@@ -106,9 +106,10 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
     if !same_boot && (volatile(header.domain) || volatile(header.file_domain)) {
         return facts.conflict("the journal was not made to survive the end of its boot, which has ended");
     }
-    // While a settle was under way (no stamp), the file's times are ours; what the arena knows is weighed later. In another
-    // boot they may be older than the stamp, since fdatasync does not write them; but in this boot nobody of us has touched
-    // the file. By the time of its contents, as in the same boot: another name, owner or mode is no change.
+    // During a checkpoint (no stamp), the file's times are this process's own; what the arena knows is weighed later.
+    // In another boot, they may be older than the stamp, since fdatasync does not write them; but in this boot no
+    // process of the file has touched it. Compares the time of contents, as in the same boot: another name, owner or
+    // mode is no change.
     let content = |stamp: Stamp| (stamp.size, stamp.mtime);
     let changed = match header.stamp.map(content) {
         Some(stamp) if same_boot => stamp != content(facts.stamp),
@@ -124,7 +125,8 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
 }
 
 impl Facts<'_> {
-    /// The path is only where it was looked for: the file may have been moved since, and the journal lies where it was.
+    /// The path only says where it was looked for: the file may have been moved since, and the journal lies where it
+    /// was.
     fn journal_missing(&self) -> Verdict {
         let (file, journal) = (self.file_path.display(), self.journal_path.display());
         Verdict::Conflict(format!(
@@ -133,7 +135,7 @@ impl Facts<'_> {
         ))
     }
 
-    /// Nothing can be taken from it.
+    /// Nothing can be read from it.
     fn unreadable(&self, error: &Error) -> Verdict {
         let (file, journal) = (self.file_path.display(), self.journal_path.display());
         Verdict::Conflict(format!(
@@ -157,11 +159,11 @@ mod tests {
 
     const BEFORE: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (90, 5) };
     const BOOT: BootClock = BootClock { started: (100, 0), now: (200, 0) };
-    /// Another name or mode since.
+    /// Its name or mode was changed since.
     const RENAMED: Stamp = Stamp { size: 1, mtime: (90, 0), ctime: (110, 5) };
     const AFTER: Stamp = Stamp { size: 1, mtime: (110, 0), ctime: (110, 5) };
 
-    /// What of `N`, `L`, `R` or the words in a conflict's message is expected.
+    /// The expected verdict: `N`, `L`, `R`, or the words in a conflict's message.
     #[test]
     fn every_state_has_its_verdict() {
         use Domain::{PageCache, Pmem, Process};
@@ -245,7 +247,7 @@ mod tests {
         for (mark, expected) in marks.into_iter().zip(["is damaged", "is damaged", copy, "is damaged"]) {
             check(mark, Journal::Unreadable(&damage), BEFORE, &identity, expected, "unreadable");
         }
-        // A journal that is found under the file's name but names another file.
+        // A journal under the file's name that names another file.
         let sub = dir.path("sub");
         std::fs::create_dir(&sub).unwrap();
         let stranger = Identity::of_path(&sub).unwrap();

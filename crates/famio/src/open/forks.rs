@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-/// Sees to it that a child is told. Once for all.
+/// Ensures, once, that forked children are detected.
 pub(super) fn watch() {
     static WATCHED: Once = Once::new();
     // SAFETY: the functions are there as long as the process.
@@ -14,7 +14,7 @@ pub(super) fn watch() {
 extern "C" fn before() {
     let thread = crate::thread::current();
     if thread.locks_held.get() != 0 || thread.posix_locks.get() != 0 {
-        return; // from a signal handler that interrupted a call of ours
+        return; // from a signal handler that interrupted the library
     }
     crate::file::regain_places();
     crate::file::bar_leases();

@@ -19,15 +19,16 @@ use std::sync::Arc;
 
 /// A file whose changes between two [SYNC](Self::sync)s are durable as a whole or, after a crash, gone as a whole.
 ///
-/// Opened by [`options`](Self::options). All calls take `&self`, and may be made from any thread. Several may be open of one
-/// file: they are of one epoch.
+/// Opened by [`options`](Self::options). All methods take `&self`, and may be called from any thread. Several values
+/// may be open for one file: they share its epoch.
 ///
-/// `std::io`'s `Read`, `Write` and `Seek` work at a position that each value has for itself.
+/// The traits `Read`, `Write` and `Seek` of `std::io` use a position that each value has for itself.
 ///
-/// When the last one is dropped, the file is committed and closed clean; [`close`](Self::close) says whether that went well. A
-/// process that ends without it is as one that was killed: who opens the file next finds it as at the last SYNC.
+/// When the last value of a file is dropped, the file is committed and closed clean; [`close`](Self::close) reports
+/// errors of that. If the process ends without it, the effect is that of a kill: the next open finds the file as at
+/// the last SYNC.
 ///
-/// A forked child can't use it (`EBUSY`), and opens the file itself.
+/// A forked child cannot use the value (`EBUSY`); it must open the file itself.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: Arc<file::AtomicFile>,
@@ -39,12 +40,12 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// How to open: as a file that exists, for reading and writing, unless said otherwise.
+    /// Options for opening a file; by default an existing file, for reading and writing.
     pub fn options() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// Opens a file that exists, for reading and writing.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -54,7 +55,7 @@ impl AtomicFile {
 
     fn new(fd: OwnedFd, access: Access, path: &std::ffi::CStr, settings: &crate::Settings) -> Result<Self> {
         forks::watch();
-        // Who asks for an atomic file is not given another.
+        // The caller asks for an atomic file, so it must not get another kind.
         let settings = crate::Settings { require: true, ..settings.clone() };
         let file = file::AtomicFile::open(fd.as_fd(), access, path, &settings)?;
         Ok(Self { file, fd: Some(fd), writable: access == Access::Write, position: AtomicU64::new(0) })
@@ -68,19 +69,19 @@ impl AtomicFile {
         if self.writable { Ok(()) } else { Err(self.named(libc::EBADF, "it was opened for reading")) }
     }
 
-    /// Reads from `offset` on; fewer bytes than asked for at the end of the file.
+    /// Reads from `offset`; returns fewer bytes than asked for at the end of the file.
     ///
     /// # Errors
-    /// `EIO`: the medium is bad, or the file was cut by somebody else. `EBUSY`: in a forked child.
+    /// `EIO`: the medium is bad, or an outsider has cut the file. `EBUSY`: in a forked child.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
-        // SAFETY: a buffer of the caller's, which is borrowed.
+        // SAFETY: the caller's buffer, which is borrowed.
         unsafe { self.file.read(offset, &[UserBuf::of(bytes)]) }.map_err(|e| self.file.named(e))
     }
 
-    /// Reads all of `bytes` from `offset` on.
+    /// Fills `bytes` from `offset`.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at). `ENXIO`: the file ends before.
+    /// As [`read_at`](Self::read_at). `ENXIO`: the file ends before `bytes` is full.
     pub fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -98,10 +99,10 @@ impl AtomicFile {
     /// Writes all of `bytes` at `offset`; part of the open epoch until the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// `EBADF`: it was opened for reading. `EFBIG`, `ENOSPC`, `EDQUOT`: there is no room, of which a part may be used up.
-    /// `EIO`: an earlier SYNC failed: the file takes no more writes. `EBUSY`: another process has it, and keeps it; or in a
-    /// forked child. At the first write: `EINVAL`: settings that would weaken durability unsaid; `EOPNOTSUPP`: the file system is
-    /// not supported.
+    /// `EBADF`: it was opened for reading only. `EFBIG`, `ENOSPC`, `EDQUOT`: there is no space; a part may have been
+    /// written. `EIO`: an earlier SYNC failed, so the file takes no more writes. `EBUSY`: another process owns the
+    /// file and does not hand it over; or in a forked child. At the first write: `EINVAL`: settings that would weaken
+    /// durability without saying so; `EOPNOTSUPP`: the file system is not supported.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.may_write()?;
         if self.file.is_write_atomic() {
@@ -119,11 +120,11 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Writes all of `bytes` at the end of the file, as one piece that no other thread's comes into; gives where.
+    /// Writes all of `bytes` at the end of the file, contiguously even beside other threads; returns the offset.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at). `ENOSPC` also: there was room for a part, which is taken away again unless somebody has
-    /// written behind it.
+    /// As [`write_at`](Self::write_at). `ENOSPC` also: there was space for a part only, which is removed again unless
+    /// another write has followed it.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.may_write()?;
         if self.file.is_write_atomic() {
@@ -141,7 +142,7 @@ impl AtomicFile {
         Err(self.named(libc::ENOSPC, format!("there is room for {done} of {} bytes", bytes.len())))
     }
 
-    /// Of a file whose calls are each atomic.
+    /// Writes to a file whose calls are each atomic.
     fn write_whole(&self, at: Option<u64>, bytes: &[u8]) -> Result<u64> {
         let all = UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
         // SAFETY: a slice, which is only read.
@@ -149,17 +150,17 @@ impl AtomicFile {
         done.map(|(at, _)| at).map_err(|e| self.file.named(e))
     }
 
-    /// Bytes, with what was not committed yet.
+    /// Length in bytes, including what is not committed yet.
     pub fn len(&self) -> u64 {
         self.file.size()
     }
 
-    /// Whether it has none.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes it so long; part of the open epoch. What is new shows zeros.
+    /// Sets the length; part of the open epoch. New bytes are zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -169,45 +170,47 @@ impl AtomicFile {
         set.map_err(|e| self.file.named(e))
     }
 
-    /// SYNC: all that was written, and stored in its regions, before the call is durable when it returns, as a whole. What it
-    /// survives depends on the file's domain (`docs/guarantees.md`).
+    /// SYNC: when it returns, everything written to the file, and stored in its regions, before the call is durable,
+    /// as a whole. What it survives depends on the file's domain (`docs/guarantees.md`).
     ///
     /// # Errors
-    /// `EIO`: it can't be made durable; the file takes no more writes, and when it is opened again it is as at this SYNC, as a whole,
-    /// or as at the one before. Those of a write, for what was stored in regions. `EBUSY`: in a forked child.
+    /// `EIO`: it cannot be made durable. The file then takes no more writes; opened again, it is as at this SYNC or
+    /// as at the one before, in either case as a whole. Also the errors of a write, for stores to regions. `EBUSY`:
+    /// in a forked child.
     pub fn sync(&self) -> Result<()> {
         self.file.sync().map_err(|e| self.file.named(e))
     }
 
-    /// Discards what was written to the file since its last SYNC or commit of a transaction: it has the bytes and the length of then
-    /// again. Commits that are under way, by other threads, end first. It costs what a recovery costs (milliseconds), and other
-    /// threads' writes since then are gone with this one's.
+    /// Discards everything written to the file since its last SYNC or commit of a transaction, including other
+    /// threads' writes: the file gets back its bytes and length. Waits for commits of other threads that are under
+    /// way. Takes as long as a recovery (milliseconds).
     ///
     /// # Errors
-    /// `EBUSY`: another process has written to the file since then, and would lose that; or the file is mapped, or in a forked child. `EBADF`: it
-    /// was opened for reading. `EOPNOTSUPP`: it was handed back to the kernel. Those of a recovery.
+    /// `EBUSY`: another process has written to the file since then, and would lose that; or the file is mapped; or in
+    /// a forked child. `EBADF`: it was opened for reading only. `EOPNOTSUPP`: it was demoted. Those of a recovery.
     pub fn rollback(&self) -> Result<()> {
         self.may_write()?;
         self.file.rollback().map_err(|e| self.file.named(e))
     }
 
-    /// Says how a range of the file will be read by calls: of the maps that it is read through. Advice: never an error, and it
-    /// changes no byte.
+    /// Tells how a range of the file will be read by calls, for the maps through which it is read. Advice only: never
+    /// an error, and no byte changes.
     ///
-    /// - `Sequential`, `WillNeed`: what is read soon is mapped in the background.
-    /// - `Random`: nothing is mapped ahead any more. `Normal`: what is seen decides again.
-    /// - `DontNeed`: page tables go, and what the [mapping cache](crate::map::cache) has of the file.
+    /// - `Sequential`, `WillNeed`: what will be read soon is mapped in the background.
+    /// - `Random`: stops mapping ahead. `Normal`: mapping ahead depends on the observed reads again.
+    /// - `DontNeed`: drops page tables, and what the [mapping cache](crate::map::cache) has of the file.
     pub fn advise(&self, range: impl RangeBounds<u64>, advice: crate::map::Advice) {
         let (start, end) = bounds(range, u64::MAX);
         self.file.advise(start..end, advice);
     }
 
-    /// Maps a part of the file, from a multiple of 4096 on; for writing, if the file is open for it. Without an end: as far as
-    /// the file goes now.
+    /// Maps a part of the file, beginning at a multiple of 4096; for writing, too, if the file is open for writing. A
+    /// range without an end goes to the current end of the file.
     ///
     /// # Errors
-    /// `EINVAL`: a bad range, or of no bytes. `ENOMEM`: the file is larger than a quarter of the machine's memory, and the kernel
-    /// older than Linux 6.7, or the part is mapped already and may be stored to through one of the maps; or there is no address space. Those of [`write_at`](Self::write_at).
+    /// `EINVAL`: a bad or empty range. `ENOMEM`: the file is larger than a quarter of the machine's memory, and
+    /// either the kernel is older than Linux 6.7, or the part is mapped already and one of the maps is writable; or
+    /// there is no address space. Those of [`write_at`](Self::write_at).
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
         self.map_for(range, self.writable)
     }
@@ -226,10 +229,12 @@ impl AtomicFile {
         Region::new(&self.file, fd.as_raw_fd(), start..end, writable).map_err(|e| self.file.named(e))
     }
 
-    /// Closes it. The last one that is open of its file, with no region left: commits it, settles it and leaves an ordinary file.
+    /// Closes the file. The last value of the file, with no region left, commits it and checkpoints it, and leaves an
+    /// ordinary file.
     ///
     /// # Errors
-    /// Those of that commit; it is closed all the same, and when it is opened again as it was closed, or as at the last SYNC.
+    /// Those of that commit. The file is closed all the same; opened again, it is as it was closed, or as at the last
+    /// SYNC.
     pub fn close(mut self) -> Result<()> {
         self.let_go()
     }
@@ -241,7 +246,7 @@ impl AtomicFile {
     }
 }
 
-/// Where a range begins and ends; `all`: the end of one that has none.
+/// The beginning and the end of a range; `all`: the end of a range without one.
 fn bounds(range: impl RangeBounds<u64>, all: u64) -> (u64, u64) {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,

@@ -1,4 +1,4 @@
-//! How to open an atomic file.
+//! Options for opening an atomic file.
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How to open an [`AtomicFile`]: for reading and writing, if it exists, unless said otherwise.
+/// Options for opening an [`AtomicFile`]; by default an existing file, for reading and writing.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), famio::Error> {
@@ -37,37 +37,38 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// For reading alone.
+    /// Opens for reading only.
     pub fn read_only(&mut self, yes: bool) -> &mut Self {
         self.read_only = yes;
         self
     }
 
-    /// Makes the file, if there is none.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, yes: bool) -> &mut Self {
         self.create = yes;
         self
     }
 
-    /// Makes the file, which must not be there.
+    /// Creates the file, which must not exist.
     pub fn create_new(&mut self, yes: bool) -> &mut Self {
         self.create_new = yes;
         self
     }
 
-    /// Empties the file: part of the first epoch, and undone by a crash before its SYNC.
+    /// Empties the file; part of the first epoch, so undone by a crash before its SYNC.
     pub fn truncate(&mut self, yes: bool) -> &mut Self {
         self.truncate = yes;
         self
     }
 
-    /// The permissions of a file that is made, less the process's `umask`; 0666 if not said.
+    /// The permissions of a new file, less the process's `umask`; 0666 by default.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = mode;
         self
     }
 
-    /// Where its journal is to lie, and what a SYNC must survive. The first who opens a file in a process decides.
+    /// The settings: where the journal lies, what a SYNC must survive, and so on. The first open of a file in a
+    /// process decides.
     pub fn settings(&mut self, settings: Settings) -> &mut Self {
         self.settings = settings;
         self
@@ -76,10 +77,11 @@ impl OpenOptions {
     /// Opens the file. A journal that a crash left is recovered first.
     ///
     /// # Errors
-    /// `EINVAL`: not a regular file; to empty or to make a file that is opened for reading alone. `EBUSY`: it is to be emptied, and
-    /// another process has it, and keeps it; or the program runs under `famio run`, whose own library has the files. `EIO`: its
-    /// journal can't be used; the message names both files. Others are `open(2)`'s: `ENOENT`, `EEXIST`, `EACCES`, … What the file
-    /// system or the settings do not allow shows at the first write.
+    /// `EINVAL`: not a regular file; or the file is to be emptied or created, but opened for reading only. `EBUSY`:
+    /// the file is to be emptied, and another process owns it and does not hand it over; or the program runs under
+    /// `famio run`, whose own library has the files. `EIO`: its journal cannot be used; the message names both files.
+    /// Others are those of `open(2)`: `ENOENT`, `EEXIST`, `EACCES`, … If the file system or the settings do not allow
+    /// atomic files, the first write says so.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<AtomicFile> {
         let path = path.as_ref();
         let named = |e: Error| if e.detail().is_some() { e } else { e.context(path.display()) };
@@ -98,13 +100,13 @@ impl OpenOptions {
             let what = "under `famio run` files are its library's: name this one to it, and open it as any file";
             return Err(Error::with(libc::EBUSY, format!("{}: {what}", path.display())));
         }
-        // Looked at first: to open a pipe would wait for its other end.
+        // Checked first: opening a pipe would wait for its other end.
         if let Ok(stat) = rustix::fs::stat(&name) {
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.display())));
             }
             if let Some(file) = crate::file::AtomicFile::find(stat.st_dev, stat.st_ino) {
-                // Its lease would keep this open waiting.
+                // Its lease would make this open wait.
                 let _ = file.give_up_lease();
             }
         }

@@ -5,13 +5,14 @@ use core::sync::atomic::Ordering;
 use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
 
 impl AtomicFile {
-    /// Takes `len` bytes from the position on; where they begin. Two threads get different ones.
+    /// Moves the position by `len` bytes; returns where it was. Two threads get different ranges.
     fn advance(&self, len: usize) -> u64 {
         self.position.fetch_add(len as u64, Ordering::Relaxed)
     }
 }
 
-/// At the position, which moves on. Threads that share the file share the position: use [`read_at`](AtomicFile::read_at) there.
+/// Reads at the position, and moves it. Threads that share the value share the position: they should use
+/// [`read_at`](AtomicFile::read_at).
 impl Read for &AtomicFile {
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let at = self.position.load(Ordering::Relaxed);
@@ -21,8 +22,8 @@ impl Read for &AtomicFile {
     }
 }
 
-/// All of the bytes at the position, which moves on; part of the open epoch. `flush` does nothing, as that of `std::fs::File`:
-/// [`sync`](AtomicFile::sync) makes durable what was written.
+/// Writes all bytes at the position, and moves it; part of the open epoch. `flush` does nothing, as for
+/// `std::fs::File`: [`sync`](AtomicFile::sync) makes writes durable.
 impl Write for &AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.write_at(bytes, self.position.load(Ordering::Relaxed))?;
@@ -48,14 +49,14 @@ impl Seek for &AtomicFile {
     }
 }
 
-/// As that of `&AtomicFile`.
+/// As for `&AtomicFile`.
 impl Read for AtomicFile {
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         (&*self).read(bytes)
     }
 }
 
-/// As that of `&AtomicFile`.
+/// As for `&AtomicFile`.
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         (&*self).write(bytes)
@@ -66,7 +67,7 @@ impl Write for AtomicFile {
     }
 }
 
-/// As that of `&AtomicFile`.
+/// As for `&AtomicFile`.
 impl Seek for AtomicFile {
     fn seek(&mut self, to: SeekFrom) -> Result<u64> {
         (&*self).seek(to)

@@ -7,10 +7,12 @@ use crate::transaction::Transaction;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-/// A transaction on an [`AtomicFile`]: changes that are [committed](Self::commit) as a whole, or never happen. Dropped, it is aborted.
+/// A transaction on an [`AtomicFile`]: changes that are [committed](Self::commit) as a whole, or never happen.
+/// Dropping it aborts it.
 ///
-/// What it writes stays in memory until its commit; nobody else sees it. It reads what [`AtomicFile::read_at`] shows, with its own
-/// writes over that. It holds no lock: any number may be open at once, in all threads and processes.
+/// Writes stay in memory until the commit and are invisible elsewhere. Reads show what [`AtomicFile::read_at`] shows,
+/// overlaid with the transaction's own writes. A transaction holds no lock: any number may be open at once, in all
+/// threads and processes.
 ///
 /// ```
 /// # fn main() -> Result<(), famio::Error> {
@@ -20,13 +22,13 @@ use core::time::Duration;
 ///
 /// loop {
 ///     let mut tx = file.transaction()?;
-///     tx.check()?; // fail, if what it reads has changed by the commit
+///     tx.check()?; // fail if what it reads has changed by the commit
 ///     let mut accounts = [0; 2];
 ///     tx.read_at(&mut accounts, 0)?;
 ///     tx.write_at(&[accounts[0] - 10], 0)?;
 ///     tx.write_at(&[accounts[1] + 10], 1)?;
 ///     match tx.commit() {
-///         Err(e) if e.errno() == libc::EAGAIN => {} // somebody else was first: try again
+///         Err(e) if e.errno() == libc::EAGAIN => {} // another transaction was first: try again
 ///         committed => break committed?,
 ///     }
 /// }
@@ -41,21 +43,24 @@ use core::time::Duration;
 ///
 /// # What is promised
 ///
-/// - *Atomicity.* After a crash or a kill the file has all of a transaction or nothing of it. A read, by any thread or process, shows
-///   all of it or nothing of it, too, unless the file is mapped for writing: then the ranges appear one after the other.
-/// - *Durability.* When `commit` returns, what a [SYNC](AtomicFile::sync) survives the transaction survives. The commit is a SYNC of
-///   the file: it also makes durable what was written to it without a transaction. Commits that run at the same time share SYNCs.
-/// - *Isolation.* With [`check`](Self::check) transactions are serializable. Without it the last commit wins. A commit is visible to
-///   others a moment before it is durable; who acts on it by a commit of their own is durable only together with it.
-/// - *Space.* A commit makes room for all of it first: `ENOSPC` leaves the file as it was.
+/// - *Atomicity.* After a crash or a kill, the file has all of a transaction or nothing of it. A read, by any thread
+///   or process, also shows all or nothing of it, unless the file is mapped for writing: then its ranges appear one
+///   after the other.
+/// - *Durability.* When `commit` returns, the transaction survives whatever a [SYNC](AtomicFile::sync) survives. The
+///   commit is a SYNC of the file: it also makes durable what was written to it without a transaction. Concurrent
+///   commits share SYNCs.
+/// - *Isolation.* With [`check`](Self::check), transactions are serializable. Without it, the last commit wins. A
+///   commit is visible to other threads and processes a moment before it is durable; if one of them commits something
+///   that depends on it, that becomes durable only together with it.
+/// - *Space.* A commit first reserves space for all of it: after `ENOSPC`, the file is unchanged.
 ///
-/// Transactions don't nest: one that is begun while another is open is independent of it.
+/// Transactions do not nest: a transaction that begins while another one is open is independent of it.
 ///
 /// Source: vNVML (CCF THPC 2020), sections 3 and 4; the check is that of optimistic concurrency control (Kung and Robinson, 1981).
 pub struct Tx<'a> {
     transaction: Transaction,
     file: &'a AtomicFile,
-    /// It is of one thread at a time.
+    /// Used by one thread at a time.
     _not_shared: PhantomData<core::cell::Cell<()>>,
 }
 
@@ -63,7 +68,7 @@ impl AtomicFile {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `EBADF`: the file was opened for reading. `ECHILD`: in a forked child.
+    /// `EBADF`: the file was opened for reading only. `ECHILD`: in a forked child.
     pub fn transaction(&self) -> Result<Tx<'_>> {
         self.may_write()?;
         let transaction = Transaction::begin(&self.file, false)?;
@@ -72,27 +77,32 @@ impl AtomicFile {
 }
 
 impl Tx<'_> {
-    /// Its commit is to fail with `EAGAIN` if what it read or overwrote has been changed by somebody else. To be said before it reads or
-    /// writes.
+    /// Makes the commit fail with `EAGAIN` if anything that the transaction has read or overwritten was changed from
+    /// outside it. Must be called before it reads or writes.
     ///
-    /// "Changed" is told by blocks of 4096 bytes: by a transaction, since this one began; by a write without one, since this one first
-    /// touched the block. A write by this thread without the transaction is somebody else's. Stores through maps count when a SYNC
-    /// takes them up. A block that was only moved, and whatever happens to a file whose journal ends and begins anew meanwhile (it was renamed,
-    /// or is changed in turn with a process that can't share it), counts as changed, too: a commit that fails is to be tried again.
+    /// Changes are detected per block of 4096 bytes: those by other transactions since this one began, and other
+    /// writes since this one first touched the block. A write by this thread outside the transaction counts as well.
+    /// Stores through maps count when a SYNC takes them up. Some blocks count as changed although their bytes are
+    /// not: a block that was only moved, and all blocks of a file whose journal ends and begins again meanwhile (the
+    /// file was renamed, or is changed in turn with a process that cannot share it). So repeat a commit that fails.
     ///
-    /// Reads of such a transaction are of one moment as far as transactions are concerned: one that would not be fails with `EAGAIN`.
+    /// As far as transactions are concerned, all reads of such a transaction show the file at one moment; a read that
+    /// would not fails with `EAGAIN`.
     ///
     /// # Errors
-    /// `EINVAL`: it has read or written already. Those of a first write ([`AtomicFile::write_at`]), since the file gets its journal here.
+    /// `EINVAL`: it has already read or written. Those of a first write ([`AtomicFile::write_at`]), since the file
+    /// gets its journal here.
     pub fn check(&mut self) -> Result<()> {
         self.transaction.check()
     }
 
-    /// One more file takes part: [`commit`](Self::commit) commits the changes of all of them, or none; after a crash, too, whichever file is
-    /// opened first, and if one of them is gone. [`on`](Self::on) reads and writes it.
+    /// Adds a file to the transaction: [`commit`](Self::commit) then commits the changes of all its files, or none;
+    /// also after a crash, whichever file is opened first, and even if one of them no longer exists. [`on`](Self::on)
+    /// reads and writes the file.
     ///
-    /// The files lie in one pool (without a setting: in one folder), and have one owner, one group and the same permissions. It takes
-    /// one flush more than the files' own SYNCs: the changes go to a record in the pool first.
+    /// The files must lie in one pool (without a setting: in one folder), and have the same owner, group and
+    /// permissions. The commit takes one flush more than the files' own SYNCs: it first writes the changes to a
+    /// record in the pool.
     ///
     /// ```
     /// # fn main() -> Result<(), famio::Error> {
@@ -114,13 +124,14 @@ impl Tx<'_> {
     /// ```
     ///
     /// # Errors
-    /// `EBADF`: the file was opened for reading. `EINVAL`: [`no_sync`](Self::no_sync) was called. `ETIMEDOUT`. `ECHILD`: in a forked child.
+    /// `EBADF`: the file was opened for reading only. `EINVAL`: [`no_sync`](Self::no_sync) was called. `ETIMEDOUT`.
+    /// `ECHILD`: in a forked child.
     pub fn join(&mut self, file: &AtomicFile) -> Result<()> {
         file.may_write()?;
         self.transaction.join(&file.file)
     }
 
-    /// The part of a file that takes part.
+    /// Access to a file of the transaction.
     pub fn on<'t>(&'t mut self, file: &'t AtomicFile) -> TxFile<'t> {
         TxFile { transaction: &mut self.transaction, file }
     }
@@ -129,36 +140,38 @@ impl Tx<'_> {
         TxFile { transaction: &mut self.transaction, file: self.file }
     }
 
-    /// Its commit is not to be a SYNC: it becomes part of the open epoch, as a whole, and is durable with the next SYNC or commit.
+    /// Makes the commit no SYNC: the changes become part of the open epoch, as a whole, and are durable after the
+    /// next SYNC or commit.
     pub fn no_sync(&mut self) {
         self.transaction.set_durable(false);
     }
 
-    /// It ends by itself when so much time has passed from now on: later calls fail with `ETIMEDOUT`, and what it has written is
-    /// forgotten. `None`, as at its beginning: it does not.
+    /// Ends the transaction when this time has passed: later calls fail with `ETIMEDOUT`, and its writes are dropped.
+    /// `None`, the default: no limit.
     pub fn set_time_limit(&mut self, limit: Option<Duration>) {
         self.transaction.set_time_limit(limit);
     }
 
-    /// Reads from `offset` on, with its own writes; fewer bytes than asked for at the end of the file.
+    /// Reads from `offset`, including the transaction's own writes; returns fewer bytes than asked for at the end of
+    /// the file.
     ///
     /// # Errors
-    /// Those of [`AtomicFile::read_at`]. `EAGAIN`: it [checks](Self::check), and what it has read has changed. `ETIMEDOUT`. `ECHILD`: in a
-    /// forked child.
+    /// Those of [`AtomicFile::read_at`]. `EAGAIN`: it [checks](Self::check), and what it has read has changed.
+    /// `ETIMEDOUT`. `ECHILD`: in a forked child.
     pub fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         self.own().read_at(bytes, offset)
     }
 
-    /// Writes all of `bytes` at `offset`, in memory until the commit.
+    /// Writes all of `bytes` at `offset`; in memory until the commit.
     ///
     /// # Errors
-    /// `ENOMEM`. `EFBIG`: beyond what a file may have. `ETIMEDOUT`. `ECHILD`: in a forked child.
+    /// `ENOMEM`. `EFBIG`: beyond the largest possible file. `ETIMEDOUT`. `ECHILD`: in a forked child.
     #[inline]
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
         self.transaction.write_slice(&self.file.file, offset, bytes).map_err(|e| self.file.file.named(e))
     }
 
-    /// Makes the file so long, at the commit. What is new shows zeros.
+    /// Sets the file's length, at the commit. New bytes are zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -166,7 +179,7 @@ impl Tx<'_> {
         self.own().set_len(len)
     }
 
-    /// The bytes that the file has, with its own changes.
+    /// The file's length, including the transaction's own changes.
     ///
     /// # Errors
     /// `ETIMEDOUT`. `ECHILD`: in a forked child.
@@ -174,7 +187,7 @@ impl Tx<'_> {
         self.transaction.size(&self.file.file)
     }
 
-    /// Whether the file has none.
+    /// Whether the length is 0.
     ///
     /// # Errors
     /// As [`len`](Self::len).
@@ -182,13 +195,15 @@ impl Tx<'_> {
         self.len().map(|len| len == 0)
     }
 
-    /// Commits it: when this returns it is durable as a whole, with all that was written to the file before.
+    /// Commits the transaction: on return it is durable as a whole, with everything that was written to the file
+    /// before.
     ///
     /// # Errors
-    /// `EAGAIN`: it [checks](Self::check), and what it read or overwrote has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: there is no room
-    /// for all of it. `ETIMEDOUT`. `ECHILD`: in a forked child. The file is as it was then. `EIO`: it can't be made durable; the file takes no
-    /// more writes, and when it is opened again has all of it or nothing. `EOPNOTSUPP`: the file was handed back to the kernel. Of several
-    /// files: `EXDEV`, they are not in one pool, or not of one owner, group and mode; `E2BIG`: more than 1 GiB.
+    /// `EAGAIN`: it [checks](Self::check), and what it read or overwrote has changed. `ENOSPC`, `EDQUOT`, `EFBIG`,
+    /// `ENOMEM`: there is no space for all of it. `ETIMEDOUT`. `ECHILD`: in a forked child. After these, the file is
+    /// unchanged. `EIO`: it cannot be made durable; the file takes no more writes, and, opened again, has all of the
+    /// transaction or nothing of it. `EOPNOTSUPP`: the file was demoted. With several files: `EXDEV`: they are not in
+    /// one pool, or differ in owner, group or mode; `E2BIG`: more than 1 GiB.
     pub fn commit(self) -> Result<()> {
         self.transaction.commit()
     }
@@ -200,10 +215,10 @@ impl core::fmt::Debug for Tx<'_> {
     }
 }
 
-/// What a [transaction](Tx) does to one of the files that take part in it.
+/// Access to one of the files of a [transaction](Tx).
 ///
 /// # Errors
-/// Of its methods: as those of [`Tx`]. `EXDEV`: the file has not [joined](Tx::join).
+/// Those of [`Tx`]. `EXDEV`: the file has not [joined](Tx::join).
 pub struct TxFile<'t> {
     transaction: &'t mut Transaction,
     file: &'t AtomicFile,
@@ -213,7 +228,7 @@ impl TxFile<'_> {
     /// As [`Tx::read_at`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Tx::read_at`].
     pub fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         // SAFETY: a buffer of the caller's, which is borrowed.
         unsafe { self.transaction.read(&self.file.file, offset, UserBuf::of(bytes)) }
@@ -223,7 +238,7 @@ impl TxFile<'_> {
     /// As [`Tx::write_at`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Tx::write_at`].
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
         self.transaction.write_slice(&self.file.file, offset, bytes).map_err(|e| self.file.file.named(e))
     }
@@ -231,7 +246,7 @@ impl TxFile<'_> {
     /// As [`Tx::set_len`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Tx::set_len`].
     pub fn set_len(&mut self, len: u64) -> Result<()> {
         self.transaction.set_size(&self.file.file, len).map_err(|e| self.file.file.named(e))
     }
@@ -239,7 +254,7 @@ impl TxFile<'_> {
     /// As [`Tx::len`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Tx::len`].
     pub fn len(&mut self) -> Result<u64> {
         self.transaction.size(&self.file.file).map_err(|e| self.file.file.named(e))
     }
@@ -247,7 +262,7 @@ impl TxFile<'_> {
     /// As [`Tx::is_empty`].
     ///
     /// # Errors
-    /// See there.
+    /// Those of [`Tx::is_empty`].
     pub fn is_empty(&mut self) -> Result<bool> {
         self.len().map(|len| len == 0)
     }

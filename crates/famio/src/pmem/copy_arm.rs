@@ -40,19 +40,19 @@ pub(super) unsafe fn zero(dst: *mut u8, len: usize) {
     }
 }
 
-/// Starts the cleaning of the lines of `addr..addr + len`.
+/// Starts to clean the lines of `addr..addr + len`.
 ///
 /// # Safety
 /// The range is mapped.
 #[inline]
 pub(super) unsafe fn flush(addr: *const u8, len: usize) {
     let step = line_size();
-    // The clean is ordered after this thread's earlier stores to the same line by itself; a barrier is needed only
-    // for stores of other threads seen before (the kernel's arch_wb_cache_pmem does the same).
+    // The clean is ordered after this thread's earlier stores to the same line; a barrier is needed only for stores
+    // of other threads that it has seen (the kernel's arch_wb_cache_pmem does the same).
     // SAFETY: touches nothing.
     unsafe { asm!("dmb osh", options(nostack, preserves_flags)) };
     match features().flush {
-        // Spelled as `sys`, so that the assembler need not be told of Armv8.2.
+        // Written as `sys`, so that the assembler need not support Armv8.2.
         FlushOp::DcCvap => lines::each(addr as usize, len, step, |line| {
             // SAFETY: the caller says that the range is mapped, the kernel that the CPU has the instruction.
             unsafe { asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) };
@@ -64,7 +64,7 @@ pub(super) unsafe fn flush(addr: *const u8, len: usize) {
     }
 }
 
-/// Waits for this thread's cleans: only `dsb` waits for their completion.
+/// Waits for this thread's cleans to complete; only `dsb` does that.
 #[inline]
 pub(super) fn fence() {
     // SAFETY: touches nothing. Without `nomem` the compiler moves no memory access across it.

@@ -1,4 +1,4 @@
-//! x86-64: flushes, fences, and copies that go around the caches.
+//! x86-64: flushes, fences, and copies that bypass the caches.
 //!
 //! Bytes of whole lines are stored non-temporally and need only the fence, except on CPUs whose non-temporal stores can
 //! stay in the cache (see [`CpuFeatures::bypass`]). Bytes that share their line with others are stored as usual and
@@ -9,7 +9,7 @@ use super::lines::{self, LINE};
 use core::arch::asm;
 use core::arch::x86_64::*;
 
-/// Copies shorter than this go by ordinary stores and flushes.
+/// Copies shorter than this use ordinary stores and flushes.
 ///
 /// Measured on Zen 5, ns with a fence after each copy (every tenth), ordinary to non-temporal: where the non-temporal
 /// stores need no flush, 157 to 95 at 64 B, 388 to 188 at 4 KiB; where they do, 157 to 168 (18 to 19) at 64 B, 226 to
@@ -23,7 +23,7 @@ const fn small(cpu: CpuFeatures) -> usize {
     }
 }
 
-/// Pieces from here on are staged around the cache: they are not written to again soon, and reading their lines first would
+/// Larger pieces are staged past the cache: they will not be written again soon, and reading their lines first would
 /// cost more than the fence.
 const STAGE_SMALL: usize = 2048;
 
@@ -37,8 +37,8 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { copy_by(features(), dst, src, len) }
 }
 
-/// Copies so that later stores of this thread are seen after the bytes: ordinary stores, or non-temporal ones and a fence.
-/// The lines are still to be flushed. `hot`: they are in the cache, or will be stored to again.
+/// Copies so that later stores of this thread become visible after the bytes: by ordinary stores, or by non-temporal
+/// ones and a fence. The lines must still be flushed. `hot`: they are in the cache, or will be stored to again.
 ///
 /// # Safety
 /// As [`core::ptr::copy_nonoverlapping`] of bytes.
@@ -160,7 +160,7 @@ unsafe fn zero_and_flush(by: FlushOp, dst: *mut u8, len: usize) {
 #[inline]
 unsafe fn flush_by(by: FlushOp, addr: *const u8, len: usize) {
     let addr = addr as usize;
-    // No `nomem` in the three: the compiler keeps every store before them.
+    // No `nomem` in these three, so that the compiler keeps every store before them.
     match by {
         FlushOp::Clwb => lines::each(addr, len, LINE, |line| {
             // SAFETY: the range is mapped, and the CPU has the instruction: the caller's promise.
@@ -231,7 +231,7 @@ mod tests {
 
     const MARGIN: usize = 128;
 
-    /// Every choice that this CPU can carry out.
+    /// Every combination that this CPU supports.
     fn all() -> Vec<CpuFeatures> {
         let mut copies = vec![CopyOp::Ordinary, CopyOp::Sse2];
         if std::is_x86_feature_detected!("avx") {

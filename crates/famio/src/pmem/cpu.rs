@@ -1,4 +1,4 @@
-//! Which instructions this CPU has for writing to persistent memory, found out once.
+//! Which instructions this CPU has for writing to persistent memory; detected once.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -7,11 +7,11 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FlushOp {
-    /// x86 `clflush`: evicts, and each waits for the one before.
+    /// x86 `clflush`: evicts the line; each waits for the previous one.
     Clflush = 0,
-    /// x86 `clflushopt`: evicts.
+    /// x86 `clflushopt`: evicts the line.
     Clflushopt = 1,
-    /// x86 `clwb`: writes back, may keep the line.
+    /// x86 `clwb`: writes the line back, and may keep it.
     Clwb = 2,
     /// Arm `dc cvac`: to the point of coherency.
     DcCvac = 3,
@@ -19,7 +19,7 @@ pub enum FlushOp {
     DcCvap = 4,
 }
 
-/// What carries copies of whole cache lines.
+/// How whole cache lines are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CopyOp {
@@ -33,14 +33,14 @@ pub enum CopyOp {
     Avx512 = 3,
 }
 
-/// What was chosen for this CPU.
+/// The choice for this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuFeatures {
     /// How lines are written back.
     pub flush: FlushOp,
     /// How whole lines are copied.
     pub copy: CopyOp,
-    /// Non-temporal stores reach memory at the fence, wherever the line was before. Where they do not (AMD; measured on
+    /// Non-temporal stores reach memory at the fence, wherever the line was before. If false (AMD; measured on
     /// Zen 5), their lines are flushed as well.
     ///
     /// Zen 5, one line, cycles until a full fence is done, then for the flush of what is left: the line in no cache or
@@ -50,11 +50,12 @@ pub struct CpuFeatures {
     pub bypass: bool,
 }
 
-/// Zero: not asked yet. Otherwise `KNOWN | bypass << 5 | copy << 3 | flush`. Two threads that ask at once find the same.
+/// Zero: not detected yet. Otherwise `KNOWN | bypass << 5 | copy << 3 | flush`. Threads that detect at the same time
+/// find the same.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 const KNOWN: u8 = 0x80;
 
-/// The choice for this CPU. The first call asks it; no call does I/O, allocates or locks.
+/// The choice for this CPU. The first call detects it; no call does I/O, allocates or locks.
 #[inline]
 pub fn features() -> CpuFeatures {
     let bits = CHOSEN.load(Ordering::Relaxed);
@@ -98,7 +99,7 @@ fn detect() -> CpuFeatures {
     const CLFLUSHOPT: u32 = 1 << 23;
     const CLWB: u32 = 1 << 24;
     let leaf0 = __cpuid(0);
-    // std's detection knows neither of the two.
+    // std's feature detection supports neither.
     let leaf7 = if leaf0.eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
     let flush = if leaf7 & CLWB != 0 {
         FlushOp::Clwb

@@ -1,4 +1,4 @@
-//! Which domain a file is in: by its file system, by a trial mapping, and by what the user asked for.
+//! The domain of a file: from its file system, a trial mapping, and the user's settings.
 
 use super::{Domain, Lab};
 use crate::error::{Error, Result};
@@ -8,33 +8,33 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What was found out about a file.
+/// What was detected about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
     /// What a store to it needs to survive.
     pub domain: Domain,
-    /// The same without what the user asked for: where it lies.
+    /// The domain without regard to the settings.
     pub natural: Domain,
     /// The file system, by the name that `mount` uses.
     pub file_system: &'static str,
     /// Why this domain, in words for `famio doctor`.
     pub reason: String,
-    /// The platform flushes its caches itself when the power fails: no write-backs needed. Only on pmem.
+    /// The platform flushes its caches itself when power fails, so no write-backs are needed. Only for pmem.
     pub eadr: bool,
 }
 
-/// How a file system takes part.
+/// The kind of a file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// On a medium of this machine.
+    /// On a disk of this machine.
     Disk,
     /// In memory.
     Memory,
-    /// Refused: what it is, for the message.
+    /// Unsupported; what it is, for the message.
     Refused(&'static str),
 }
 
-/// `f_type` of the file systems that we know, from the kernel's `magic.h` and from those kept outside it.
+/// `f_type` of the supported and refused file systems, from the kernel's `magic.h` and from out-of-tree file systems.
 const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
     (0xEF53, "ext2/3/4", Kind::Disk),
     (0x5846_5342, "xfs", Kind::Disk),
@@ -61,13 +61,13 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
     (0x6573_5546, "fuse", Kind::Refused("a FUSE file system")),
 ];
 
-/// Finds the domain of an open file (read-only will do) or, for what is to be created in it, of an open folder.
-/// `EOPNOTSUPP` where Famio can give no guarantee, `EINVAL` where the settings ask for less than they say.
+/// Detects the domain of an open file (read-only suffices), or, for a file to be created in it, of an open folder.
+/// `EOPNOTSUPP` if Famio can give no guarantee there, `EINVAL` if the settings weaken durability without saying so.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     if let Some(domain) = Lab::current().domain {
         return Ok(Detected { domain, natural: domain, file_system: "lab", reason: "a test's".into(), eadr: false });
     }
-    // Only the low half: some architectures sign-extend `f_type`.
+    // Only the lower half: some architectures sign-extend `f_type`.
     let magic = rustix::fs::fstatfs(fd)?.f_type as u32;
     let (file_system, kind) = identify(magic)?;
     let (natural, reason) = match kind {
@@ -80,7 +80,8 @@ pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     Ok(Detected { domain, natural, file_system, reason, eadr })
 }
 
-/// Whether a file has a tiered journal: it lies on a disk, and its journal in memory that persists by itself, as far as is asked for.
+/// Whether a file has a tiered journal: the file lies on a disk and its journal in memory that persists by itself, to
+/// the degree that the settings demand.
 pub fn is_tiered(file: &Detected, journal: &Detected, settings: &Settings) -> bool {
     let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
     settings.tier == TierChoice::Auto
@@ -90,8 +91,8 @@ pub fn is_tiered(file: &Detected, journal: &Detected, settings: &Settings) -> bo
         && (!volatile(journal.domain) || volatile(file.domain))
 }
 
-/// Whether a file, which may only have been looked at (`O_PATH`), is on a file system that atomic files can be on: not on one
-/// that the kernel makes up, as `/proc`.
+/// Whether a file is on a file system that supports atomic files, and not on a virtual one such as `/proc`. `O_PATH`
+/// suffices.
 pub(crate) fn is_known(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| identify(found.f_type as u32).is_ok())
 }
@@ -110,7 +111,7 @@ fn identify(magic: u32) -> Result<(&'static str, Kind)> {
     }
 }
 
-/// What the settings make of the natural domain. They may weaken it only by saying so.
+/// Applies the settings to the natural domain. They may weaken it only explicitly.
 fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domain, String)> {
     let process = settings.durability == Durability::Process;
     if settings.emulated {
@@ -131,30 +132,30 @@ fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domai
     Ok((natural, reason))
 }
 
-/// Whether the kernel lets this very file be mapped with `MAP_SYNC`: DAX can differ from file to file. No page is
-/// touched, so that an empty file will do.
+/// Whether the kernel maps this very file with `MAP_SYNC`: DAX can differ from file to file. Touches no page, so an
+/// empty file suffices.
 fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
     use rustix::io::Errno;
-    // A folder refuses MAP_SYNC in the same words as a file that is not on DAX: ask a file in it.
+    // A folder refuses MAP_SYNC with the same error as a file without DAX, so a file in the folder is tried.
     let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
     if kind == rustix::fs::FileType::Directory {
         return maps_sync(unnamed_file_in(fd)?.as_fd());
     }
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-    // SAFETY: a new mapping where the kernel likes; nothing is replaced.
+    // SAFETY: a new mapping at an address that the kernel chooses; replaces nothing.
     match unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE, ProtFlags::READ, flags, fd, 0) } {
         Ok(trial) => {
-            // SAFETY: the mapping just made, which nobody has seen.
+            // SAFETY: the mapping just made, which no other code has seen.
             unsafe { rustix::mm::munmap(trial, PAGE) }?;
             Ok(true)
         }
-        // EINVAL: a kernel before 4.15, which knows no MAP_SHARED_VALIDATE.
+        // EINVAL: a kernel before 4.15, without MAP_SHARED_VALIDATE.
         Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
         Err(errno) => Err(Error::from(errno).context("trial mapping")),
     }
 }
 
-/// A file without a name in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
+/// An unnamed file in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
 pub(crate) fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let refused = |errno| Error::from(errno).context("neither a file that can be mapped nor a folder to try one in");
@@ -163,20 +164,20 @@ pub(crate) fn unnamed_file_in(fd: BorrowedFd<'_>) -> Result<InternalFd> {
 
 const PAGE: usize = 4096;
 
-/// Whether the NVDIMM region behind `fd` is inside the platform's flush-on-power-failure domain. Where the region is
-/// not to be found (a volume manager between), all regions have to be.
+/// Whether the NVDIMM region behind `fd` is in the platform's flush-on-power-failure domain. If the region cannot be
+/// found (behind a volume manager), all regions must be.
 fn caches_are_flushed(fd: BorrowedFd<'_>) -> bool {
     match region_of(fd) {
         Some(region) => region_flushes(&region),
         None => {
-            // A machine has a few; a gap in the numbers (a region destroyed) hides none below the bound.
+            // A machine has few regions; a gap in the numbers (a destroyed region) hides none below the bound.
             let mut all = (0..64).map(|n| format!("region{n}")).filter(|name| region_exists(name)).peekable();
             all.peek().is_some() && all.all(|name| region_flushes(&name))
         }
     }
 }
 
-/// The region's name in the path that sysfs gives the file's block device: `…/ndbus0/region0/namespace0.0/block/pmem0`.
+/// The region's name in sysfs's path of the file's block device: `…/ndbus0/region0/namespace0.0/block/pmem0`.
 fn region_of(fd: BorrowedFd<'_>) -> Option<String> {
     let device = rustix::fs::fstat(fd).ok()?.st_dev;
     let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));

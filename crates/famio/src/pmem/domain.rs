@@ -11,10 +11,10 @@ pub enum Domain {
     Pmem,
     /// Any other local file system: `fdatasync` makes data persistent.
     PageCache,
-    /// Memory that outlives the process, not the boot: nothing is flushed.
+    /// Memory that outlives the process, but not the boot: nothing is flushed.
     Process,
-    /// A plain mapping treated as [`Domain::Pmem`]: flushes and fences are executed, and survive no more than
-    /// [`Domain::Process`]. To measure and to test.
+    /// A plain mapping treated as [`Domain::Pmem`]: flushes and fences are executed, but data survives only what it
+    /// does with [`Domain::Process`]. For measurements and tests.
     Emulated,
 }
 
@@ -32,7 +32,7 @@ impl Domain {
         }
     }
 
-    /// What a SYNC survives, in words for a person.
+    /// What a SYNC survives, as text for the user.
     pub const fn survives(self) -> &'static str {
         match self {
             Domain::Pmem | Domain::PageCache => "power loss",
@@ -40,7 +40,7 @@ impl Domain {
         }
     }
 
-    /// How a store is made persistent, in words for a person.
+    /// How a store is made persistent, as text for the user.
     pub const fn mechanism(self) -> &'static str {
         match self {
             Domain::Pmem => "cache-line write-backs and a fence",
@@ -50,7 +50,7 @@ impl Domain {
         }
     }
 
-    /// Whether stores to a mapping persist by themselves or by flush and fence: what a journal in place needs.
+    /// Whether stores to a mapping persist by themselves or by flush and fence, as a journal in place requires.
     pub const fn is_byte_addressable(self) -> bool {
         !matches!(self, Domain::PageCache)
     }

@@ -1,52 +1,53 @@
-//! What tests put in the place of the machine, for the thread that sets it: the medium, the domain that a file is found
-//! in, the boot, and what is random otherwise. With it, a crash simulator has a file of any domain on a tmpfs, ends a boot
-//! without ending it, and gets the same bytes for the same calls.
+//! Test hooks that replace parts of the machine for the thread that sets them: the medium, the domain of files, the
+//! boot, and random values. With them, a crash simulator can have a file of any domain on a tmpfs, start a new boot
+//! without a reboot, and get the same bytes for the same calls.
 
 use super::{Domain, Medium};
 use crate::settings::PolicyChoice;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module. `None`, or false: as it really is.
+/// See the module. `None` or false: no change.
 #[doc(hidden)]
 #[derive(Clone, Copy, Default)]
 pub struct Lab {
-    /// The medium of files that are attached, or recovered.
+    /// The medium of files that are attached or recovered.
     pub medium: Option<&'static dyn Medium>,
     /// The domain of every file and folder; nothing is mapped with `MAP_SYNC`.
     pub domain: Option<Domain>,
-    /// The domain of journals, if it is another one.
+    /// The domain of journals, if different.
     pub journals: Option<Domain>,
     pub boot: Option<[u8; 16]>,
-    /// New journals get the ids that follow this one.
+    /// New journals get the ids after this one.
     pub ids: Option<u64>,
-    /// Bytes of the segments of new journals of records: the first, the second, the longest.
+    /// Sizes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
-    /// No moment is a quiet one, though nothing settles by itself: a write cache keeps what it may.
+    /// No moment counts as idle, though no checkpoint starts by itself: a write cache keeps as much as it may.
     pub busy: bool,
-    /// A round of a pass takes so many blocks.
+    /// Blocks that one round of a pass writes.
     pub blocks_a_round: Option<usize>,
-    /// It logs again what it would write back, however much that is.
+    /// A write cache always logs blocks again rather than writing them back.
     pub logs_again: bool,
-    /// Bytes of a file that may be mapped with a shadow.
+    /// Size up to which a file is mapped with a shadow.
     pub shadow_limit: Option<u64>,
-    /// Shadows are a process's own, as without room in `/dev/shm`.
+    /// Shadows belong to one process, as without room in `/dev/shm`.
     pub own_shadow: bool,
-    /// Maps are compared whole, as on a kernel that cannot say what was stored.
+    /// Maps are compared as a whole, as on a kernel that cannot tell which pages were stored to.
     pub unwatched: bool,
-    /// Large files are refused to maps, as on a kernel that cannot say which pages were copied.
+    /// Maps of large files are refused, as on a kernel that cannot tell which pages were copied.
     pub unscanned: bool,
-    /// This thread is taken for the program's only one.
+    /// This thread counts as the program's only thread.
     pub alone: bool,
-    /// Nothing settles by itself; every moment is a quiet one, unless it is `busy`.
+    /// No checkpoint starts by itself; every moment counts as idle, unless `busy`.
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
-    /// Told the record of a joint commit when it is durable, before any of its files is changed.
+    /// Called with the record of a transaction of several files when it is durable, before any of its files is
+    /// changed.
     pub joint: Option<fn(&[u8])>,
 }
 
-/// Whether any thread has a lab: programs never do, and pay one load.
+/// Whether any thread has test hooks. Programs never have, and pay one load.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -74,19 +75,19 @@ thread_local! {
 }
 
 impl Lab {
-    /// Puts this thread into the lab; the default takes it out again.
+    /// Sets the hooks of this thread; the default removes them.
     pub fn enter(self) {
         ANY.store(true, Ordering::Relaxed);
         LAB.set(self);
     }
 
-    /// This thread's.
+    /// This thread's hooks.
     #[inline]
     pub fn current() -> Lab {
         if ANY.load(Ordering::Relaxed) { LAB.get() } else { Lab::default() }
     }
 
-    /// The next of the ids that follow one another.
+    /// The next of the consecutive ids.
     pub(crate) fn next_id() -> Option<u64> {
         let lab = Self::current();
         let id = lab.ids?.wrapping_add(1);
@@ -95,8 +96,8 @@ impl Lab {
     }
 }
 
-/// For tests: the medium of this thread from now on, whatever is asked for. A recorder records what files do that are
-/// attached, or recovered, by the thread while it stands in.
+/// For tests: the medium of this thread from now on, whatever is asked for. A recorder then records the operations on
+/// files that the thread attaches or recovers meanwhile.
 #[doc(hidden)]
 pub fn stand_in(medium: Option<&'static dyn Medium>) {
     Lab { medium, ..Lab::current() }.enter();

@@ -1,7 +1,7 @@
 //! Cache lines: how a range of bytes divides into them.
 
-/// Bytes of a cache line, as far as persistence goes. Where the hardware's lines are larger, flushing at this step
-/// flushes some twice; where they are smaller (rare on Arm), the Arm code asks the CPU.
+/// Bytes of a cache line, for flushing. If the hardware's lines are larger, some are flushed twice; if they are
+/// smaller (rare on Arm), the Arm code asks the CPU.
 pub const LINE: usize = 64;
 
 /// A range of destination bytes, divided: `head` before the first line boundary, `body` of whole lines, `tail`.

@@ -1,38 +1,39 @@
-//! The narrow interface: every store, flush, fence, `pwrite` and `fdatasync` that durability depends on goes through
-//! a [`Medium`], so that a recorder can stand in for the hardware.
+//! The narrow interface to the hardware: every store, flush, fence, `pwrite` and `fdatasync` on which durability
+//! depends goes through a [`Medium`], so that a recorder can take its place.
 
 use crate::error::Result;
 use core::sync::atomic::AtomicU64;
 use std::os::fd::BorrowedFd;
 
-/// A place where stores become persistent, by flushes and fences (mapped memory) or by `fdatasync` (files).
+/// Storage where stores become persistent by flushes and fences (mapped memory) or by `fdatasync` (files).
 ///
 /// # Safety
-/// An implementation moves exactly the bytes that it is asked to move: callers rely on what they wrote being what a
-/// later read of the mapping gives.
+/// An implementation moves exactly the bytes that it is asked to move: callers rely on reading from a mapping what
+/// they have written to it.
 pub unsafe trait Medium: Send + Sync + 'static {
-    /// Copies `len` bytes into mapped memory. After the next [`fence`](Self::fence) of this thread they are persistent.
-    /// In no order, and torn at any byte, until then.
+    /// Copies `len` bytes into mapped memory. They are persistent after the next [`fence`](Self::fence) of this
+    /// thread; until then in no order, and possibly torn at any byte.
     ///
     /// # Safety
-    /// `dst` and `src` are valid for `len` bytes, and do not overlap. Faults (SIGBUS) are the caller's guard's.
+    /// `dst` and `src` are valid for `len` bytes, and do not overlap. The caller guards against faults (SIGBUS).
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize);
 
-    /// As [`copy`](Self::copy), of zeros.
+    /// As [`copy`](Self::copy), with zeros.
     ///
     /// # Safety
     /// `dst` is valid for `len` bytes.
     unsafe fn zero(&self, dst: *mut u8, len: usize);
 
-    /// Copies so that other threads see the bytes before anything that this one stores later. Persistent only after [`flush`](Self::flush) of the range and a fence. For what will be
-    /// stored to again soon, so that one write-back serves several.
+    /// Copies so that other threads see the bytes before anything that this thread stores later. Persistent only
+    /// after [`flush`](Self::flush) of the range and a fence. For bytes that will be stored to again soon, so that
+    /// one write-back serves several stores.
     ///
     /// # Safety
     /// As [`copy`](Self::copy). `hot` is a hint: the lines are in the cache, or will be stored to again.
     unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, hot: bool);
 
-    /// An ordinary release store of a word: 8-byte atomic, in order with other words of its cache line. Persistent only
-    /// after [`flush`](Self::flush) and [`fence`](Self::fence), but may be persistent at any time before.
+    /// An ordinary release store of a word: 8-byte atomic, ordered with other words of its cache line. Certainly
+    /// persistent after [`flush`](Self::flush) and [`fence`](Self::fence), but possibly at any time before.
     fn store(&self, word: &AtomicU64, value: u64);
 
     /// Starts the write-back of the cache lines that hold `addr..addr + len`.
@@ -50,18 +51,19 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Makes a file's data, and the metadata needed to read it, durable. An error is never to be retried into success.
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()>;
 
-    /// Makes a file durable with all its attributes, or a folder with its entries. As [`fdatasync`](Self::fdatasync) else.
+    /// Makes a file durable with all its attributes, or a folder with its entries. Otherwise as
+    /// [`fdatasync`](Self::fdatasync).
     fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()>;
 
     /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()>;
 
-    /// Tells that every thread of the process has passed a fence of the kernel's (`membarrier`). For the
-    /// [recorder](super::record::Recorder); hardware knows.
+    /// Notes that every thread of the process has passed a fence in the kernel (`membarrier`). For the
+    /// [recorder](super::record::Recorder).
     fn fenced_by_all(&self) {}
 
-    /// Tells of a mapping of a file, before the first store to it: `base` is the file's first byte. For the
-    /// [recorder](super::record::Recorder); hardware knows.
+    /// Notes a mapping of a file, before the first store to it: `base` is the file's first byte. For the
+    /// [recorder](super::record::Recorder).
     fn watch(&self, fd: BorrowedFd<'_>, base: *const u8, len: usize) {
         let _ = (fd, base, len);
     }

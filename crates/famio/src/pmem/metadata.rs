@@ -1,9 +1,10 @@
-//! Whether a file system makes changes of metadata durable in their order, and with them the bytes that were on the disk before.
+//! Whether a file system makes metadata changes durable in order, and with them the bytes that were written to the
+//! disk before.
 //!
-//! Ext4 and xfs have all changes of metadata in one journal, and each commit of it flushes the disk's cache. A written block counts as
-//! written (`sync_file_range` waits for it) only when its extent and the file's size are in the journal, too. So where a change that was made after
-//! that wait is found after a crash, the bytes and the size are found with it. It is not so on btrfs, which notes extents later, and
-//! where the bytes are on another device than the journal's.
+//! Ext4 and xfs put all metadata changes into one journal, and each commit of it flushes the disk's cache. A written
+//! block counts as written (`sync_file_range` waits for it) only when its extent and the file's size are in the
+//! journal. So if a change made after that wait is there after a crash, the bytes and the size are there, too. This
+//! does not hold on btrfs, which notes extents later, nor if the bytes are on another device than the journal.
 
 use super::Detected;
 use crate::sys::{check, syscall};
@@ -11,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::stat;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Of a file on a disk, through the page cache. False where that is not known.
+/// For a file on a disk, through the page cache. False if unknown.
 pub fn keeps_order(fd: BorrowedFd<'_>, detected: &Detected) -> bool {
     match detected.file_system {
         "xfs" => !is_on_realtime_device(fd),
@@ -20,7 +21,7 @@ pub fn keeps_order(fd: BorrowedFd<'_>, detected: &Detected) -> bool {
     }
 }
 
-/// Ext4 may have none, or have it on another device. Of the device that was asked for last the answer is kept.
+/// Ext4 may have no journal, or have it on another device. Keeps the answer for the device asked about last.
 fn ext4_has_journal(device: u64) -> bool {
     static LAST: AtomicU64 = AtomicU64::new(0);
     const KNOWN: u64 = 1 << 63;
@@ -34,7 +35,7 @@ fn ext4_has_journal(device: u64) -> bool {
     has_journal
 }
 
-/// Whether the kernel commits to a journal in the file system itself, which is inode 8 of it.
+/// Whether the kernel uses a journal inside the file system, which is its inode 8.
 fn has_journal_inside(device: u64) -> bool {
     let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
@@ -42,7 +43,7 @@ fn has_journal_inside(device: u64) -> bool {
     stat(format!("/proc/fs/jbd2/{name}-8")).is_ok()
 }
 
-/// Whether xfs has the file's bytes on a device of their own.
+/// Whether xfs keeps the file's bytes on a separate (realtime) device.
 fn is_on_realtime_device(fd: BorrowedFd<'_>) -> bool {
     const FS_IOC_FSGETXATTR: usize = 0x801c_581f;
     const REALTIME: u32 = 1;

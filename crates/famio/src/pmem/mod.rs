@@ -1,4 +1,4 @@
-//! Persistence: what a store needs to survive. Knows nothing of journals.
+//! Persistence: what a store needs to survive. This module knows nothing of journals.
 
 #[cfg(target_arch = "aarch64")]
 mod copy_arm;
@@ -30,14 +30,14 @@ pub(crate) use metadata::keeps_order;
 #[doc(hidden)]
 pub use native::medium;
 
-/// Every thread of the process has passed a fence of the kernel's: see [`Medium::fenced_by_all`].
+/// Every thread of the process has passed a fence in the kernel: see [`Medium::fenced_by_all`].
 pub(crate) fn fenced_by_all() {
     if let Some(medium) = Lab::current().medium {
         medium.fenced_by_all();
     }
 }
 
-/// Tells the CPU that the line at `address` is about to be written. Any address will do: nothing is accessed.
+/// Tells the CPU that the line at `address` will be written soon. Any address is allowed: nothing is accessed.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -49,7 +49,7 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// A file without a name in `folder`, for tests.
+/// An unnamed file in `folder`, for tests.
 #[cfg(test)]
 pub(crate) fn test_file(folder: &str, size: u64) -> std::fs::File {
     use rustix::fs::{Mode, OFlags};

@@ -1,4 +1,4 @@
-//! The real media: one for each domain.
+//! The real media, one for each domain.
 
 #[cfg(target_arch = "aarch64")]
 use super::copy_arm as ops;
@@ -17,7 +17,7 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
     }
     match domain {
         Domain::Pmem if eadr => &PmemFlushedByPlatform,
-        // Flushes and fences are executed in both; they differ in what they survive.
+        // Flushes and fences are executed for both; only what they survive differs.
         Domain::Pmem | Domain::Emulated => &Pmem,
         Domain::Process => &Process,
         Domain::PageCache => &PageCache,
@@ -28,9 +28,9 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
 struct Pmem;
 /// Fence only.
 struct PmemFlushedByPlatform;
-/// Nothing: the memory outlives the process.
+/// Nothing to do: the memory outlives the process.
 struct Process;
-/// `fdatasync` only. Stores to a mapping are as durable as the next `fdatasync` of its file makes them.
+/// `fdatasync` only. Stores to a mapping become durable with the next `fdatasync` of its file.
 struct PageCache;
 
 // SAFETY: `ops` copies, zeroes and flushes the asked bytes.
@@ -80,7 +80,7 @@ unsafe impl Medium for Pmem {
     }
 }
 
-/// The three media whose stores are ordinary and whose flush is nothing: what their fence and `fdatasync` do.
+/// The three media with ordinary stores and an empty flush; the parameters are their fence, `fdatasync` and `fsync`.
 macro_rules! ordinary_stores {
     ($medium:ty, $fence:expr, $fdatasync:expr, $fsync:expr) => {
         // SAFETY: ordinary stores of the asked bytes.
@@ -130,11 +130,11 @@ macro_rules! ordinary_stores {
 }
 
 ordinary_stores!(PmemFlushedByPlatform, ops::fence, fdatasync, fsync);
-// A process dies between two instructions, and what it stored before stays: there is nothing to wait for.
+// A process dies between two instructions, and everything stored before stays: nothing to wait for.
 ordinary_stores!(Process, order_stores, |_| Ok(()), |_| Ok(()));
 ordinary_stores!(PageCache, order_stores, fdatasync, fsync);
 
-/// Keeps this thread's stores in program order. x86 does by itself, so that only the compiler has to be told.
+/// Keeps this thread's stores in program order. x86 does so itself, so only the compiler is told.
 #[inline]
 fn order_stores() {
     #[cfg(target_arch = "x86_64")]
@@ -143,11 +143,11 @@ fn order_stores() {
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// How many buffers one system call takes: few enough for the stack, below the kernel's 1024.
+/// Buffers per system call: few enough for the stack, and below the kernel's 1024.
 const BATCH: usize = 64;
 
 fn pwritev(fd: BorrowedFd<'_>, bufs: &[&[u8]], mut offset: u64) -> Result<()> {
-    let mut next = 0; // the first buffer not yet written whole
+    let mut next = 0; // the first buffer not yet written completely
     let mut done = 0; // bytes of it that are written
     loop {
         while next < bufs.len() && done == bufs[next].len() {
@@ -164,7 +164,7 @@ fn pwritev(fd: BorrowedFd<'_>, bufs: &[&[u8]], mut offset: u64) -> Result<()> {
             syscall(libc::SYS_pwritev, [fd, batch.as_ptr() as usize, count, offset as usize, 0, 0])
         });
         match result {
-            // A kernel that writes nothing and names no error would keep us here for ever.
+            // A kernel that writes nothing and reports no error would cause an endless loop.
             Ok(0) => return Err(Error::new(libc::EIO)),
             Ok(written) => {
                 offset += written as u64;
@@ -187,7 +187,7 @@ fn iovec(piece: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: piece.as_ptr() as *mut libc::c_void, iov_len: piece.len() }
 }
 
-/// No second try, not even after EINTR: the kernel may have forgotten by then what it failed to write.
+/// No retry, not even after EINTR: the kernel may have dropped by then what it failed to write.
 fn fdatasync(fd: BorrowedFd<'_>) -> Result<()> {
     Ok(rustix::fs::fdatasync(fd)?)
 }
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_kernel_come_through() {
-        // A pipe takes no offset.
+        // A pipe accepts no offset.
         let (_reader, writer) = std::io::pipe().unwrap();
         assert_eq!(pwritev(writer.as_fd(), &[b"x"], 0).unwrap_err().errno(), libc::ESPIPE);
         let full = File::options().write(true).open("/dev/full").unwrap();
@@ -269,7 +269,8 @@ mod tests {
     fn short_writes_go_on_where_they_stopped() {
         let file = crate::pmem::test_file("/dev/shm", 0);
         let limit = 10_000u64;
-        // A write across RLIMIT_FSIZE comes back short, the next one fails: in a child, for the limit is the process's.
+        // A write across RLIMIT_FSIZE is short, and the next one fails. In a child, since the limit applies to the
+        // process.
         // SAFETY: the child makes only system calls and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {

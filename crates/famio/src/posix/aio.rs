@@ -1,6 +1,6 @@
-//! POSIX asynchronous I/O (`aio_read` and its kin). libc's threads would read and write past the library, so a request on an
-//! atomic file is carried out at once by whoever makes it, and its outcome put where libc's `aio_error`, `aio_return`,
-//! `aio_suspend` and `aio_cancel` look for it: to them it is one that was quick.
+//! POSIX asynchronous I/O (`aio_read` and the like). The threads of libc would read and write past the library, so
+//! the calling thread carries out a request on an atomic file at once, and stores the outcome where libc's
+//! `aio_error`, `aio_return`, `aio_suspend` and `aio_cancel` look for it. To them, the request was just quick.
 
 use super::control::is_live;
 use super::{Ret, fdatasync, fsync, pread, pwrite, user};
@@ -8,8 +8,8 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 use std::os::fd::RawFd;
 
-/// glibc's `struct aiocb` and `struct aiocb64`, which are the same where pointers have 64 bits. `aio_error` and `aio_return`
-/// give the inner fields.
+/// glibc's `struct aiocb` and `struct aiocb64`, which are the same where pointers have 64 bits. `aio_error` and
+/// `aio_return` return the inner fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Control {
@@ -30,7 +30,7 @@ struct Control {
 const _: () = assert!(offset_of!(Control, event) == offset_of!(libc::aiocb, aio_sigevent));
 const _: () = assert!(offset_of!(Control, offset) == offset_of!(libc::aiocb, aio_offset));
 
-/// A `struct sigevent`: who is to be told, and how.
+/// A `struct sigevent`: whom to notify, and how.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Event {
@@ -43,7 +43,7 @@ pub struct Event {
 const _: () = assert!(size_of::<Event>() == size_of::<libc::sigevent>());
 
 impl Event {
-    /// Whether anybody is to be told.
+    /// Whether a notification is asked for.
     pub fn is_wanted(&self) -> bool {
         self.notify != libc::SIGEV_NONE
     }
@@ -64,14 +64,14 @@ pub enum Request {
     Listed,
 }
 
-/// The highest `aio_reqprio` (`AIO_PRIO_DELTA_MAX`).
+/// The largest `aio_reqprio` (`AIO_PRIO_DELTA_MAX`).
 const LOWEST_PRIORITY: i32 = 20;
 
-/// What became of a request.
+/// The outcome of a request.
 pub enum Done {
-    /// Carried out. Its own error is in the control block, and told by `failed`.
+    /// Carried out. The control block has the request's own error, and `failed` says whether there is one.
     Finished {
-        /// Who is to be told.
+        /// The notification to send.
         event: Event,
         /// `aio_return` gives -1.
         failed: bool,
@@ -80,7 +80,7 @@ pub enum Done {
     Refused(Ret),
 }
 
-/// Carries a request out, if it is on an atomic file. `None`: it is libc's.
+/// Carries out a request on an atomic file. `None`: the request is not on an atomic file; libc carries it out.
 ///
 /// # Safety
 /// As the library function: bad memory is left to it.
@@ -119,7 +119,7 @@ pub unsafe fn aio(block: *mut c_void, request: Request) -> Option<Done> {
         }
     };
     let (value, error) = if result < 0 { (-1, -result as i32) } else { (result, 0) };
-    // The error last: another thread may look at it, and then at the other.
+    // The error last: once a thread sees it, it may read the result.
     let field = |at: usize| block.cast::<u8>().wrapping_add(at);
     let _ = user::put(field(offset_of!(Control, result)).cast(), &value);
     let _ = user::put(field(offset_of!(Control, error)).cast(), &error);

@@ -1,4 +1,4 @@
-//! Closing: the last descriptor commits, settles and leaves nothing behind.
+//! `close`: the last descriptor of a file commits, checkpoints and removes the journal.
 
 use super::description::Description;
 use super::{Ret, fail, lock, process, raw, table};
@@ -8,7 +8,7 @@ use crate::thread::Held;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// `close(2)`. An error of the last commit comes out here; the descriptor is gone all the same.
+/// `close(2)`. Returns an error of the last commit; the descriptor is closed even then.
 pub fn close(fd: RawFd) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_close, fd) };
@@ -26,10 +26,10 @@ pub fn close(fd: RawFd) -> Ret {
 
 /// Takes `fd` out of the table and from its file, before the kernel closes it.
 pub(super) fn release(fd: RawFd) -> Ret {
-    // Declared before `_held`, so that it is dropped after it: nobody may be inside a lock then.
+    // Declared before `_held`, so that it is dropped after it, when this thread holds no lock any more.
     let Some(handle) = table::take(fd) else { return 0 };
     super::locks::before_close(&handle);
-    // In one piece, for handlers.
+    // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
         return 0;
@@ -37,7 +37,7 @@ pub(super) fn release(fd: RawFd) -> Ret {
     let stale = !is_still(fd, &handle);
     let removed = handle.file().remove_descriptor(fd);
     if !stale && handle.leaves_locks() {
-        // Not before: what was written under them is committed by now, if this was the last close.
+        // Only now: what was written under these locks is committed, if this was the last close.
         // SAFETY: the kernel closes it after this.
         handle.file().end_description_locks(handle.number(), unsafe { BorrowedFd::borrow_raw(fd) });
     }
@@ -46,7 +46,7 @@ pub(super) fn release(fd: RawFd) -> Ret {
         Ok(()) => 0,
         Err(error) => {
             let result = super::verify::failed(&handle, &error);
-            // What another descriptor behind the same number returns is not this file's business.
+            // The number led to another file, so the kernel's result does not concern this one.
             if stale { 0 } else { result }
         }
     }
@@ -62,7 +62,8 @@ pub(super) fn is_still(fd: RawFd, handle: &Description) -> bool {
 
 /// `close_range(2)`, and `closefrom`.
 pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
-    // A thread without others shares its descriptors with nobody but our threads: from what they use they are not to be cut off.
+    // A single-threaded program shares its descriptors only with the library's threads, which must keep the ones they
+    // use.
     if flags & libc::CLOSE_RANGE_UNSHARE != 0 && !process::in_vfork_child() && crate::thread::is_programs_only() {
         flags &= !libc::CLOSE_RANGE_UNSHARE;
     }
@@ -82,7 +83,7 @@ pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
         }
     }
     let _replacing = internal::Replacing::begin();
-    // Around what is the library's. A range without a descriptor tells whether the flags are right.
+    // Closes around the library's descriptors. The first call, on a range without descriptors, only checks the flags.
     let (mut result, mut next) = (kernel(u32::MAX, u32::MAX), first);
     if result < 0 {
         return result;
@@ -99,7 +100,7 @@ pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
     result
 }
 
-/// `closefrom(3)` where the kernel has no `close_range`: one by one.
+/// `closefrom(3)` where the kernel has no `close_range`: closes the descriptors one by one.
 pub fn close_each_from(first: u32) {
     if process::in_vfork_child() {
         return;
@@ -111,8 +112,9 @@ pub fn close_each_from(first: u32) {
     });
 }
 
-/// The program wants `number` for a descriptor of its own: an internal one moves away, if that is one. What the call returns
-/// otherwise: `EBUSY` from a signal handler that interrupted the library, `EMFILE` where there is no other number for it.
+/// The program wants `number` for its own descriptor. Moves an internal descriptor that has this number away. Errors,
+/// as results of the program's call: `EBUSY` from a signal handler that interrupted the library, `EMFILE` if there is
+/// no other number for it.
 pub(super) fn make_way(number: RawFd) -> Result<(), Ret> {
     if !internal::is_internal(number) || process::in_vfork_child() {
         return Ok(()); // the child's descriptors are not the parent's

@@ -1,4 +1,4 @@
-//! What the user asked for, from the environment block.
+//! The user's settings, read from the environment.
 
 use super::policy::Globs;
 use super::raw;
@@ -19,16 +19,16 @@ pub struct Config {
     pub globs: Globs,
     /// Their settings.
     pub settings: Settings,
-    /// Those of them of which a kill leaves what was written, unless `settings` say so of all.
+    /// Files of these whose writes survive a kill, unless `settings` say so for all.
     pub kept: Option<Globs>,
-    /// Those of them of which each call is committed by itself, unless `settings` say so of all.
+    /// Files of these whose calls are committed one by one, unless `settings` say so for all.
     pub write_atomic: Option<Globs>,
     /// Whether the program may set up an io_uring, whose requests go past the library.
     pub async_io: bool,
 }
 
 impl Config {
-    /// The settings of a file that is meant.
+    /// The settings of a selected file.
     pub(super) fn settings_of(&self, path: &CStr) -> Cow<'_, Settings> {
         let is_in = |globs: &Option<Globs>| {
             globs.as_ref().is_some_and(|globs| globs.matches(libc::AT_FDCWD, path.to_bytes(), true))
@@ -43,7 +43,7 @@ impl Config {
         settings
     }
 
-    /// What weakens durability, to be said once, when a process first opens an atomic file.
+    /// Settings that weaken durability: a warning to print once, when a process first opens an atomic file.
     pub(super) fn warning(&self) -> Option<String> {
         if self.settings.emulated {
             Some("domain emulated: plain memory stands in for persistent memory; nothing survives a power cut".into())
@@ -55,15 +55,17 @@ impl Config {
     }
 }
 
-/// The configuration in the environment; `None` without `FAMIO_ATOMIC`; `Err`: what is wrong and with which variable.
+/// The configuration in the environment; `None` without `FAMIO_ATOMIC`; `Err` names the variable and what is wrong
+/// with it.
 pub(super) fn from_environment() -> Result<Option<Config>, String> {
     parse(variable)
 }
 
-/// For a program that says itself which files are atomic: the settings in the environment, and no globs. `Err` as above.
+/// For a program that itself says which files are atomic: the settings in the environment, without globs. `Err` as
+/// above.
 pub(super) fn for_programs() -> Result<Config, String> {
     let (mut settings, async_io) = parse_settings(&variable)?;
-    settings.require = true; // who asks for an atomic file is not given another
+    settings.require = true; // the program asked for an atomic file, so it must not get another kind
     let kept = kept(&variable, &mut settings)?;
     let write_atomic = write_atomic(&variable, &mut settings)?;
     Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, write_atomic, async_io })
@@ -80,7 +82,7 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
     Ok(Some(Config { globs, settings, kept, write_atomic, async_io }))
 }
 
-/// What becomes of the writes of a killed process: of all files, or globs of those of which they stay.
+/// What happens to the writes of a killed process: a setting for all files, or globs of the files that keep them.
 fn kept<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &mut Settings) -> Result<Option<Globs>, String> {
     match variable("FAMIO_ON_KILL") {
         None | Some(b"" | b"rollback") => {}
@@ -90,7 +92,7 @@ fn kept<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &mut Setting
     Ok(None)
 }
 
-/// What is atomic by itself: in all files, or globs of those in which each call is.
+/// What is atomic by itself: a setting for all files, or globs of the files in which each call is.
 fn write_atomic<'a>(
     variable: &impl Fn(&str) -> Option<&'a [u8]>,
     settings: &mut Settings,
@@ -119,7 +121,7 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
     }
     if let Some(shm) = variable("FAMIO_SHM").filter(|shm| !shm.is_empty()) {
         let path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(OsStr::from_bytes(shm));
-        // A program that may not go there may still have nothing to protect: its first atomic file tells.
+        // A program without access to the folder may have no atomic file; the first open of one reports this error.
         shm::check_kind(&path).or_else(|e| if e.errno() == libc::EACCES { Ok(()) } else { Err(e.to_string()) })?;
         settings.shm = Some(path);
     }
@@ -233,19 +235,19 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Whether libc has an environment block.
+/// Whether libc has set up the environment.
 pub(super) fn environment_is_there() -> bool {
     // SAFETY: libc's variable; only its value is looked at.
     !unsafe { environ }.is_null()
 }
 
-/// The user's home folder, as the environment says.
+/// The user's home folder, from the environment.
 pub(super) fn home() -> Option<&'static str> {
     variable("HOME").and_then(|home| core::str::from_utf8(home).ok())
 }
 
-/// Whether the program has rights that its caller has not: set-user-id, set-group-id, or by file capabilities. What the caller
-/// says then is no word of the user's.
+/// Whether the program has more rights than its caller (set-user-id, set-group-id, file capabilities). The caller's
+/// environment must not configure it then.
 fn is_secure() -> bool {
     // SAFETY: reads the auxiliary vector, which is there before `main`.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
@@ -270,7 +272,7 @@ pub(super) fn variable(name: &str) -> Option<&'static [u8]> {
     None
 }
 
-/// The current folder; `/` where it cannot be told.
+/// The current folder; `/` if it is unknown.
 pub(super) fn working_folder() -> Vec<u8> {
     let mut buffer = [0u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most the buffer's length.

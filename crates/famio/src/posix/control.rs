@@ -12,10 +12,10 @@ const F_GETSIG: i32 = 11;
 const F_SETOWN_EX: i32 = 15;
 const F_GETOWN_EX: i32 = 16;
 
-/// What `F_SETFL` may change of what we emulate.
+/// Flags that `F_SETFL` may change and the library emulates.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT;
 
-/// What it may change of the kernel's description.
+/// Flags that `F_SETFL` may change on the kernel's description.
 const KERNELS: i32 = libc::O_NONBLOCK | libc::O_NOATIME;
 
 /// `fcntl(2)`.
@@ -30,7 +30,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
         libc::F_GETFL | libc::F_SETFL => {}
         libc::F_SETFD => return while_number_stays(fd, kernel),
         _ if locks::is_lock(command) => {}
-        // A lease uses all of these: the description is the program's alone from here on.
+        // A lease uses these settings, so from here on they belong to the program.
         libc::F_SETLEASE | libc::F_GETLEASE | F_SETOWN..=F_GETSIG | F_SETOWN_EX | F_GETOWN_EX => {
             if let Some(handle) = table::get(fd)
                 && handle.is_ours()
@@ -59,7 +59,8 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     }
 }
 
-/// Changes what the number `fd` has, and not its description, which it may get another of (`file::twins`).
+/// Runs a call that changes the description behind `fd`, while no other thread leads the number to another
+/// description (`file::twins`).
 fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     match table::get(fd) {
         Some(handle) if handle.is_ours() && !in_vfork_child() && not_reentered().is_ok() => {
@@ -70,13 +71,13 @@ fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     }
 }
 
-/// The kernel's flags with those that the program asked for.
+/// The kernel's flags, plus those that the program asked for.
 fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
     let mut own = libc::O_ACCMODE | KEPT;
     if handle.is_handed_back() {
         own &= !SETTABLE;
     }
-    // It may lead to an `O_PATH` descriptor for a moment.
+    // For a moment the number may lead to an `O_PATH` descriptor.
     let kernel = kernel & !libc::O_PATH;
     kernel & !own | handle.flags_now(fd) & own
 }
@@ -116,7 +117,8 @@ const FIOCLEX: u32 = 0x5451;
 /// `FS_IOC_RESVSP` to `FS_IOC_ZERO_RANGE`: old forms of `fallocate`.
 const SPACE: [u32; 5] = [0x4030_5828, 0x4030_5829, 0x4030_582a, 0x4030_582b, 0x4030_5839];
 
-/// `ioctl(2)`. What would look at or move blocks of an atomic file, past its log, is `EOPNOTSUPP`: programs copy then.
+/// `ioctl(2)`. Requests that would read or move blocks of an atomic file past its log return `EOPNOTSUPP`; programs
+/// then copy.
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
@@ -140,7 +142,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
     }
     match request {
         FIONCLEX | FIOCLEX => while_number_stays(fd, kernel),
-        // Nobody may write the file after it, and nobody could recover it: it has everything before.
+        // No process can write the file after this, not even recovery, so everything is written to it first.
         FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
             if let Some(handle) = table::get(fd)
                 && handle.is_ours()
@@ -164,7 +166,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
     }
 }
 
-/// Whether the library answers for `fd`: an atomic file that was not handed back.
+/// Whether `fd` is an atomic file that has not been demoted.
 pub(super) fn is_live(fd: RawFd) -> bool {
     table::get(fd).is_some_and(|handle| !handle.is_handed_back() && !handle.file().is_demoted())
 }

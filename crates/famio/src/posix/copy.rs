@@ -1,4 +1,4 @@
-//! Copies inside the kernel, from or to an atomic file: done by our own reads and writes.
+//! Copies inside the kernel that have an atomic file on one side: carried out by the library's own reads and writes.
 
 use super::{Ret, close, fail, io, lseek, raw, table, user, verify};
 use crate::file::UserBuf;
@@ -26,7 +26,7 @@ pub(super) fn flags(fd: RawFd) -> Result<i32, Ret> {
     }
 }
 
-/// Where one side of a copy stands: at an offset of its own, or at the descriptor's position.
+/// One side of a copy: at its own offset, or at the descriptor's position.
 pub(super) struct Side {
     fd: RawFd,
     given: *mut i64,
@@ -63,7 +63,7 @@ impl Side {
     }
 }
 
-/// Moves bytes until `count`, the end of the source, or an error; the error counts only if nothing was moved.
+/// Moves bytes until `count`, the end of the source, or an error. Returns the error only if nothing was moved.
 fn pump(source: &Side, count: usize, mut put: impl FnMut(&[u8], usize) -> Ret) -> Result<usize, Ret> {
     let mut buffer = vec![0u8; PIECE.min(count)];
     let mut moved = 0;
@@ -163,10 +163,10 @@ pub unsafe fn copy_file_range(
         if [&from, &to].iter().any(|side| (side.at as u64).checked_add(count as u64).is_none()) {
             return Err(fail(libc::EOVERFLOW));
         }
-        // As the kernel: what lies behind the end of the source does not count.
+        // As in the kernel: bytes beyond the end of the source do not count.
         let left = stat(source)?.st_size.saturating_sub(from.at).max(0);
         let count = count.min(user::MOST).min(left as usize);
-        // Where no file system goes, though there is nothing to be copied.
+        // An offset that no file system supports is an error, even if there is nothing to copy.
         if to.at >= 0 && table::get(out).is_some_and(|handle| !verify::offset_fits(out, &handle, to.at as u64 + 1)) {
             return Err(fail(libc::EFBIG));
         }

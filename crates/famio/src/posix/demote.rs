@@ -1,4 +1,5 @@
-//! Handing a file back to the kernel: for what the library does not see (libc's own streams).
+//! Demotion: a file goes back to the kernel because something the library cannot see (libc's own streams, say) will
+//! use it.
 
 use super::description::Description;
 use super::ordinary::{self, Identity};
@@ -9,15 +10,15 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Demotes: the file is committed, settled and closed clean, then every description of it gets its position and flags
-/// back from us. `fd` is any descriptor of it.
+/// Demotes `file`: commits it, checkpoints it, closes its journal clean, and then gives position and flags of every
+/// description back to the kernel. `fd` is any descriptor of the file.
 pub(super) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
         file.split_if_left()?;
         let stat = super::open::stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.
         let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };
-        // Noted first: an `open` that comes in between must not take the file again.
+        // Noted first, so that an `open` in between does not make the file atomic again.
         ordinary::note_for_good(identity);
         if let Err(error) = file.demote() {
             ordinary::forget(&identity);
@@ -61,13 +62,14 @@ pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
     }
 }
 
-/// After a call that gave out descriptor `fd`, or an error. Where a standard stream is, libc's own `stdin`, `stdout` or `stderr`
-/// reads and writes past us, and at the kernel's position, and so does a child that inherits it: such a file is demoted.
+/// After a call that returned descriptor `fd`, or an error. If `fd` is a standard stream, libc's `stdin`, `stdout` or
+/// `stderr`, and any child that inherits it, will use it past the library and at the kernel's position, so the file
+/// is demoted.
 pub(super) fn unless_standard(fd: Ret) -> Ret {
     if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || process::in_vfork_child() {
         return fd;
     }
-    // The kernel can't be told to append for this process alone.
+    // The kernel cannot be told to append for this process only.
     let appends = table::get(fd as RawFd).filter(|handle| {
         !handle.is_handed_back() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
     });
@@ -76,7 +78,7 @@ pub(super) fn unless_standard(fd: Ret) -> Ret {
         _ => demote_descriptor(fd as RawFd, "its use as a standard stream"),
     };
     let demoted = match &appends {
-        // Those who have the description, and are not at the file, find it handed back.
+        // Processes that have the description, but have not attached to the file, will find it demoted.
         Some(handle) if demoted == 0 && !append_for_all(fd as RawFd, handle) => refuse_to_append(handle),
         _ => demoted,
     };
@@ -96,8 +98,8 @@ fn refuse_to_append(handle: &Description) -> Ret {
     fail(libc::EBUSY)
 }
 
-/// The kernel appends by a handed back description from now on, whoever has it. Whether nobody has come to the file who writes by
-/// offset.
+/// Makes the kernel append on a demoted description from now on, for every process that has it. Returns whether no
+/// process attached to the file writes by offset through it.
 fn append_for_all(fd: RawFd, handle: &Description) -> bool {
     // SAFETY: no memory is passed.
     let set = |change: &dyn Fn(i32) -> i32| unsafe {
@@ -112,8 +114,8 @@ fn append_for_all(fd: RawFd, handle: &Description) -> bool {
     alone
 }
 
-/// Before a stream or a queue takes `fd`: as [`demote_descriptor`]; `O_SYNC`, which the kernel cannot be told any more,
-/// is refused. 0, or a negated errno.
+/// Before a stream or a queue takes `fd`: as [`demote_descriptor`], but refuses `O_SYNC`, which the kernel cannot be
+/// told any more. Returns 0 or a negated errno.
 pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {
     if let Some(handle) = table::get(fd)
         && handle.syncs()

@@ -1,5 +1,5 @@
-//! The open file description: what `dup` and `fork` share. Its memory is never given back, only used again, so that a
-//! reader that comes too late finds a count of zero and not somebody else's bytes.
+//! Open file descriptions: what `dup` and `fork` share. Their memory is reused but never freed, so a late reader
+//! finds a reference count of zero rather than unrelated bytes.
 
 use super::position::{Locked, Position};
 use super::{mark, process, raw, spare};
@@ -13,11 +13,11 @@ use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// The flags that we keep from the kernel and act out ourselves.
+/// Flags that the kernel is not told; the library emulates them.
 pub(super) const EMULATED: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_DIRECT | libc::O_ASYNC;
 
-/// What a description keeps of the flags with which it was opened, besides the access mode. The last one only `F_GETFL` shows; the kernel's
-/// description may have been opened with another's.
+/// Flags of `open` that a description keeps besides the access mode. `O_NOFOLLOW` matters only to `F_GETFL`: the
+/// kernel's description may have been opened by another `open`.
 pub(super) const KEPT: i32 = EMULATED | libc::O_NOFOLLOW;
 
 pub(super) struct Subject {
@@ -27,30 +27,30 @@ pub(super) struct Subject {
 
 /// One open file description of an atomic file.
 pub struct Description {
-    /// Descriptors and calls in flight; zero: free.
+    /// Number of descriptors and calls under way; zero: free.
     refs: AtomicUsize,
-    /// The fork generation that opened it.
+    /// The fork generation of the process that opened it.
     generation: AtomicU32,
     /// What the program asked for: access mode and [`KEPT`] flags.
     flags: AtomicI32,
-    /// The access mode that the kernel's description has.
+    /// The access mode of the kernel's description.
     kernel_access: AtomicI32,
-    /// The file is an ordinary file again; position and flags are the kernel's.
+    /// The file is demoted: position and flags are the kernel's.
     handed_back: AtomicBool,
-    /// It may have a lock of its own for writing (`flock`, `F_OFD_SETLK`).
+    /// It may hold a write lock of its own (`flock`, `F_OFD_SETLK`).
     locked: AtomicBool,
-    /// The file may keep a lock of its own for it, in memory.
+    /// The library may keep a lock of this description in memory.
     keeps: AtomicBool,
     position: Position,
     pub(super) subject: UnsafeCell<Option<Subject>>,
-    /// Of the lists of `spare`.
+    /// Link in the lists of `spare`.
     pub(super) next: AtomicPtr<Description>,
-    /// Calls that may still use it; under the lock of `spare`.
+    /// The calls that may still use it; protected by the lock of `spare`.
     pub(super) grace: UnsafeCell<Grace>,
 }
 
-// SAFETY: `subject` is written only while nobody else can use it: before the count becomes positive, and when it has become
-// zero and no call is inside that began before. `grace` is used under a lock. The rest is atomic.
+// SAFETY: `subject` is written only while no other thread can use it: before the count becomes positive, and after it
+// has become zero and every call that had begun before has ended. `grace` is used under a lock. The rest is atomic.
 unsafe impl Sync for Description {}
 
 /// A counted reference to a description.
@@ -75,7 +75,8 @@ impl Description {
 
     /// The atomic file.
     pub fn file(&self) -> &Arc<AtomicFile> {
-        // SAFETY: whoever has `&self` holds a count through a `Handle`, or is inside a call: nobody writes the subject.
+        // SAFETY: a caller with `&self` holds a count through a `Handle`, or is inside a call, so nothing writes the
+        // subject.
         match unsafe { &*self.subject.get() } {
             Some(subject) => &subject.file,
             None => unreachable!("a counted description has a file"),
@@ -109,13 +110,13 @@ impl Description {
         self.flags() & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// Each write is durable when it returns, as the program has asked. (`O_SYNC` contains `O_DSYNC`.)
+    /// Whether each write must be durable when it returns, as the program asked. (`O_SYNC` contains `O_DSYNC`.)
     #[inline]
     pub(super) fn syncs(&self) -> bool {
         self.flags() & libc::O_DSYNC != 0
     }
 
-    /// Each change is committed by itself: so it was asked for here, or it is of the file.
+    /// Whether each change is committed by itself, because of this description's flags or the file's settings.
     #[inline]
     pub(super) fn commits_each(&self) -> bool {
         self.syncs() || self.file().is_write_atomic()
@@ -126,7 +127,7 @@ impl Description {
         self.kernel_access.load(Ordering::Relaxed)
     }
 
-    /// Waits for the position; `fd` leads to this description.
+    /// Locks the position; `fd` leads to this description.
     ///
     /// # Errors
     /// See [`Position::lock`].
@@ -135,27 +136,27 @@ impl Description {
         self.position.lock(self.file(), fd)
     }
 
-    /// The position, for one look.
+    /// The position at this moment.
     pub(super) fn position(&self, fd: RawFd) -> u64 {
         self.position.look(fd)
     }
 
-    /// Whether other processes may have it.
+    /// Whether other processes may have the description.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         self.position.is_shared()
     }
 
-    /// Whether this process's library answers for it: then others can be given it as an atomic file's.
+    /// Whether this process's library serves it, so that another process can receive it as an atomic file's.
     pub(super) fn is_live(&self) -> bool {
         self.is_ours() && !self.is_handed_back() && !self.file().is_demoted()
     }
 
-    /// Others may have it from now on, by a fork, an exec or a socket: its position is the kernel's, and what the program asked
-    /// for is marked on the kernel's description. `fd` leads to it.
+    /// Other processes may have it from now on, by a fork, an exec or a socket: its position becomes the kernel's,
+    /// and the kernel's description is marked with the flags that the program asked for. `fd` leads to it.
     pub(super) fn pass_on(&self, fd: RawFd) {
         if !self.is_shared() {
-            let is_own = self.split().is_ok(); // else it keeps a position of its own, in each process
+            let is_own = self.split().is_ok(); // otherwise each process keeps its own position
             mark::set(fd, self.flags());
             if is_own {
                 self.position.share(fd);
@@ -163,10 +164,11 @@ impl Description {
         }
     }
 
-    /// The kernel's description is this one's alone from now on: others, or the kernel, are to go on with it.
+    /// Gives this description a kernel description of its own, since other processes, or the kernel, will go on with
+    /// it.
     ///
     /// # Errors
-    /// `EBUSY`, with one message: the file could not be opened once more for that.
+    /// `EBUSY`, after one message, if the file cannot be opened once more for that.
     pub(super) fn split(&self) -> Result<()> {
         if !self.is_ours() {
             return Ok(());
@@ -185,19 +187,19 @@ impl Description {
         self.handed_back.load(Ordering::Acquire)
     }
 
-    /// This process opened it, or shares memory with the one that did.
+    /// Whether this process opened it, or shares memory with the process that did.
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
         self.generation.load(Ordering::Relaxed) == process::generation()
     }
 
-    /// It has a lock of its own for writing, or certainly not any more.
+    /// Notes that it holds, or no longer holds, a write lock of its own.
     pub(super) fn set_locked(&self, locked: bool) {
         self.locked.store(locked, Ordering::Release);
     }
 
-    /// Whether the program has ever asked for a lock of this description (`flock`, `F_OFD_SETLK`), the descriptor that is being closed is its
-    /// last, and no other process may have it.
+    /// Whether closing its last descriptor may release a lock: the program has asked for a lock of this description
+    /// (`flock`, `F_OFD_SETLK`), the descriptor being closed is the last one, and no other process can have it.
     pub(super) fn leaves_locks(&self) -> bool {
         self.keeps.load(Ordering::Acquire) && self.is_last() && !self.is_shared()
     }
@@ -206,34 +208,34 @@ impl Description {
         self.refs.load(Ordering::Acquire) == 1
     }
 
-    /// Whether it may have one, and goes with the descriptor that is being closed.
+    /// Whether it may hold a lock and ends with the descriptor that is being closed.
     pub(super) fn unlocks_at_close(&self) -> bool {
         self.locked.load(Ordering::Acquire) && self.is_last()
     }
 
-    /// By which its file knows it: no other description has it meanwhile.
+    /// The number by which its file knows it; unique while the description exists.
     pub(super) fn number(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// The file may keep a lock of its own for it from now on.
+    /// From now on the library may keep a lock of this description in memory.
     pub(super) fn keeps_locks(&self) {
         self.keeps.store(true, Ordering::Release);
     }
 
-    /// Nobody has it any more.
+    /// The description has ended; its locks end with it.
     fn leave_locks(&self) {
         if self.keeps.load(Ordering::Acquire) && self.is_ours() {
             self.file().drop_description_locks(self.number());
         }
     }
 
-    /// In a forked child: who had the lock of the position may be gone.
+    /// In a forked child, whose parent's threads may have held the position's lock.
     pub(super) fn forget_lock(&self) {
         self.position.forget_lock();
     }
 
-    /// What the program asks for now: of a shared description another process may have changed that.
+    /// The program's flags now: another process may have changed those of a shared description.
     #[inline]
     pub(super) fn flags_now(&self, fd: RawFd) -> i32 {
         if self.is_shared()
@@ -244,15 +246,16 @@ impl Description {
         self.flags()
     }
 
-    /// In a forked child: it is the parent's still, and was not handed back.
+    /// Whether, in a forked child, it still is the parent's and has not been demoted.
     #[inline]
     pub(super) fn is_foreign(&self) -> bool {
         !self.is_ours() && !self.is_handed_back()
     }
 
-    /// Gives the kernel's description the position and the append flag: from here on calls go to the kernel.
-    /// `fd` refers to this description. One that others may have stays as it is: an append flag there would move their writes by
-    /// offset. This process's appends say so themselves then ([`appends_by_itself`](Self::appends_by_itself)).
+    /// Gives position and append flag back to the kernel's description: calls go to the kernel from here on. `fd`
+    /// refers to this description. A description that other processes may have is left as it is, since an append flag
+    /// would redirect their writes by offset; this process then asks for the append at each write
+    /// ([`appends_by_itself`](Self::appends_by_itself)).
     ///
     /// # Errors
     /// Those of [`split`](Self::split).
@@ -265,38 +268,39 @@ impl Description {
             if !self.is_shared() {
                 self.show_kernel(fd);
             }
-            mark::hand_back(fd, self.flags()); // who gets it now gets an ordinary file's
+            mark::hand_back(fd, self.flags()); // a process that receives it now gets an ordinary file
             self.handed_back.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// It has come from another process, which had handed it back.
+    /// It was received from a process that had demoted the file.
     pub(super) fn came_handed_back(&self) {
         self.handed_back.store(true, Ordering::Release);
     }
 
-    /// At the process's end: as [`hand_back`](Self::hand_back), and others who have it keep it.
+    /// At the end of the process: as [`hand_back`](Self::hand_back), but processes that share the description keep
+    /// it.
     pub(super) fn hand_back_at_end(&self, fd: RawFd) {
         if self.is_shared() {
             self.handed_back.store(true, Ordering::Release);
         } else {
-            let _ = self.hand_back(fd); // said
+            let _ = self.hand_back(fd); // reported already
         }
     }
 
-    /// Whether the kernel has to be told at each write that it is to append.
+    /// Whether each write must ask the kernel to append.
     pub(super) fn appends_by_itself(&self, fd: RawFd) -> bool {
         self.is_shared() && self.is_handed_back() && self.flags_now(fd) & libc::O_APPEND != 0
     }
 
-    /// Makes the kernel's description, which nobody else has, look as the program knows it: before `exec`, where another program
-    /// goes on.
+    /// Makes the kernel's description, which no other process has, look as the program knows it: before `exec`, after
+    /// which another program uses it.
     pub(super) fn show_kernel(&self, fd: RawFd) {
         // SAFETY: plain descriptor calls; no memory is passed.
         unsafe {
             raw!(SYS_lseek, fd, self.position(fd), libc::SEEK_SET);
-            // One by one: a file system may not know the second.
+            // One flag at a time: a file system may not support `O_DIRECT`.
             for flag in [libc::O_APPEND, libc::O_DIRECT] {
                 if self.flags() & flag != 0 {
                     let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
@@ -306,8 +310,8 @@ impl Description {
         }
     }
 
-    /// Takes these flags from the kernel again, after an `exec` that failed: our own writes name their offsets, and are aligned to
-    /// nothing.
+    /// Removes these flags from the kernel's description again after an `exec` that failed, since the library's
+    /// writes have explicit offsets and no alignment.
     pub(super) fn hide_kernel(&self, fd: RawFd) {
         let shown = self.flags() & (libc::O_APPEND | libc::O_DIRECT);
         if shown != 0 && !self.is_handed_back() {
@@ -319,7 +323,7 @@ impl Description {
         }
     }
 
-    /// `EBUSY`, with one message: in a forked child that could not make it its own (`inherit`).
+    /// `EBUSY`, after one message, in a forked child that could not make it its own (`inherit`).
     #[inline]
     pub(super) fn check_ours(&self) -> Result<()> {
         if self.is_ours() { Ok(()) } else { Err(self.disowned()) }
@@ -349,7 +353,7 @@ impl Description {
 }
 
 impl Handle {
-    /// A new description. `position`: `None`, if others have it, too, and it is the kernel's.
+    /// A new description. `position`: `None` if other processes have it too and the position is the kernel's.
     pub(super) fn new(
         file: Arc<AtomicFile>,
         path: CString,
@@ -358,7 +362,7 @@ impl Handle {
         position: Option<u64>,
     ) -> Self {
         let description = spare::take();
-        // SAFETY: the count is zero and the description is in no table: nobody else looks at the subject.
+        // SAFETY: the count is zero and the description is in no table, so no other thread looks at the subject.
         unsafe { *description.subject.get() = Some(Subject { file, path }) };
         description.generation.store(process::generation(), Ordering::Relaxed);
         description.flags.store(flags, Ordering::Relaxed);
@@ -377,12 +381,12 @@ impl Handle {
         Handle(self.0)
     }
 
-    /// The description itself, which may be another's once the handle is gone.
+    /// The description itself. After the handle is dropped, it may be reused for another file.
     pub(super) fn description(&self) -> &'static Description {
         self.0
     }
 
-    /// The description, with its count left standing: for the table's slot.
+    /// The description, without releasing its count: for a slot of the table.
     pub(super) fn into_raw(self) -> *mut Description {
         let description = ptr::from_ref(self.0).cast_mut();
         core::mem::forget(self);
@@ -392,7 +396,7 @@ impl Handle {
     /// The reference that [`into_raw`](Self::into_raw) left.
     ///
     /// # Safety
-    /// `description` came from `into_raw`, and its count is taken over by this call.
+    /// `description` came from `into_raw`, and this call takes over its count.
     pub(super) unsafe fn from_raw(description: *mut Description) -> Self {
         // SAFETY: descriptions are never freed; the caller hands over the count.
         Handle(unsafe { &*description })
@@ -407,8 +411,8 @@ impl Deref for Handle {
     }
 }
 
-/// A description while one call uses it. Not counted: to count takes a locked instruction, which waits for all that the
-/// thread has stored around the cache. The description stays as long as the call.
+/// A description that one call uses. Not counted: counting takes a locked instruction, which waits for all stores
+/// that the thread has made around the cache. The description stays valid as long as the call.
 pub struct Borrowed {
     description: &'static Description,
     _call: Call,

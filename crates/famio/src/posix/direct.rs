@@ -1,16 +1,17 @@
-//! `O_DIRECT`: what is moved goes through the library all the same, but what the file system would refuse is refused.
+//! `O_DIRECT`: the transfer goes through the library as usual, but a request that the file system would refuse is
+//! refused.
 
 use super::raw;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use std::os::fd::RawFd;
 
-/// What is aligned to this, no file system refuses.
+/// No file system refuses this alignment.
 const SURE: usize = 4096;
 const STATX_DIOALIGN: u32 = 0x2000;
 
-/// Whether memory, offset and lengths are as the file system wants them for direct calls: `EINVAL` if not. One that does not tell
-/// (before Linux 6.1), or takes anything (tmpfs), is taken at its word.
+/// Checks whether memory, offset and lengths have the alignment that the file system demands for direct I/O; `EINVAL`
+/// if not. A file system that does not say (before Linux 6.1), or accepts anything (tmpfs), refuses nothing.
 #[cold]
 pub(super) fn check(fd: RawFd, offset: u64, bufs: &[UserBuf]) -> Result<()> {
     let all = bufs.iter().fold(offset as usize, |all, buf| all | buf.base as usize | buf.len);
@@ -25,7 +26,7 @@ pub(super) fn check(fd: RawFd, offset: u64, bufs: &[UserBuf]) -> Result<()> {
             _ => return Ok(()),
         }
     };
-    // Memory that is aligned to less than a device says (512, say) goes through all the same: never more strict than that.
+    // Memory needs an alignment of 4 at most, even if the device asks for more (512, say).
     let (memory, place) = (shown.stx_dio_mem_align.min(4) as usize, shown.stx_dio_offset_align as usize);
     let is_aligned = |value: usize, to: usize| to == 0 || value.is_multiple_of(to);
     let fits = |buf: &UserBuf| is_aligned(buf.base as usize, memory) && is_aligned(buf.len, place);

@@ -1,11 +1,11 @@
-//! Two descriptors of one open description.
+//! `dup` and its relatives: several descriptors of one open file description.
 
 use super::description::Handle;
 use super::{Ret, close, demote, fail, lock, process, raw, table, with_lowest};
 use crate::sys::internal::{Replacing, has_waited};
 use std::os::fd::RawFd;
 
-/// After the kernel made `new` a duplicate of `handle`'s descriptor `old`.
+/// Called after the kernel made `new` a duplicate of `old`, a descriptor of `handle`.
 pub(super) fn joined(handle: &Handle, old: RawFd, new: RawFd) {
     if table::is_managed(new) {
         table::forget(new);
@@ -16,7 +16,7 @@ pub(super) fn joined(handle: &Handle, old: RawFd, new: RawFd) {
     table::install(new, handle.share());
 }
 
-/// Duplicates by a call that picks the new number itself.
+/// Makes a duplicate with a call that chooses the new number itself.
 pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
     let lowest = |call: &dyn Fn() -> Ret| match with_lowest(call) {
         full if full == fail(libc::EMFILE) && has_waited() => with_lowest(call),
@@ -43,8 +43,8 @@ pub(super) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
     demote::unless_standard(new)
 }
 
-/// In a `vfork` child. A duplicate of an atomic file's descriptor can't be noted, since the table is the parent's; the next program
-/// finds it by its mark, unless it becomes a standard stream there, which would be the kernel's: `EBUSY`.
+/// In a `vfork` child, which uses its parent's table and cannot note a duplicate. The next program finds the
+/// duplicate by its mark. As a standard stream it would be used past the library: `EBUSY`.
 fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -> Ret {
     if handle.is_handed_back() || !close::is_still(old, handle) {
         return kernel();
@@ -54,7 +54,7 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
         if !(0..=libc::STDERR_FILENO as Ret).contains(&new) {
             return new;
         }
-        // SAFETY: the child's own, which nobody knows yet.
+        // SAFETY: the child's own new descriptor, which no other thread knows yet.
         unsafe { raw!(SYS_close, new) };
     }
     process::say(
@@ -64,8 +64,8 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
     fail(libc::EBUSY)
 }
 
-/// `F_DUPFD`: `kernel` makes the duplicate, with the lowest number from `least` on that is free. One that an internal descriptor
-/// has is free for the program.
+/// `F_DUPFD`: `kernel` makes the duplicate, at the lowest free number from `least` on. A number that an internal
+/// descriptor has counts as free.
 pub(super) fn from(fd: RawFd, least: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if !close::is_hidden(least) || close::is_hidden(fd) {
         return pick(fd, kernel);
@@ -78,7 +78,7 @@ pub(super) fn from(fd: RawFd, least: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if let Err(result) = close::make_way(least) {
         return result;
     }
-    // SAFETY: what the library had there, and has elsewhere now.
+    // SAFETY: the library's descriptor, which it has moved elsewhere.
     unsafe { raw!(SYS_close, least) };
     pick(fd, kernel)
 }
@@ -108,7 +108,8 @@ pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
         return fail(libc::EBADF);
     }
     if (table::is_managed(new) || close::is_hidden(new)) && is_beyond_limit(new) {
-        // SAFETY: no memory is passed. It fails: what is there stays, and was not let go before.
+        // SAFETY: no memory is passed. The call fails, so the descriptor at `new` stays, and must not be released
+        // before.
         return unsafe { raw!(SYS_dup3, old, new, flags) };
     }
     let result = if close::is_hidden(new) { over_internal(old, new, flags) } else { over(old, new, flags) };
@@ -118,17 +119,17 @@ pub fn dup3(old: RawFd, new: RawFd, flags: i32) -> Ret {
     result
 }
 
-/// Whether the kernel refuses this number, which is open: the limit was lowered since.
+/// Whether this number of an open descriptor is above the limit, which was lowered since.
 #[cold]
 fn is_beyond_limit(number: RawFd) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.is_some_and(|limit| number as u64 >= limit)
 }
 
-/// The library's own descriptor moves away first.
+/// Replaces an internal descriptor, after moving it elsewhere.
 #[cold]
 fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
-    // A call that fails leaves everything as it is.
+    // A call that fails changes nothing.
     // SAFETY: no memory is passed.
     let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
     if good < 0 {
@@ -142,22 +143,22 @@ fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
     }
     let result = over(old, new, flags);
     if result < 0 {
-        // SAFETY: what the library had there, and has elsewhere now.
+        // SAFETY: the library's descriptor, which it has moved elsewhere.
         unsafe { raw!(SYS_close, new) };
     }
     result
 }
 
-/// By the kernel, while no descriptor of the library's passes through the number.
+/// Lets the kernel replace `new`, while no descriptor of the library passes through that number.
 fn replace(new: RawFd, kernel: impl Fn() -> Ret) -> Ret {
     if !Replacing::is_needed(new) || process::in_vfork_child() {
-        return kernel(); // a child's numbers are its own
+        return kernel(); // a vfork child has its own descriptor numbers
     }
     let replacing = Replacing::begin();
     if !close::is_hidden(new) {
         return kernel();
     }
-    // It has become one of the library's since it was looked at, or is still being left.
+    // The library has taken the number since it was looked at, or is just giving it up.
     drop(replacing);
     if let Err(result) = close::make_way(new) {
         return result;
@@ -189,7 +190,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     if lock::not_reentered().is_err() {
         return fail(libc::EDEADLK);
     }
-    // A bad `old` must leave `new` as it is.
+    // If `old` is bad, `new` must stay as it is.
     // SAFETY: no memory is passed.
     let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
     if good < 0 {

@@ -1,4 +1,4 @@
-//! `exec`: another program goes on in this process, with the descriptors that pass through.
+//! `exec`: another program continues in this process, with the descriptors that stay open.
 
 use super::description::Handle;
 use super::process::{self, Once, in_vfork_child, say, say_once};
@@ -9,9 +9,9 @@ use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-/// Before `exec`: files are closed clean. Descriptors that pass through are the new program's if it is `managed`, that is, has
-/// this library and its configuration; else they show the kernel's view. What has to be undone if `exec` fails comes back with
-/// [`Passing`]'s drop.
+/// Before `exec`: closes files clean. The descriptors that stay open are atomic files of the new program too if it is
+/// `managed` (it loads this library with this configuration); otherwise they show the kernel's view. Dropping the
+/// returned [`Passing`] undoes this if `exec` fails.
 pub fn before_exec(managed: bool) -> Passing {
     process::tell_of_standard_error();
     if !process::is_on() {
@@ -28,7 +28,7 @@ pub fn before_exec(managed: bool) -> Passing {
         keep_from_new_program(managed);
         return Passing(false, lowered);
     }
-    // With maps alone there is no descriptor, but stores to be committed.
+    // A file that is only mapped has no descriptor, but stores to commit.
     let mut own = file::shadow::any();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && super::lock::not_reentered().is_ok() {
@@ -41,7 +41,7 @@ pub fn before_exec(managed: bool) -> Passing {
                 return keep(fd);
             }
             if handle.is_ours() && handle.file().is_demoted() {
-                let _ = handle.hand_back(fd); // it has been split
+                let _ = handle.hand_back(fd); // already split
             }
             if handle.is_shared() {
                 return; // see below
@@ -63,8 +63,8 @@ pub fn before_exec(managed: bool) -> Passing {
     Passing(own && !managed, lowered)
 }
 
-/// Whether a program with this environment has this library and its configuration. One that is static or setuid has not, which
-/// can't be told from here.
+/// Whether a program with this environment loads this library with its configuration. A static or set-user-id program
+/// does not; that cannot be seen from here.
 ///
 /// # Safety
 /// `environment` is null, or an array of C strings that ends with null.
@@ -83,7 +83,7 @@ pub unsafe fn has_library(environment: *const *const c_char) -> bool {
     loads && configured
 }
 
-/// What an `exec` that failed has to undo.
+/// What to undo if `exec` fails.
 pub struct Passing(bool, #[allow(dead_code, reason = "for its drop")] Lowered);
 
 impl Drop for Passing {
@@ -94,15 +94,16 @@ impl Drop for Passing {
     }
 }
 
-/// Before `exec`, of descriptors that others have as well: one that can't be an atomic file's in the new program would show it
-/// neither the others' writes nor its own appends. It is closed there, so that using it is an error and not wrong data.
+/// Before `exec`: closes descriptors that other processes have too and that cannot be an atomic file in the new
+/// program. There they would show neither the other processes' writes nor this one's appends; using a closed one is
+/// an error rather than wrong data.
 fn keep_from_new_program(managed: bool) {
     let child = in_vfork_child();
     each_inherited(|fd, handle| {
         if managed && handle.is_shared() {
             return;
         }
-        // A child that put something else in its place means that to pass.
+        // A vfork child that put another file at this number wants that file to pass.
         if (child || !handle.is_ours() || handle.is_shared())
             && !handle.is_handed_back()
             && super::close::is_still(fd, handle)
@@ -120,7 +121,7 @@ fn keep_from_new_program(managed: bool) {
     });
 }
 
-/// The new program does not get it.
+/// Keeps `fd` from the new program.
 fn keep(fd: RawFd) {
     // SAFETY: changes a flag of the process's own descriptor.
     unsafe { raw!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };

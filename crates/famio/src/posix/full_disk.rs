@@ -1,15 +1,15 @@
-//! A file that has its space, on a disk that has none left for a journal.
+//! A file with allocated space, on a disk without room for a journal.
 
 use super::description::Description;
 use super::{demote, process};
 use rustix::fs::{fstatvfs, statvfs};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// Bytes that are enough for a journal: an epoch may be larger, but as a rule is not.
+/// Bytes that suffice for most journals, though an epoch may be larger.
 const ENOUGH: u64 = 4 << 20;
 
-/// After `length` bytes were allocated. A write into that space can't fail on a plain file; on an atomic one it fails where there is
-/// no room to keep what it replaces. So a file that would have that only on a full disk is the kernel's from here on, unless
+/// After `length` bytes were allocated. On a plain file, a write into this space cannot fail; on an atomic file it
+/// fails if there is no room to log it. So a file that gets such space on a nearly full disk is demoted, unless
 /// protection is required.
 pub(super) fn hand_back_without_room(fd: RawFd, handle: &Description, length: u64) {
     let settings = handle.file().settings();
@@ -23,9 +23,9 @@ pub(super) fn hand_back_without_room(fd: RawFd, handle: &Description, length: u6
     };
     let Ok(disk) = asked else { return };
     let blocks = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
-    // A tmpfs without a limit has no blocks at all.
+    // A tmpfs without a limit reports zero blocks.
     if disk.f_blocks != 0 && blocks.saturating_mul(disk.f_frsize) < length.min(ENOUGH) {
         let why = "a full disk: the allocated space can be written, but there is no room for a journal";
-        let _ = demote::demote_file(handle.file(), handle.path(), fd, why); // or it stays protected as long as there is room
+        let _ = demote::demote_file(handle.file(), handle.path(), fd, why); // else protected while there is room
     }
 }

@@ -1,5 +1,5 @@
-//! `sigaction(2)`: the program's handlers stand behind a function of ours, which keeps them out of calls of ours that hold a lock
-//! (`thread::handlers`). The program sees what it has set.
+//! `sigaction(2)`: the program's handlers run behind a function of the library, which postpones them while the thread
+//! holds one of the library's locks (`thread::handlers`). The program sees the actions that it has set.
 
 use super::lock::{Lock, not_reentered};
 use super::process;
@@ -7,17 +7,17 @@ use crate::sys::signal_bit;
 use crate::thread::handlers::{self, OURS, on_signal};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The signals whose action the program has set with `SA_SIGINFO`; ours is always so.
+/// Signals whose action the program has set with `SA_SIGINFO`; the library's action always has it.
 static WITH_INFO: AtomicU64 = AtomicU64::new(0);
-/// Held by whoever sets an action.
+/// Held while an action is set.
 static SETTING: Lock = Lock::new();
 
-/// The program's handlers are set through [`set`] from now on.
+/// From now on, the program's handlers are set through [`set`].
 pub fn begin() {
     handlers::stand_in_front();
 }
 
-/// In a forked child: another thread may have been setting one.
+/// In a forked child: another thread of the parent may have held the lock.
 pub(super) fn forget() {
     SETTING.reset();
 }
@@ -29,14 +29,14 @@ fn ours() -> usize {
 /// `sigaction(2)`, with libc's own as `kernel`.
 ///
 /// # Safety
-/// The pointers are valid or null; `kernel` is that function, and the handler one.
+/// The pointers are valid or null; `kernel` is libc's `sigaction`, and the handler is a valid function.
 pub unsafe fn set(
     signal: i32,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
     kernel: impl Fn(i32, *const libc::sigaction, *mut libc::sigaction) -> i32,
 ) -> i32 {
-    // A child made by `vfork` has actions of its own, but our memory is its parent's.
+    // A `vfork` child has its own signal actions, but shares the parent's memory.
     let possible = (1..65).contains(&signal)
         && OURS & signal_bit(signal) != 0
         && process::may_be_on()
@@ -58,7 +58,7 @@ pub unsafe fn set(
     if let Some(action) = &mut action
         && ![libc::SIG_DFL, libc::SIG_IGN, libc::SIG_ERR].contains(&action.sa_sigaction)
     {
-        // Ours comes back from who read it past us, to be set again.
+        // A program that read the action without this hook may set the library's function again.
         if action.sa_sigaction != ours() {
             with_info = action.sa_flags & libc::SA_SIGINFO != 0;
             handlers::swap_handler(signal, action.sa_sigaction, action.sa_flags & libc::SA_RESETHAND != 0);
@@ -84,7 +84,7 @@ fn has_info(signal: i32) -> bool {
     WITH_INFO.load(Ordering::Relaxed) & signal_bit(signal) != 0
 }
 
-/// The action that libc gave, as the program had set it.
+/// Turns the action that libc returned into the one that the program had set.
 ///
 /// # Safety
 /// `old` is null or valid.

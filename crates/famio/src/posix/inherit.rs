@@ -1,5 +1,5 @@
-//! Descriptors of atomic files that a process has from another: from its parent, from the program that it was before `exec`, or
-//! through a socket. It becomes one more process at the file (`file::turn`), at its first call.
+//! Descriptors of atomic files that came from elsewhere: from the parent, from the program before `exec`, or through
+//! a socket. At the first call on one, this process attaches to its file as one more member (`file::turn`).
 
 use super::config::Config;
 use super::description::{Description, Handle, KEPT};
@@ -12,16 +12,16 @@ use core::ptr;
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// One thread at a time makes a parent's description the child's own.
+/// Held while a thread makes a parent's description the child's own.
 static ADOPTING: Lock = Lock::new();
 
-/// In a forked child: another thread of the parent may have been at it.
+/// In a forked child: another thread of the parent may have held the lock.
 pub(super) fn forget() {
     ADOPTING.reset();
 }
 
-/// In a forked child: what leads to `theirs`, the parent's description, leads to one of this process's own from now on. Where that
-/// can't be, all stays as it is, and calls are refused ([`Description::check_ours`]).
+/// In a forked child: makes all descriptors that lead to the parent's description `theirs` lead to a new one of this
+/// process. If that fails, nothing changes, and calls are refused ([`Description::check_ours`]).
 #[cold]
 pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     if not_reentered().is_err() || process::in_vfork_child() {
@@ -38,7 +38,7 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     if theirs.file().is_demoted() || mark::handed_back(fd).is_some() || is_ordinary(fd) {
         theirs.forget_lock();
         match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
-            Ok(()) => drop(theirs.hand_back(fd)), // a parent's is not split
+            Ok(()) => drop(theirs.hand_back(fd)), // the parent's description is not split
             Err(error) => process::say_error(theirs.path(), &error),
         }
         return;
@@ -52,14 +52,14 @@ pub(super) fn adopt(fd: RawFd, theirs: &'static Description) {
     }
 }
 
-/// Whether this process has handed the file back that lies behind `fd`, which it has not looked at yet.
+/// Whether this process has demoted the file behind `fd`, a descriptor that it has not looked at yet.
 fn is_ordinary(fd: RawFd) -> bool {
     // SAFETY: an empty path is the descriptor itself.
     ordinary::any() && open::stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
 }
 
-/// The file behind `fd`, which the kernel has by that descriptor, is ordinary by whatever name this process opens it, or has opened
-/// it. Else its bytes would be written past a log.
+/// Makes the file behind `fd`, which is the kernel's there, ordinary in this process, under every name, also where it
+/// is open already. Otherwise its bytes would be written past a log.
 fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
     let stat = open::stat_of(fd).map_err(Error::new)?;
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
@@ -72,7 +72,7 @@ fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
     Ok(())
 }
 
-/// Whether `fd` still is of that file: somebody may have closed it out of our sight.
+/// Whether `fd` still leads to that file: the program may have closed it unseen.
 fn has_its_file(fd: RawFd, description: &Description) -> bool {
     // SAFETY: a number that is no descriptor is an error of the kernel's.
     identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok() == Some(description.file().key())
@@ -103,8 +103,8 @@ fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
     Ok(own)
 }
 
-/// Before other processes may come to have this one's descriptors, by a fork or as it passes them on: positions become the
-/// kernel's, and descriptions are marked.
+/// Before other processes may get this process's descriptors, by a fork or otherwise: positions become the kernel's,
+/// and descriptions are marked.
 pub(super) fn share_all() {
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() {
@@ -115,18 +115,19 @@ pub(super) fn share_all() {
     });
 }
 
-/// Others may have a descriptor of a file that was handed back: it stays so here, though the last descriptor of it is closed.
+/// Other processes may have a descriptor of a demoted file: it stays demoted here even after its last descriptor is
+/// closed.
 fn stay_handed_back(fd: RawFd, handle: &Description) {
     if handle.is_ours() && handle.file().is_demoted() {
-        let _ = handle.hand_back(fd); // while this process alone has the position
+        let _ = handle.hand_back(fd); // while no other process has the position
     }
     if handle.is_handed_back() && has_its_file(fd, handle) {
-        let _ = hand_back_here(fd, handle.path()); // it is demoted: this notes it
+        let _ = hand_back_here(fd, handle.path()); // the file is demoted already; this notes it
     }
 }
 
-/// Before a fork or an `exec`: what comes after it, where this process has changed its root or its user, can't come to what the
-/// processes of a file share. Such a file is the kernel's from here on.
+/// Before a fork or an `exec`: if this process has changed its root or its user, its child cannot reach what the
+/// members of a file share. Such files are demoted.
 pub(super) fn hand_back_out_of_reach(why: &str) {
     let why = format!("{why} a change of root or user: its control file could not be reached");
     table::for_each(0, u32::MAX, |fd, handle| {
@@ -137,7 +138,7 @@ pub(super) fn hand_back_out_of_reach(why: &str) {
     });
 }
 
-/// Before a descriptor goes to another process, through a socket. A lease goes first: it would be the other's, too.
+/// Before a descriptor is sent through a socket. A lease ends first: the receiver would have it, too.
 pub fn pass_descriptor(fd: RawFd) {
     let Some(handle) = table::get(fd) else { return };
     if !handle.is_live() {
@@ -147,16 +148,16 @@ pub fn pass_descriptor(fd: RawFd) {
     }
 }
 
-/// After a descriptor has come from another process, through a socket. One of an atomic file that can't be opened as one here is
-/// closed.
+/// After a descriptor was received through a socket. A descriptor of an atomic file that cannot be opened as one here
+/// is closed.
 pub fn receive_descriptor(fd: RawFd) {
     if fd >= 0 && not_reentered().is_ok() && !process::in_vfork_child() {
-        let _ = receive(fd); // said, and closed
+        let _ = receive(fd); // reported, and closed
     }
 }
 
-/// A descriptor that came from elsewhere: if it is marked it is an atomic file's. One that can't be made so is closed: used past
-/// its log it would be wrong data.
+/// Makes a descriptor from elsewhere an atomic file's if it is marked. If that fails, the descriptor is closed: used
+/// past the log, it would read and write wrong data.
 ///
 /// # Errors
 /// Those of opening an atomic file.
@@ -184,22 +185,22 @@ pub(super) fn receive(fd: RawFd) -> Result<()> {
         // SAFETY: the program has not seen the descriptor.
         unsafe { raw!(SYS_close, fd) };
     })?;
-    let _ = handle.file().bar_lease(); // it would be the others', too
+    let _ = handle.file().bar_lease(); // the other processes would have the lease, too
     if demote::unless_standard(fd as Ret) < 0 {
         return Err(Error::new(libc::EBUSY));
     }
     Ok(())
 }
 
-/// One whose file was handed back where it comes from: it is ordinary here, too, by whatever name it is opened. Else its bytes would
-/// be written past a log.
+/// Receives a descriptor of a file that its sender has demoted: the file becomes ordinary here, too, under every
+/// name. Otherwise its bytes would be written past a log.
 fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     let stat = open::stat_of(fd).map_err(Error::new)?;
     // SAFETY: no memory is passed.
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
     let (kernel_access, writes_only) = (kernel & libc::O_ACCMODE, flags & libc::O_WRONLY != 0);
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
-        return Ok(()); // a mark of somebody else's
+        return Ok(()); // the mark is not Famio's
     }
     let path = policy::path_of(fd, c"?");
     hand_back_here(fd, &path)?;
@@ -214,12 +215,12 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     Ok(())
 }
 
-/// After `exec`, at the start: descriptors that the program before has left to this one.
+/// After `exec`, at the start: receives the descriptors that the previous program left open.
 pub(super) fn receive_all() {
     let mut all = Vec::new();
     each_descriptor(|fd| all.push(fd));
     for fd in all {
-        let _ = receive(fd); // said, and closed
+        let _ = receive(fd); // reported, and closed
     }
 }
 
@@ -241,7 +242,7 @@ pub(super) fn each_descriptor(mut visit: impl FnMut(RawFd)) {
         if got <= 0 {
             break;
         }
-        // SAFETY: the kernel has written so many bytes.
+        // SAFETY: the kernel has written `got` bytes.
         let mut rest = unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
         // An entry: 8 bytes of inode, 8 of offset, 2 of length, 1 of kind, the name.
         while rest.len() > 19 {

@@ -8,16 +8,16 @@ use crate::error::{Error, Result};
 use crate::file::{UserBuf, Whole};
 use std::os::fd::RawFd;
 
-/// How a write behaves beyond its bytes.
+/// How a write behaves.
 #[derive(Clone, Copy)]
 pub(super) struct Mode {
-    /// To the end of the file.
+    /// It goes to the end of the file.
     pub(super) append: bool,
     /// It is committed by itself.
     pub(super) commits: Option<Whole>,
 }
 
-/// How writes of this description are committed by themselves, if they are.
+/// Whether, and how, writes through this description are committed by themselves.
 #[inline]
 fn commits(handle: &Description) -> Option<Whole> {
     if handle.file().is_write_atomic() {
@@ -36,8 +36,8 @@ impl Mode {
     }
 }
 
-/// Reads into `bufs`, `asked` bytes before the kernel's limit was applied; at the position if `at` is `None`. The
-/// result is `None` where the kernel has to answer.
+/// Reads into `bufs`; `asked` is the number of bytes before the kernel's limit was applied. At the position if `at`
+/// is `None`. Returns `None` if the kernel has to answer.
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
@@ -67,7 +67,7 @@ pub(super) unsafe fn get(
     })
 }
 
-/// What a direct read may be refused for; at the end of the file there is nothing to refuse.
+/// Errors that a direct read may cause; none at the end of the file.
 #[inline]
 fn before_read(fd: RawFd, handle: &Description, offset: u64, bufs: &[UserBuf]) -> Result<()> {
     if handle.flags() & libc::O_DIRECT == 0 || offset >= handle.file().size() {
@@ -76,7 +76,7 @@ fn before_read(fd: RawFd, handle: &Description, offset: u64, bufs: &[UserBuf]) -
     direct::check(fd, offset, bufs)
 }
 
-/// Writes `bufs`; as [`get`] otherwise.
+/// Writes `bufs`; otherwise as [`get`].
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
@@ -113,7 +113,7 @@ pub(super) unsafe fn put(
     })
 }
 
-/// `start`: where it went, if that is not `offset`.
+/// `start` is set to the offset of the write if it differs from `offset`.
 ///
 /// # Safety
 /// `bufs` is the caller's memory, bad or good.
@@ -166,7 +166,7 @@ fn shorten(bufs: &mut [UserBuf], total: usize) {
     }
 }
 
-/// The check of the access mode and of one buffer.
+/// Checks the access mode and one buffer.
 #[inline]
 fn one(handle: &Description, allowed: bool, buf: *mut u8, count: usize) -> core::result::Result<[UserBuf; 1], Ret> {
     if !allowed {
@@ -238,7 +238,7 @@ pub unsafe fn write(fd: RawFd, buf: *const u8, count: usize) -> Ret {
     }
 }
 
-/// `pwrite(2)`. As on Linux, with `O_APPEND` it goes to the end all the same.
+/// `pwrite(2)`. As on Linux, with `O_APPEND` it writes at the end of the file.
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
@@ -264,7 +264,8 @@ pub unsafe fn pwrite(fd: RawFd, buf: *const u8, count: usize, offset: i64) -> Re
     }
 }
 
-/// A write to the end by the kernel, on a description without `O_APPEND`. `at`: of a call that leaves the position.
+/// Lets the kernel append on a description without `O_APPEND`. `at`: the offset argument of a call that does not use
+/// the position.
 ///
 /// # Safety
 /// As `writev(2)`.
@@ -274,7 +275,7 @@ pub(super) unsafe fn append_by_kernel(fd: RawFd, bufs: &[UserBuf], at: Option<i6
     unsafe { raw!(SYS_pwritev2, fd, bufs.as_ptr(), bufs.len(), at, 0, libc::RWF_APPEND) }
 }
 
-/// A write that the kernel did on a file that was handed back: `O_SYNC` is still ours, since `fcntl` cannot set it.
+/// After the kernel's write to a demoted file: the library still does the `O_SYNC`, which `fcntl` cannot set.
 pub(super) fn after_kernel(fd: RawFd, handle: &Description, done: Ret) -> Ret {
     if done > 0 && handle.syncs() {
         // SAFETY: no memory is passed.

@@ -1,4 +1,5 @@
-//! The process's limits. `RLIMIT_FSIZE` is kept at hand: asking the kernel at each write would cost more than the write.
+//! The process's resource limits. `RLIMIT_FSIZE` is cached: asking the kernel at each write would cost more than the
+//! write.
 
 use super::{Ret, fail, lock, process, raw, table, user};
 use crate::error::{Error, Result};
@@ -8,7 +9,7 @@ use libc::rlimit64;
 
 static FILE_SIZE: AtomicU64 = AtomicU64::new(libc::RLIM64_INFINITY);
 
-/// The program begins, under limits that were set before, and asks for its own by the hooks of this module.
+/// At the start of the program. Later changes come through the hooks of this module.
 pub fn begin() {
     crate::sys::address_space::begin();
 }
@@ -66,7 +67,7 @@ pub unsafe fn getrlimit(resource: u32, limit: *mut rlimit64) -> Ret {
     unsafe { prlimit(0, resource, ptr::null(), limit) }
 }
 
-/// `RLIMIT_AS` of this process: what the library takes is not the program's.
+/// `RLIMIT_AS` of this process: the address space that the library uses is not counted as the program's.
 ///
 /// # Safety
 /// As the system call.
@@ -109,7 +110,8 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
     result
 }
 
-/// Below the hard limit that it gets no number can be led to another description any more: what shares one is told apart before.
+/// Before the hard limit on descriptors is lowered: a description that shares a kernel description, and whose number
+/// would be above the limit, gets its own first, since that is impossible later.
 #[cold]
 fn split_before(limit: rlimit64) {
     if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
@@ -117,20 +119,20 @@ fn split_before(limit: rlimit64) {
     }
     table::for_each(u32::try_from(limit.rlim_max).unwrap_or(u32::MAX), u32::MAX, |_, handle| {
         if handle.is_live() {
-            let _ = handle.split(); // said
+            let _ = handle.split(); // reported
         }
     });
 }
 
-/// A journal that reaches the limit would end in errors that a plain file does not give. Its file is the kernel's before that: under
-/// the limit not even what is in the journal could be ended.
+/// Before a file-size limit is set: a journal that reaches the limit would cause errors that a plain file does not,
+/// and could not even be finished under the limit. Such files are demoted first.
 #[cold]
 fn hand_back_before(limit: rlimit64) {
     if limit.rlim_cur > limit.rlim_max || process::in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
     if limit.rlim_cur < FILE_SIZE.load(Ordering::Relaxed) {
-        super::rights::take_all_home(); // under the limit not even what the parent has open could be had
+        super::rights::take_all_home(); // under the limit, files opened by the parent could not be attached at all
     }
     let mut all = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {
@@ -139,7 +141,7 @@ fn hand_back_before(limit: rlimit64) {
         }
     });
     for fd in all {
-        // What can't be handed back stays atomic, and may end with ENOSPC.
+        // A file that cannot be demoted stays atomic, and may get `ENOSPC`.
         let _ = super::demote_descriptor(fd, "a limit on file sizes that its journal may reach");
     }
 }

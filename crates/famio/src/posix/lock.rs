@@ -1,5 +1,5 @@
-//! A lock that is a word: no allocation, no libc, usable from a zeroed static. While a thread holds one (or waits for
-//! one) its block says so, and a signal handler of that thread takes none.
+//! A one-word lock: no allocation, no libc, usable in a zeroed static. The block of a thread that holds or awaits one
+//! says so, and a signal handler of that thread then takes none.
 
 use super::raw;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Lock {
         Self(AtomicU32::new(FREE))
     }
 
-    /// Waits for the lock. Only after [`not_reentered`] has been asked at the entry of the call.
+    /// Waits for the lock. Call [`not_reentered`] at the entry of the call first.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
         let held = Held::of_process();
@@ -43,7 +43,7 @@ impl Lock {
         }
     }
 
-    /// Makes the lock free whoever held it: in a forked child, whose other threads are gone.
+    /// Frees the lock, whichever thread holds it: in a forked child, where the parent's other threads do not exist.
     pub(super) fn reset(&self) {
         self.0.store(FREE, Ordering::Release);
     }
@@ -61,8 +61,8 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// `EDEADLK` where this call comes from a signal handler that interrupted one of ours in a locked section: going on
-/// would wait for ourselves.
+/// `EDEADLK` if this call comes from a signal handler that interrupted the library in a locked section: the thread
+/// would wait for itself.
 #[inline]
 pub(super) fn not_reentered() -> Result<()> {
     let thread = current();

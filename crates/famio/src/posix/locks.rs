@@ -1,5 +1,6 @@
-//! File locks: kept in memory or in the kernel, on the real descriptor (`file::locks`). Positions in them are the logical ones; and
-//! a process that gives a lock up has come to the end of what it may still take back by dying (`file::turn`).
+//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical
+//! file position. A process that gives up a lock can no longer roll back, by dying, what it wrote before
+//! (`file::turn`).
 
 use super::description::Description;
 use super::{Ret, fail, raw, table, user};
@@ -9,7 +10,7 @@ use crate::file::{self, LockOf};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
-/// Whether it is a command of record locks.
+/// Whether `command` is about record locks.
 pub(super) fn is_lock(command: i32) -> bool {
     use libc::{F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
     matches!(command, F_GETLK | F_SETLK | F_SETLKW | F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)
@@ -19,7 +20,7 @@ fn is_of_description(command: i32) -> bool {
     matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW)
 }
 
-/// `fcntl(2)` of a record lock.
+/// `fcntl(2)` with a command for record locks.
 ///
 /// # Safety
 /// `argument` is the caller's: bad memory gives `EFAULT`.
@@ -33,7 +34,7 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     // SAFETY: any bytes are a `flock`.
     let mut lock = unsafe { lock.assume_init() };
     let asks = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
-    // The kernel's descriptor may be wider than what the program asked for.
+    // The kernel's descriptor may have a wider access mode than the program asked for.
     let refused = match i32::from(lock.l_type) {
         libc::F_RDLCK => !handle.may_read(),
         libc::F_WRLCK => !handle.may_write(),
@@ -54,7 +55,7 @@ pub(super) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, command: i32, a
     if asks { ask(fd, handle, command, &mut lock, theirs) } else { set(fd, handle, command, &mut lock) }
 }
 
-/// What the call is about; `None`: the kernel refuses it, wherever the locks are.
+/// The owner, kind and range of the request; `None`: the kernel refuses it wherever the locks are kept.
 fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Owner, Option<Kind>, Range)> {
     let kind = match i32::from(lock.l_type) {
         libc::F_RDLCK => Some(Kind::Read),
@@ -70,12 +71,12 @@ fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Ow
     Some((owner, kind, Range::from_flock(lock.l_start, lock.l_len).ok()?))
 }
 
-/// `F_SETLK` and its kin.
+/// `F_SETLK` and its variants.
 fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) -> Ret {
     let kind = i32::from(lock.l_type);
     let of = if is_of_description(command) { LockOf::Description } else { LockOf::Process };
     let all = (lock.l_start, lock.l_len, i32::from(lock.l_whence)) == (0, 0, libc::SEEK_SET);
-    // Who locks for reading what it had locked for writing lets others in, too.
+    // A process that turns a write lock into a read lock lets other processes in, as by an unlock.
     if kind != libc::F_WRLCK
         && let Err(error) = before_unlock(handle, kind == libc::F_UNLCK, all.then_some(of))
     {
@@ -113,13 +114,13 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
-/// `F_GETLK` and its kin.
+/// `F_GETLK` and its variants.
 fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
     let outcome = match request(handle, command, lock) {
         _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
         Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
         None => Outcome::Kernel(InKernel::uncounted()),
-        // What it says to that differs between kernels.
+        // The kernel's answer to this differs between versions.
         Some((_, None, _)) => match handle.file().locks_in_kernel() {
             Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
             Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
@@ -137,7 +138,7 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
             }
         }
     }
-    // Without a conflict the kernel changes nothing but the type: our own base is not to be seen.
+    // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
     let told = match i32::from(lock.l_type) == libc::F_UNLCK {
         true => user::put(theirs.wrapping_byte_add(offset_of!(libc::flock, l_type)).cast(), &lock.l_type),
         false => user::put(theirs, &*lock),
@@ -145,7 +146,7 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
     told.map_or_else(|error| fail(error.errno()), |()| 0)
 }
 
-/// As the kernel shows a lock.
+/// Fills in a lock as the kernel would.
 fn show(lock: &mut libc::flock, found: Lock) {
     let kind = match found.kind {
         Kind::Read => libc::F_RDLCK,
@@ -160,8 +161,9 @@ fn show(lock: &mut libc::flock, found: Lock) {
     };
 }
 
-/// What was written until now stays, whatever becomes of this process: others are let at it. `certainly`: a lock is given up; else
-/// it may be, if there was one for writing. `all`: of that kind there is none left.
+/// Before an unlock: makes what this process has written until now permanent even if it dies, since other processes
+/// may rely on it. `certainly`: a lock is given up for sure; otherwise only if there was a write lock. `all`: no lock
+/// of that kind remains.
 fn before_unlock(handle: &Description, certainly: bool, all: Option<LockOf>) -> Result<()> {
     if !is_meant(handle) {
         return Ok(());
@@ -178,17 +180,18 @@ fn before_unlock(handle: &Description, certainly: bool, all: Option<LockOf>) -> 
     Ok(())
 }
 
-/// As [`before_unlock`], for a descriptor that is being closed: the lock of its description goes with the description.
+/// As [`before_unlock`], for a descriptor that is being closed: its description's lock ends with the description.
 pub(super) fn before_close(handle: &Description) {
     if handle.unlocks_at_close() {
-        let _ = before_unlock(handle, true, Some(LockOf::Description)); // who looks at the file next is told what is wrong
+        let _ = before_unlock(handle, true, Some(LockOf::Description)); // the next call on the file reports the error
     }
 }
 
-/// What it locked is as it was before one who died there began. `for_writing`: whose lock it is then.
+/// After a lock was granted: if the process that held it died, the file is rolled back to where that process began.
+/// `for_writing`: whose lock it is, if it is a write lock.
 fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
     if is_meant(handle) {
-        let _ = handle.file().look_after_dead(); // who looks at the file next is told what is wrong
+        let _ = handle.file().look_after_dead(); // the next call on the file reports the error
         if let Some(of) = for_writing {
             handle.file().begin_section(of);
             if matches!(of, LockOf::Description) {
@@ -198,7 +201,7 @@ fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
     }
 }
 
-/// Who waited for the lock may be about to change the file.
+/// After an unlock: the process that waited for the lock may be about to change the file.
 fn has_unlocked(handle: &Description) {
     if is_meant(handle) {
         handle.file().has_unlocked();
@@ -209,12 +212,12 @@ fn is_meant(handle: &Description) -> bool {
     is_kept(handle) && super::lock::not_reentered().is_ok()
 }
 
-/// Whether its locks may be in memory. Elsewhere they are the kernel's.
+/// Whether locks of this description may be kept in memory; otherwise the kernel has them.
 fn is_kept(handle: &Description) -> bool {
     handle.is_ours() && !handle.is_handed_back()
 }
 
-/// Share modes of Samba's, until Linux 5.17.
+/// Share modes for Samba; until Linux 5.17.
 const LOCK_MAND: i32 = 32;
 
 /// `flock(2)`.
@@ -243,7 +246,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
             }
             file.set_flock(handle.number(), wanted)
         }
-        _ if kind & LOCK_MAND != 0 => file.locks_in_kernel(), // of old kernels
+        _ if kind & LOCK_MAND != 0 => file.locks_in_kernel(), // old kernels
         _ => Outcome::Kernel(InKernel::uncounted()),
     };
     let result = match outcome {
@@ -269,7 +272,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
     result
 }
 
-/// `lockf(3)`: a record lock from the position on.
+/// `lockf(3)`: a record lock that begins at the position.
 pub fn lockf(fd: RawFd, what: i32, len: i64) -> Ret {
     let (kind, command) = match what {
         libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),

@@ -1,5 +1,5 @@
-//! Programs that start without the library: found out before `exec`, and put into the record of the run. Allocates nothing: it is
-//! done in children of `vfork` too.
+//! Detects, before `exec`, programs that will start without the library, and notes them in the record of the run.
+//! Allocates nothing, since it also runs in `vfork` children.
 
 use super::policy::{Text, descriptor_path};
 use super::run_record::{Joined, MORE_LOST, UNSEEN, joined};
@@ -15,7 +15,7 @@ use std::os::fd::RawFd;
 pub enum Program {
     /// As `execveat` names it.
     At(RawFd, *const c_char),
-    /// As `execvp` names it: a name without a slash is looked for.
+    /// As `execvp` names it: a name without a slash is searched for in `PATH`.
     Named(*const c_char),
     /// As `fexecve` names it.
     Open(RawFd),
@@ -34,7 +34,7 @@ enum Why {
 
 const ALL: [Why; 5] = [Why::Environment, Why::Static, Why::Foreign, Why::OtherLibc, Why::Privileged];
 
-/// For the user.
+/// The reason, for the user.
 pub(super) fn reason(number: u32) -> &'static str {
     match ALL.iter().find(|why| **why as u32 == number) {
         Some(Why::Environment) => "its environment has no LD_PRELOAD or FAMIO_ATOMIC",
@@ -50,16 +50,17 @@ pub(super) fn reason(number: u32) -> &'static str {
 const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
-/// The loader of the C library that the interposer is for.
+/// The loader of the C library for which the interposer is built.
 #[cfg(target_arch = "x86_64")]
 const LOADER: &[u8] = b"ld-linux-x86-64.so.2";
 #[cfg(target_arch = "aarch64")]
 const LOADER: &[u8] = b"ld-linux-aarch64.so.1";
-/// How many interpreters of interpreters the kernel follows.
+/// How many nested interpreters the kernel follows.
 const DEEPEST: usize = 5;
 
-/// Before this process becomes `program`, or, unless it `replaces` this one, starts it: takes note if that will run without the library.
-/// The process that the user waits for says so now, since it can't at its end, and does not go on if protection is required.
+/// Before this process becomes `program`, or starts it if not `replaces`: notes whether it will run without the
+/// library. The main process of the run reports that now, since it cannot at its end, and does not go on if
+/// protection is required.
 ///
 /// # Safety
 /// `program` as for `exec`; `environment` is null, or an array of C strings that ends with null.
@@ -88,21 +89,22 @@ pub unsafe fn note_program(program: Program, environment: *const *const c_char, 
 
 fn lose(joined: &Joined, why: Why, path: &[u8]) {
     let record = joined.record;
-    // A program is told from others by its path.
+    // Programs are told apart by a hash of their paths.
     let hash = path.iter().fold(1u64, |hash, &byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     if let Some(slot) = record.put(&record.lost, (hash, path.len() as u64), path, MORE_LOST) {
         slot.detail.store(why as u32, Ordering::Relaxed);
     }
 }
 
-/// This process goes on as a program that takes no part, since it is `lost` or has a configuration, user or root of its own.
+/// This process continues as a program that takes no part in the run: it is `lost`, or has its own configuration,
+/// user or root.
 fn leave(joined: &Joined, lost: bool) {
     if !joined.is_top() {
         return joined.leave();
     }
     let Some(config) = process::config_nearby() else { return };
     if lost && config.settings.require {
-        // Says it, too.
+        // Also prints the report.
         process::end();
         sys::notice("--require: the program is not started; exit status 125");
         // SAFETY: ends the process.
@@ -111,7 +113,7 @@ fn leave(joined: &Joined, lost: bool) {
     report::at_end(config);
 }
 
-/// The value behind a name and its equals sign.
+/// The value of the environment variable whose name and equals sign are given.
 ///
 /// # Safety
 /// As [`note_program`].
@@ -128,7 +130,7 @@ unsafe fn find<'a>(mut environment: *const *const c_char, name: &[u8]) -> Option
     None
 }
 
-/// A descriptor of the program's file, if there is one that may be executed.
+/// A descriptor of the program's file, if it exists and may be executed.
 ///
 /// # Safety
 /// As [`note_program`].
@@ -157,7 +159,7 @@ unsafe fn open(program: Program) -> Option<RawFd> {
 /// # Safety
 /// As [`note_program`].
 unsafe fn open_at(dirfd: RawFd, path: *const c_char) -> Option<RawFd> {
-    // SAFETY: the kernel checks the path. What is opened so is neither read nor waited for.
+    // SAFETY: the kernel checks the path. With these flags, opening neither reads nor waits.
     unsafe {
         let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
         if path.is_null() || raw!(SYS_faccessat2, dirfd, path, libc::X_OK, flags) < 0 {
@@ -181,7 +183,8 @@ unsafe fn open_at(dirfd: RawFd, path: *const c_char) -> Option<RawFd> {
     }
 }
 
-/// Why the loader will not load the library into this program, if so. Scripts are followed to their interpreter.
+/// The reason why the loader will not load the library into this program, if there is one. Follows scripts to their
+/// interpreter.
 fn examine(program: RawFd) -> Option<Why> {
     let mut bytes = [0u8; 1024];
     let mut fd = program;
@@ -190,7 +193,7 @@ fn examine(program: RawFd) -> Option<Why> {
             close_other(fd, program);
             return Some(Why::Privileged);
         }
-        // One that may be executed and not read can't be told.
+        // A file that may be executed but not read: unknown.
         let length = read_start(fd, &mut bytes);
         close_other(fd, program);
         let text = &bytes[..length?];
@@ -218,7 +221,7 @@ fn close_other(fd: RawFd, program: RawFd) {
     }
 }
 
-/// The file's first bytes; by another descriptor, since this one may be of a path alone.
+/// Reads the first bytes of the file, through a new descriptor, since `fd` may be `O_PATH`.
 fn read_start(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
     let link = super::policy::descriptor_name(fd, &mut link);
@@ -237,7 +240,7 @@ fn read_start(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Whether the program gains rights, so that its loader ignores `LD_PRELOAD`.
+/// Whether the program gains privileges, so that its loader ignores `LD_PRELOAD`.
 fn is_privileged(fd: RawFd) -> bool {
     // SAFETY: no memory is passed.
     let (uid, gid, no_new) = unsafe {
@@ -269,7 +272,7 @@ fn examine_elf(bytes: &[u8]) -> Option<Why> {
     }
     let (table, size, count) = (u64_at(32)?, u16_at(54)?, u16_at(56)?);
     for index in 0..u64::from(count) {
-        // Damaged, or with more headers than anybody has: not told.
+        // A damaged table, or an implausible number of headers: unknown.
         let entry = usize::try_from(table.checked_add(index * u64::from(size))?).ok()?;
         if bytes.get(entry..entry.checked_add(4)?)? == 3u32.to_le_bytes() {
             let (offset, length) = (u64_at(entry + 8)?, u64_at(entry + 32)?);

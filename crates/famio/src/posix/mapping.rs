@@ -1,4 +1,5 @@
-//! The program's maps of atomic files. All but the checks that the kernel makes by the descriptor is `file::shadow`'s.
+//! Hooks for maps of atomic files. This module makes the kernel's checks of the descriptor; `file::shadow` does the
+//! rest.
 
 use super::demote::demote_file;
 use super::description::Description;
@@ -8,7 +9,7 @@ use crate::file::shadow::{self, MapRequest, Mapped};
 use crate::map::Advice;
 use std::os::fd::RawFd;
 
-/// `mmap(2)`: see [`shadow`]. A file that takes too much memory for that is handed back.
+/// `mmap(2)`: see `shadow`. A file that would take too much memory is demoted.
 ///
 /// # Safety
 /// As the system call.
@@ -17,7 +18,7 @@ pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd,
     unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::HandBack) }
 }
 
-/// `nvmmap`: as [`mmap`]; but a file that takes too much memory stays atomic, and that is `ENOMEM`.
+/// `nvmmap`: as [`mmap`], but a file that would take too much memory stays atomic, and the call returns `ENOMEM`.
 ///
 /// # Safety
 /// As [`mmap`].
@@ -27,10 +28,10 @@ pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i3
 }
 
 const PAGE: usize = 4096;
-/// More than a process has.
+/// Larger than any process's address space.
 const ADDRESSES: usize = 1 << 47;
 
-/// What becomes of a file that takes too much memory to be mapped.
+/// What to do with a file that would take too much memory to map.
 #[derive(Clone, Copy)]
 enum TooLarge {
     HandBack,
@@ -53,7 +54,7 @@ unsafe fn mmap_or(
     if flags & libc::MAP_FIXED != 0 { change(addr, length, mapped) } else { mapped() }
 }
 
-/// As [`mmap`], when what is there is known to go.
+/// As [`mmap`], when the map that is there is known to be replaced.
 ///
 /// # Safety
 /// As the system call.
@@ -80,7 +81,7 @@ unsafe fn mmap_there(
         }
         let may_store = handle.flags() & libc::O_ACCMODE == libc::O_RDWR;
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-        // The kernel's descriptor may be wider than what the program asked for.
+        // The kernel's descriptor may have a wider access mode than the program asked for.
         if !handle.may_read() || (shared && prot & libc::PROT_WRITE != 0 && !may_store) {
             return fail(libc::EACCES);
         }
@@ -94,18 +95,18 @@ unsafe fn mmap_there(
     kernel()
 }
 
-/// Whether the kernel refuses such a map before it looks at what the descriptor may do.
+/// Whether the kernel refuses such a map before it checks the access mode of the descriptor.
 fn is_refused_unseen(length: usize, flags: i32, offset: i64) -> bool {
     let known = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE);
     length == 0 || length > ADDRESSES || !(offset as usize).is_multiple_of(PAGE) || !known
 }
 
-/// Runs `kernel`, after which what is at `addr` now is gone.
+/// Runs `kernel`, which removes what is mapped at `addr`.
 fn change(addr: usize, length: usize, kernel: impl FnOnce() -> Ret) -> Ret {
     answer(addr, length, kernel, |kernel| shadow::discard(addr, length, kernel))
 }
 
-/// A call about `addr`: the kernel's, or `ours`, which asks the kernel as part of it.
+/// A call about `addr`: answered by `kernel`, or by `ours`, which calls the kernel as a part.
 fn answer<K: FnOnce() -> Ret>(addr: usize, length: usize, kernel: K, ours: impl FnOnce(K) -> Ret) -> Ret {
     match is_kernels(addr, length) {
         Ok(true) => kernel(),
@@ -114,8 +115,8 @@ fn answer<K: FnOnce() -> Ret>(addr: usize, length: usize, kernel: K, ours: impl 
     }
 }
 
-/// Whether the kernel alone is asked about `addr`. In a signal handler that interrupted a call of ours, and in an allocator that
-/// one has called for memory, it is, unless there is a map (`EDEADLK`).
+/// Whether the kernel alone handles `addr`. This is so in a signal handler, or an allocator, that runs inside one of
+/// the library's calls, unless the library has a map there (`EDEADLK`).
 fn is_kernels(addr: usize, length: usize) -> Result<bool> {
     if !shadow::any() || process::in_vfork_child() {
         return Ok(true);
@@ -127,7 +128,7 @@ fn is_kernels(addr: usize, length: usize) -> Result<bool> {
     }
 }
 
-/// `None`: the kernel answers.
+/// Maps the file; `None`: the kernel does.
 fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Result<Option<usize>> {
     let fd = request.fd;
     if !verify::enter(fd, handle)? {
@@ -146,7 +147,7 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     };
     match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
-        // Handed back all the same, where that has happened already.
+        // If the file is demoted already, the kernel maps it.
         (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
         (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
         (Mapped::HandBack, TooLarge::HandBack) => {
@@ -200,7 +201,7 @@ fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> Ret) 
     })
 }
 
-/// `msync(2)`: with `MS_SYNC` a SYNC of each atomic file that is mapped there.
+/// `msync(2)`: `MS_SYNC` is a SYNC of each atomic file mapped in the range.
 pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     let kernel = || {
         // SAFETY: changes no memory.
@@ -226,17 +227,18 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     })
 }
 
-/// `madvise(2)`: the kernel's, and for a map of an atomic file that of [`crate::region::advise`]. Holes that it would make are refused, as by a file system that has none: the shadow's would be no write.
+/// `madvise(2)`: the kernel's, plus [`crate::region::advise`] for maps of atomic files. Advice that would punch holes
+/// is refused, as on a file system without holes: a hole in the shadow would not be a write to the file.
 pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
-    // SAFETY: changes no bytes of the program's, unless it is asked to, and what is asked for is its own.
+    // SAFETY: changes no bytes of the program's, unless the program asks for that, of its own memory.
     let kernel = || unsafe { raw!(SYS_madvise, addr, length, advice) };
     if shadow::any_private()
         && let Some(kind) = OfPrivate::of(advice)
     {
         return answer(addr, length, kernel, |kernel| advise_private(addr, length, advice, kind, kernel));
     }
-    // The constants are those of `posix_madvise`. Allocators say much of what they do not need any more, with a lock of theirs held:
-    // that is no map of a file.
+    // The constants are those of `posix_madvise`. Allocators often give up memory while they hold one of their locks;
+    // that memory is not a map of a file.
     if let Some(ours) = Advice::from_posix(advice)
         && shadow::may_touch(addr, addr.saturating_add(length))
     {
@@ -260,12 +262,12 @@ pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     })
 }
 
-/// What becomes of an advice for private maps, to which the kernel would do something else than to shared ones.
+/// What to do with advice for private maps, where the kernel would act differently from shared maps.
 #[derive(Clone, Copy)]
 enum OfPrivate {
     /// Their bytes stay.
     Nothing,
-    /// Not of shared maps either.
+    /// Refused for shared maps, too.
     Refused,
     /// Pages are read in, not copied.
     Read,
@@ -309,8 +311,8 @@ fn advise_private(addr: usize, length: usize, advice: i32, kind: OfPrivate, kern
     0
 }
 
-/// `posix_madvise(3)`: as [`madvise`]; but `POSIX_MADV_DONTNEED` drops no bytes, as in libc: of a map of an atomic file, which
-/// keeps them, the page tables go.
+/// `posix_madvise(3)`: as [`madvise`], but `POSIX_MADV_DONTNEED` drops no bytes, as in libc: for a map of an atomic
+/// file, only page tables are dropped.
 pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> Ret {
     if Advice::from_posix(advice).is_none() {
         return fail(libc::EINVAL);
@@ -331,7 +333,7 @@ pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> Ret {
     )
 }
 
-/// `fadvise64(2)`: the kernel's, of its own copy of the file; and of the maps that an atomic file is read through.
+/// `fadvise64(2)`: the kernel's, for its copy of the file; and for the maps through which an atomic file is read.
 pub fn fadvise(fd: RawFd, offset: i64, length: i64, advice: i32) -> Ret {
     // SAFETY: no memory is passed.
     let done = steadily(fd, || unsafe { raw!(SYS_fadvise64, fd, offset, length, advice) });
@@ -340,7 +342,7 @@ pub fn fadvise(fd: RawFd, offset: i64, length: i64, advice: i32) -> Ret {
         && handle.is_ours()
         && lock::not_reentered().is_ok()
     {
-        // No length: to the end.
+        // Length 0 means up to the end.
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) as u64 };
         handle.file().advise(offset as u64..end, advice);
     }

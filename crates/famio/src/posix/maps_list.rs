@@ -1,9 +1,10 @@
-//! The kernel's list of this process's maps: which file is at an address. Allocates nothing.
+//! The kernel's list of this process's maps: tells which file is mapped at an address. Allocates nothing.
 
 use super::{Ret, raw};
 use crate::sys;
 
-/// Calls `found` with device and inode, and path, of the file that is mapped shared at `address`, if it may be stored to.
+/// Calls `found` with device and inode, and with the path, of the file that is mapped at `address`, if the map is
+/// shared and writable.
 pub(super) fn shared_file_at(address: usize, found: impl FnOnce((u64, u64), &[u8])) {
     let mut lines = Lines::new();
     while let Some(line) = lines.next() {
@@ -13,7 +14,7 @@ pub(super) fn shared_file_at(address: usize, found: impl FnOnce((u64, u64), &[u8
     }
 }
 
-/// The file and its path, if a line of `/proc/self/maps` is of a shared map at `address` that may be written.
+/// The file and its path, if this line of `/proc/self/maps` describes a shared writable map at `address`.
 fn shared_file_in(line: &[u8], address: usize) -> Option<((u64, u64), &[u8])> {
     let line = core::str::from_utf8(line).ok()?;
     let mut words = line.splitn(6, ' ');

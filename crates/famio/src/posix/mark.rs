@@ -1,9 +1,9 @@
-//! A mark on the kernel's open description of an atomic file that other processes may come to have: with what flags the program
-//! opened it. It stays through fork, exec and sockets. It is the number of the signal that `F_SETSIG` keeps for a description:
-//! of a regular file's nobody asks for it but leases, which a shared description has none of.
+//! A mark on the kernel's open description of an atomic file that other processes may get: the flags with which the
+//! program opened it. The mark survives fork, exec and sockets. It is the signal number that `F_SETSIG` stores in a
+//! description; for regular files only leases use it, and a shared description has no lease.
 //!
-//! One of a file that was handed back has another mark: who gets it next has an ordinary file, too, and may not read what was opened
-//! for writing only, though the kernel's description is open for both.
+//! A description of a demoted file has another mark: the process that receives it has an ordinary file, too, and must
+//! not read what was opened write-only, though the kernel's description is open for both.
 
 use super::raw;
 use crate::sys::HANDED_BACK;
@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 
-/// The first of sixteen signals that no program uses for this.
+/// The first of sixteen signal numbers that no program uses for this purpose.
 const FIRST: i32 = 48;
 const BITS: [(i32, i32); 4] =
     [(1, libc::O_APPEND), (2, libc::O_DSYNC), (4, libc::O_SYNC & !libc::O_DSYNC), (8, libc::O_WRONLY)];
@@ -23,7 +23,8 @@ pub(super) fn set(fd: RawFd, flags: i32) {
     put(fd, FIRST + bits);
 }
 
-/// Not on a description on which the program has a lease: its breaks would come by the mark's signal.
+/// Sets the mark, unless the program has a lease on the description: its lease breaks would come by the mark's
+/// signal.
 fn put(fd: RawFd, signal: i32) {
     // SAFETY: no memory is passed.
     let lease = unsafe { raw!(SYS_fcntl, fd, libc::F_GETLEASE) };
@@ -37,7 +38,8 @@ fn set_signal(fd: RawFd, signal: i32) {
     unsafe { raw!(SYS_fcntl, fd, F_SETSIG, signal) };
 }
 
-/// Before the program takes a lease: its breaks are to come by the signal that it chooses, or by the default one.
+/// Before the program takes a lease: removes the mark, so that lease breaks come by the signal that the program
+/// chooses, or the default one.
 pub(super) fn make_way(fd: RawFd) {
     let signal = signal_of(fd);
     if (FIRST..FIRST + 16).contains(&signal) || HANDED_BACK.contains(&signal) {
@@ -45,7 +47,7 @@ pub(super) fn make_way(fd: RawFd) {
     }
 }
 
-/// Of a handed back description.
+/// Marks of demoted descriptions.
 const LEFT: [(i32, i32); 2] = [(1, libc::O_WRONLY), (2, libc::O_APPEND)];
 
 fn signal_of(fd: RawFd) -> i32 {
@@ -53,13 +55,13 @@ fn signal_of(fd: RawFd) -> i32 {
     (unsafe { raw!(SYS_fcntl, fd, F_GETSIG) }) as i32
 }
 
-/// The description of `fd`, which was opened with `flags`, is an ordinary file's from now on, whoever gets it.
+/// Marks the description of `fd`, opened with `flags`, as an ordinary file's, whichever process receives it.
 pub(super) fn hand_back(fd: RawFd, flags: i32) {
     let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
     put(fd, HANDED_BACK.start + bits);
 }
 
-/// If the description of `fd` was handed back: what the program opened it with, of that mark's flags.
+/// For a description of a demoted file: the flags with which the program opened it, as far as the mark has them.
 pub(super) fn handed_back(fd: RawFd) -> Option<i32> {
     let signal = signal_of(fd);
     let bits = signal - HANDED_BACK.start;
@@ -68,7 +70,8 @@ pub(super) fn handed_back(fd: RawFd) -> Option<i32> {
         .then(|| LEFT.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
 }
 
-/// What the program opened the description of `fd` with, of a mark's flags; `None`: it has none.
+/// The flags with which the program opened the description of `fd`, as far as the mark has them; `None` without a
+/// mark.
 pub(super) fn get(fd: RawFd) -> Option<i32> {
     let bits = signal_of(fd) - FIRST;
     (0..16)

@@ -1,4 +1,4 @@
-//! Whether an open file, or what a path leads to, is meant to be atomic.
+//! Whether an open file, or the file that a path leads to, is selected to be atomic.
 
 use super::config::Config;
 use super::open::{stat_at, stat_of};
@@ -9,7 +9,8 @@ use libc::stat as Stat;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-/// The configuration, where the path may lead to an atomic file and the flags ask for its data; `descriptor`: to open one.
+/// The configuration, if the path may lead to an atomic file and the flags ask for its data. `descriptor`: the call
+/// will open one.
 ///
 /// # Safety
 /// As `openat`.
@@ -28,13 +29,14 @@ pub(super) unsafe fn wanted(
     let linked = found.is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
     let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
     let follow = linked && flags & libc::O_NOFOLLOW == 0 && !exclusive;
-    // SAFETY: the kernel has just read it to its end.
+    // SAFETY: the kernel has just read the path to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     let meant = config.globs.matches(dirfd, bytes, follow);
     if !meant && !table::any() {
         return None;
     }
-    // A regular file or nothing yet; by another name it may be one that is open here. Not what demotion made ordinary.
+    // A regular file, or nothing yet. Under another name it may be a file that is open here. A demoted file is not
+    // wanted.
     // SAFETY: the path is good, and `stat` is ours.
     match if linked && flags & libc::O_NOFOLLOW == 0 { unsafe { stat_at(dirfd, path, 0) } } else { found } {
         Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFREG => None,
@@ -47,8 +49,8 @@ pub(super) unsafe fn wanted(
     }
 }
 
-/// The same of what was just opened by `path`, which may have got or lost that name since: no name is looked up that could be
-/// another file's by now.
+/// As [`wanted`], for a descriptor just opened by `path`. The file may have got or lost that name since, so no name
+/// is looked up: it could be another file's by now.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -65,12 +67,13 @@ pub(super) unsafe fn wanted_now(fd: RawFd, dirfd: RawFd, path: *const c_char) ->
     ((is_open(&stat) || is_meant()) && !unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }).then_some(config)
 }
 
-/// Whether the file is open in this process as an atomic one. Not by who interrupted one of our calls, who can't be told.
+/// Whether the file is open in this process as an atomic one. False in a signal handler that interrupted the library,
+/// where this cannot be told.
 pub(super) fn is_open(stat: &Stat) -> bool {
     lock::not_reentered().is_ok() && AtomicFile::find(stat.st_dev, stat.st_ino).is_some()
 }
 
-/// Whether a path may be meant that leads over no links.
+/// Whether a path without symbolic links may be selected.
 #[cold]
 pub(super) fn may_match(path: &[u8]) -> bool {
     process::config_to_look().is_some_and(|config| config.globs.may_match(path))

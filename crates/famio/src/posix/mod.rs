@@ -1,8 +1,8 @@
-//! What the POSIX hooks call: descriptors, open descriptions, positions, the path policy.
+//! What the POSIX hooks call: descriptors, open descriptions, positions, path selection.
 //!
-//! Nearly every function here has the arguments and the result of the system call that it stands for: `-4095..=-1` is a
-//! negated errno, and errno itself is never touched. A descriptor that is not ours costs two loads, then the call
-//! goes to the kernel as it came.
+//! Nearly every function here has the arguments and the result of its system call: `-4095..=-1` is a negated errno;
+//! errno itself is never touched. A call on any other descriptor costs two loads before it goes to the kernel
+//! unchanged.
 
 mod aio;
 mod close;
@@ -102,17 +102,18 @@ macro_rules! raw {
 }
 pub(crate) use raw;
 
-/// While a descriptor of ours, open for a few calls, has the lowest number. In a `vfork` child the numbers are the child's own.
+/// Held while an internal descriptor that lives for a few calls has the lowest number. A `vfork` child has numbers of
+/// its own.
 fn passing() -> Option<crate::sys::internal::Passing> {
     (!process::in_vfork_child()).then(crate::sys::internal::Passing::begin)
 }
 
-/// Makes a call that gives the program the lowest number that is free. In a `vfork` child the numbers are the child's own.
+/// Makes a call that gives the program the lowest free number. A `vfork` child has its own numbers.
 fn with_lowest(call: impl FnOnce() -> Ret) -> Ret {
     if process::in_vfork_child() { call() } else { crate::sys::internal::with_lowest(call) }
 }
 
-/// What a path leads to, by the kernel's words alone; with `nofollow`, the link.
+/// An `O_PATH` descriptor of what a path leads to, by the kernel alone; with `nofollow`, of the link itself.
 ///
 /// # Safety
 /// The path is a C string.
@@ -121,12 +122,13 @@ unsafe fn look(dirfd: i32, path: *const core::ffi::c_char, nofollow: bool) -> Op
     use rustix::fs::{CWD, Mode, OFlags};
     use std::os::fd::BorrowedFd;
     let flags = OFlags::PATH | if nofollow { OFlags::NOFOLLOW } else { OFlags::empty() };
-    // SAFETY: not -1, of which a path may be independent; the caller's promise.
+    // SAFETY: `borrow_raw` is not given -1, which is valid with an absolute path; the rest is the caller's promise.
     let (at, path) = unsafe { (if dirfd == -1 { CWD } else { BorrowedFd::borrow_raw(dirfd) }, CStr::from_ptr(path)) };
     crate::sys::openat(at, path, flags, Mode::empty()).ok()
 }
 
-/// A system call by `fd`. For a moment a descriptor of an atomic file may be one that the kernel refuses (`file::twins`): again then.
+/// A system call on `fd`, repeated while the number leads to a descriptor that the kernel refuses: an atomic file's
+/// may for a moment (`file::twins`).
 fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
     let done = call();
     if done != fail(libc::EBADF)
@@ -142,7 +144,7 @@ fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
     }
 }
 
-/// A system call of ours that makes a descriptor, also where the program has none left.
+/// Makes an internal system call that returns a descriptor, even if the program has used all its numbers.
 fn with_number(mut call: impl FnMut() -> Ret) -> Ret {
     let errno = |e: crate::Error| rustix::io::Errno::from_raw_os_error(e.errno());
     let made = crate::sys::with_number(|| crate::sys::check(call()).map_err(errno));

@@ -1,6 +1,6 @@
-//! What happens to a file by its name. A journal may lie beside its file: before the file gets another name it is settled,
-//! and before it loses its last one it is left to the kernel, since it will not outlive a crash. What a crash left is recovered
-//! first.
+//! Calls that change the names of files. A journal may lie beside its file: before the file gets another name it is
+//! checkpointed; before it loses its last name it is demoted, since it will not survive a crash. A file that a crash
+//! left with a journal is recovered first.
 
 use super::config::Config;
 use super::{Ret, close, fail, lock, openat, process, raw, size, table, traces, verify};
@@ -17,7 +17,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-/// `truncate(2)`: a cut or a growth; of a file that is not open here, committed by the close that follows.
+/// `truncate(2)`. If the file is not open here, the close that follows commits the new size.
 ///
 /// # Safety
 /// As the system call: bad memory gives `EFAULT`.
@@ -28,7 +28,7 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
         if !meant || process::in_vfork_child() {
             return raw!(SYS_truncate, path, length);
         }
-        // Closing a second descriptor would drop the program's record locks: use one that it has.
+        // Closing another descriptor would drop the program's record locks, so use one of its own.
         let mut through = None;
         if let Ok(stat) = super::open::stat_at(libc::AT_FDCWD, path, 0)
             && own_all((stat.st_dev, stat.st_ino))
@@ -46,11 +46,11 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
         }
         match through {
             Some((fd, handle)) if handle.kernel_access() == libc::O_RDWR => {
-                // No SYNC, though the descriptor that is at hand may be one whose writes are.
+                // No SYNC, even if the writes of the descriptor at hand are synchronous.
                 verify::answer(fd, &handle, || size::resize(fd, &handle, length as u64))
                     .unwrap_or_else(|| raw!(SYS_truncate, path, length))
             }
-            // Open here for reading only.
+            // The file is open here, but for reading only.
             Some((_, handle)) => {
                 process::say(handle.path(), "truncate(2) refused: it is open in this process for reading only");
                 fail(libc::EBUSY)
@@ -68,7 +68,7 @@ pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
     }
 }
 
-/// In a forked child: all that it has of this file from its parent is its own from now on.
+/// In a forked child: makes all inherited descriptions of this file the child's own.
 fn own_all(key: (u64, u64)) -> bool {
     let mut theirs = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {
@@ -80,7 +80,7 @@ fn own_all(key: (u64, u64)) -> bool {
     true
 }
 
-/// What a call is about to do to the file that a name leads to.
+/// What a call is about to do to the file behind a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// It gets another name.
@@ -89,7 +89,7 @@ enum Change {
     Goes,
 }
 
-/// Prepares the atomic file behind a name, be it open here or left by a crash. The call itself follows in any case.
+/// Prepares the atomic file behind a name, open here or left by a crash. The call itself follows in any case.
 ///
 /// # Safety
 /// `path` is a C string, or a pointer that the kernel refuses.
@@ -106,7 +106,7 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
     }
 }
 
-/// Whether it is open here.
+/// Prepares a file that is open here. Returns whether the work is done.
 ///
 /// # Safety
 /// As [`prepare`].
@@ -117,7 +117,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
         return true;
     }
     let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
-    // A map leads to a shadow until the next write, which finds that there is no name.
+    // A map leads to a shadow until the next write, which finds that the file has no name.
     let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key()) && !file.is_mapped_by_others();
     let done = if ends { file.demote() } else { file.settle() };
     if let Err(error) = done {
@@ -127,15 +127,15 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     if file.is_demoted() {
         table::for_each(0, u32::MAX, |fd, handle| {
             if Arc::ptr_eq(handle.file(), &file) {
-                let _ = handle.hand_back(fd); // said; and so is its next call
+                let _ = handle.hand_back(fd); // reported; and so is its next call
             }
         });
     }
     true
 }
 
-/// Recovers an atomic file that a crash left with a journal: one whose file is gone, or elsewhere, could only be removed by
-/// hand. One that is in use by another process is left to that.
+/// Recovers an atomic file that a crash left with a journal: once the file is removed or moved, its journal could
+/// only be removed by hand. A file in use by another process is left to that process.
 ///
 /// # Safety
 /// As [`prepare`].
@@ -150,7 +150,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     {
         return;
     }
-    // A look that opens nothing: to close a descriptor of an ordinary file would drop the program's locks on it.
+    // A look that opens nothing: closing a descriptor of an ordinary file would drop the program's locks on it.
     // SAFETY: as above.
     let Some(look) = (unsafe { super::look(dirfd, path, true) }) else { return };
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
@@ -159,17 +159,18 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
         let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
         let Some(control) = found.map(Control::new) else { return };
         if !control.has_kept_epoch() {
-            // Of a process that was killed when its journal was gone; once the file is, nobody would look for it.
+            // Left by a process that was killed after it removed its journal. Once the file is gone, no process would
+            // look for it.
             return control.remove_if_unused();
         }
     }
-    // Who holds a lease on it is not waited for.
+    // Does not wait for another process's lease on the file.
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |access| crate::sys::openat(rustix::fs::CWD, &*link, access | flags, Mode::empty());
     let (file, is_writable) = match open(OFlags::RDWR) {
         Ok(file) => (file, true),
         Err(_) => match open(OFlags::RDONLY) {
-            Ok(file) => (file, false), // its owner may, all the same
+            Ok(file) => (file, false), // the owner of the file may do this all the same
             Err(_) => return,
         },
     };
@@ -200,7 +201,7 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     control.remove_if_unused();
 }
 
-/// Whether there is a journal under the file's name: without a mark on the file, what a kill left at the end of a close.
+/// Whether a journal lies under the file's name. Without a mark on the file, a kill at the end of a close left it.
 pub(super) fn has_journal(file: BorrowedFd<'_>, settings: &Settings) -> Result<bool> {
     match Pool::find(file, settings.pool.as_deref())? {
         Some(pool) => Ok(pool.open_read_only(&journal_name(&Identity::of_fd(file)?), Some(file))?.is_some()),
@@ -254,7 +255,7 @@ pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_ch
     }
 }
 
-/// After a rename: an atomic file that is open here goes on with this name.
+/// After a rename: an atomic file that is open here continues under its new name.
 ///
 /// # Safety
 /// The kernel has just read `path`.

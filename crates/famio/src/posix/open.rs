@@ -1,4 +1,4 @@
-//! The open family: a path that is meant leads to an atomic file.
+//! The open family: opening a selected path gives an atomic file.
 
 use super::config::Config;
 use super::description::{EMULATED, Handle, KEPT};
@@ -16,7 +16,8 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// A flag of ours for `open`: the file is atomic though no pattern names it. The kernel knows no such flag, and would ignore it.
+/// Famio's own flag for `open`: makes the file atomic even if no glob selects it. The kernel does not know the flag
+/// and would ignore it.
 pub const O_ATOMIC: i32 = 1 << 30;
 
 /// `openat(2)`, and with `AT_FDCWD` `open` and `creat`.
@@ -32,7 +33,7 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
     }
 }
 
-/// [`openat`] after [`try_open`]: what may be meant, and what is looked at before it is opened.
+/// [`openat`] after [`try_open`]: for paths that may be selected, or must be examined before they are opened.
 ///
 /// # Safety
 /// As [`openat`].
@@ -67,8 +68,8 @@ pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u3
     }
 }
 
-/// Makes a new file that is selected, for a program that expects none: what is known of such a file needs no call. `None`: it is to be
-/// opened as any other; nothing was done.
+/// Creates a selected file for a program that expects it not to exist: the state of a new file is known without
+/// further calls. `None`: nothing was done, and the file is to be opened like any other.
 ///
 /// # Safety
 /// As [`openat`].
@@ -92,14 +93,14 @@ unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32
     if fd < 0 {
         return None;
     }
-    // There is nothing to be cut.
+    // A new file has nothing to truncate.
     let flags = flags & !libc::O_TRUNC;
     // SAFETY: as above.
     let made = unsafe { open_atomic(config, dirfd, path, flags, mode, Some(fd as RawFd)) };
     Some(demote::unless_standard(made))
 }
 
-/// Opens what was not meant, or not there, when we looked: it may have got this name since.
+/// Opens a file that was not selected, or did not exist, when it was looked at. It may have got this name since.
 ///
 /// # Safety
 /// As [`openat`].
@@ -127,13 +128,13 @@ unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         if stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat)) {
             return adopt(fd as RawFd, path);
         }
-        // Not open here: the process has no locks on it that this close could drop.
+        // The file is not open here, so this close cannot drop locks of the process.
         raw!(SYS_close, fd);
         openat(dirfd, path, flags & !libc::O_EXCL, mode)
     }
 }
 
-/// Opens what the program has said is to be atomic.
+/// Opens a file that the program asks to be atomic.
 ///
 /// # Safety
 /// As [`openat`].
@@ -142,7 +143,7 @@ unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
         return refused(c"O_ATOMIC", &error);
     }
     let Some(config) = process::config() else { return fail(libc::ESHUTDOWN) };
-    // SAFETY: the kernel checks the path, and reads it to its end before it says anything else.
+    // SAFETY: the kernel checks the path, and returns another error only after reading it to its end.
     let found =
         unsafe { stat_at(dirfd, path, if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 }) };
     if let Err(error) = found
@@ -172,13 +173,13 @@ unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
     unsafe { open_atomic(config, dirfd, path, flags, mode, None) }
 }
 
-/// Moves a descriptor that was just opened out of the way of the standard streams, which libc uses by its own means.
+/// Moves a new descriptor away from the numbers of the standard streams, which libc uses directly.
 fn above_standard(fd: RawFd, flags: i32) -> Ret {
     if fd > libc::STDERR_FILENO {
         return fd as Ret;
     }
     let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    // SAFETY: a descriptor that nobody has seen.
+    // SAFETY: a descriptor that no other thread has seen.
     unsafe {
         let moved = raw!(SYS_fcntl, fd, command, libc::STDERR_FILENO + 1);
         raw!(SYS_close, fd);
@@ -208,7 +209,7 @@ pub(super) unsafe fn stat_at(dirfd: RawFd, path: *const c_char, flags: i32) -> c
     }
 }
 
-/// The same of an open file.
+/// As [`stat_at`], of an open file.
 pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
     // SAFETY: all-zero bytes are a valid stat; the kernel fills it in.
     unsafe {
@@ -220,17 +221,18 @@ pub(super) fn stat_of(fd: RawFd) -> core::result::Result<Stat, i32> {
     }
 }
 
-/// The access mode and the flags with which the kernel opens an atomic file, for what the program asks for.
+/// The access mode and the flags with which an atomic file is opened by the kernel, for the flags that the program
+/// asks for.
 pub(super) fn for_kernel(flags: i32) -> (i32, i32) {
     let asked = flags & libc::O_ACCMODE;
-    // Both writing (a granule is filled from the file) and cutting need a descriptor for both.
+    // Writing needs read access (a granule is filled from the file), and cutting needs both.
     let access = if asked == libc::O_WRONLY || flags & libc::O_TRUNC != 0 { libc::O_RDWR } else { asked };
     (access, flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | access)
 }
 
-/// After an `open` that failed: an access that was asked for only by us may be why.
+/// After an `open` that failed: if only the wider access that the library needs was refused, says so.
 pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, path: &CStr) {
-    // Without the right to write it, it is the program that asked for what it may not have.
+    // Without the right to write, the program's own request is what was refused.
     // SAFETY: the path is a C string.
     let may_write =
         || unsafe { raw!(SYS_faccessat2, dirfd, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != fail(libc::EACCES);
@@ -243,7 +245,8 @@ pub(super) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, 
     }
 }
 
-/// A file that may only be appended to (`chattr +a`) is opened for that alone, and can't have a mark.
+/// A file that may only be appended to (`chattr +a`) is opened for that and left to the kernel, since it cannot have
+/// a mark.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -258,7 +261,7 @@ unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
     fd
 }
 
-/// `opened`: by the kernel, with the flags of [`for_kernel`], and through no link.
+/// `opened`: a descriptor that the kernel has opened with the flags of [`for_kernel`], through no link.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -276,7 +279,7 @@ pub(super) unsafe fn open_atomic(
     if (reentered || process::in_vfork_child())
         && let Some(fd) = opened
     {
-        // SAFETY: the descriptor is ours and nobody has seen it.
+        // SAFETY: the descriptor is ours, and no other code has seen it.
         unsafe { raw!(SYS_close, fd) };
     }
     if reentered {
@@ -293,12 +296,13 @@ pub(super) unsafe fn open_atomic(
         && let Ok(stat) = unsafe { stat_at(dirfd, path, 0) }
         && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
     {
-        // Open here already: its lease would keep this call waiting. If it stays, the kernel asks for it.
+        // The file is open here already, and this process's lease would make the call wait. If `twin::open` cannot
+        // open it, the kernel breaks the lease.
         // SAFETY: the path is good.
         if let Some((fd, handle)) = unsafe { twin::open(&file, dirfd, path, flags, kernel_access) } {
             return finish(Ok(handle), fd, dirfd, said, flags);
         }
-        // What is there already is not opened.
+        // An existing file would not be opened.
         if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
             let _ = file.give_up_lease();
         }
@@ -357,7 +361,7 @@ pub(super) unsafe fn open_atomic(
     finish(attached, fd, dirfd, said, flags)
 }
 
-/// The end of [`open_atomic`]: `fd` is open, and may be the file's.
+/// The end of [`open_atomic`]: `fd` is open, and the file's if attaching succeeded.
 fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags: i32) -> Ret {
     let cut = flags & libc::O_TRUNC != 0;
     if let Ok(handle) = &attached {
@@ -373,14 +377,15 @@ fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags:
             }
         },
         Err(error) => {
-            // SAFETY: the descriptor is ours and nobody has seen it.
+            // SAFETY: the descriptor is ours, and no other code has seen it.
             unsafe { raw!(SYS_close, fd) };
             refused(said, &error)
         }
     }
 }
 
-/// Neither bytes, nor what even a cut of no bytes takes away.
+/// Whether cutting the file would change nothing: it has neither bytes nor anything that even a cut of no bytes
+/// removes.
 fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
     let Ok(stat) = stat_of(fd) else { return false };
     let is_empty = if file.is_as_found() { stat.st_size == 0 } else { file.size() == 0 };
@@ -392,7 +397,8 @@ fn refused(path: &CStr, error: &Error) -> Ret {
     fail(error.errno())
 }
 
-/// Makes `fd` a descriptor of an atomic file. `position`: `None`, if others have it, too, and it is the kernel's.
+/// Makes `fd` a descriptor of an atomic file. `position`: `None` if other processes have it too and the position is
+/// the kernel's.
 pub(super) fn attach(
     config: &Config,
     fd: RawFd,
@@ -404,7 +410,7 @@ pub(super) fn attach(
     attach_as(config, fd, policy::path_of(fd, said), false, flags, kernel_access, position)
 }
 
-/// As [`attach`]; `is_real`: the path is surely how the kernel names the file.
+/// As [`attach`]; `is_real`: the path is certainly the kernel's name of the file.
 fn attach_as(
     config: &Config,
     fd: RawFd,
@@ -414,7 +420,7 @@ fn attach_as(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
-    // In one piece, for handlers: the file is found only by who finds its description, too.
+    // One uninterrupted section for signal handlers: a handler that finds the file finds its description, too.
     let _held = Held::of_process();
     if let Some(warning) = config.warning()
         && process::say_once(process::Once::Weakened)
@@ -438,8 +444,9 @@ fn attach_as(
     Ok(handle)
 }
 
-/// After a libc function has opened `fd` by its own means (`mkstemp`, `open_by_handle_at`): if the path is meant, or
-/// the file is open here as an atomic file, the descriptor joins in. A file that it cannot join is demoted.
+/// After a libc function has opened `fd` by its own means (`mkstemp`, `open_by_handle_at`): if the path is selected,
+/// or the file is open here as an atomic file, `fd` becomes one of its descriptors. If that is impossible, the file
+/// is demoted.
 ///
 /// # Safety
 /// `path` is null or a C string.

@@ -1,5 +1,5 @@
-//! `open` of what most programs open most: a file that no link leads to, and that is not cut. It is opened first and looked at
-//! then, which saves the system calls by which the other way finds out beforehand.
+//! `open` in its most common form: no link on the path, and no cut. The file is opened first and examined afterwards,
+//! which saves the system calls that examine it beforehand.
 
 use super::config::Config;
 use super::meant::{is_open, may_match};
@@ -11,13 +11,13 @@ use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-/// `openat` sets it for programs of 64 bits, `openat2` does not.
+/// A flag that `openat` sets for 64-bit programs and `openat2` does not.
 #[cfg(target_arch = "x86_64")]
 pub(super) const LARGE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const LARGE: i32 = 0o400_000;
 
-/// Flags with which an atomic file is opened, or made, just so, and that `openat2` knows.
+/// Flags with which an atomic file can be opened or created without further work, and that `openat2` knows.
 const PLAIN: i32 = libc::O_RDWR
     | libc::O_CREAT
     | libc::O_NONBLOCK
@@ -27,19 +27,19 @@ const PLAIN: i32 = libc::O_RDWR
     | libc::O_NOCTTY
     | LARGE;
 
-/// How far [`try_open`] came that has not opened what is surely not meant.
+/// How far [`try_open`] came, unless it opened a file that is certainly not selected.
 pub enum Tried {
     /// Not tried.
     No,
-    /// The kernel's answer. A descriptor may be of a file that is meant. It must not be closed without need: the process would lose
-    /// its locks on the file.
+    /// The kernel's answer. A descriptor may be of a selected file. It must not be closed without need: the process
+    /// would lose its locks on the file.
     Said(Ret),
 }
 
-/// Opens the path, unless that may do more to it. What it could not is for [`open_meant`](super::open_meant).
+/// Opens the path, if opening does no more than that. [`open_meant`](super::open_meant) handles everything else.
 ///
-/// Always part of its caller, for the hooks: after a system call a return to a frame that was there before costs 10 to 20 ns, and each
-/// cache line some. Nothing in it panics.
+/// Always inlined into the hooks: after a system call, a return to an older frame costs 10 to 20 ns, and so do
+/// additional cache lines. Nothing in it panics.
 ///
 /// # Safety
 /// As `openat`.
@@ -59,13 +59,13 @@ pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32)
     if NEAR.edges.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
 }
 
-/// What came of it.
+/// The outcome.
 pub(super) enum Opened {
     /// The call's result.
     Done(Ret),
-    /// It is open, and may be meant.
+    /// The file is open, and may be selected.
     MayBeMeant(RawFd),
-    /// It can't be told like this.
+    /// Cannot be decided in this way.
     Unknown,
 }
 
@@ -88,8 +88,8 @@ pub(super) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
     }
 }
 
-/// Atomic files are open here: this may be one of them by another name, and where a lease of ours would keep the call waiting it
-/// is not opened by a name that may be meant.
+/// Opens a file while atomic files are open here. It may be one of them under another name; and a path that may be
+/// selected is not opened, since this process's lease could make the call wait.
 ///
 /// # Safety
 /// As `openat`.
@@ -115,39 +115,39 @@ unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode:
 /// As `openat`.
 #[inline(always)]
 pub(super) unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
-    // What `openat` ignores is an error of `openat2`.
+    // `openat2` rejects bits that `openat` ignores.
     let mode = if flags & libc::O_CREAT != 0 { mode & 0o7777 } else { 0 };
     let how = [u64::from((flags | LARGE) as u32), u64::from(mode), libc::RESOLVE_NO_SYMLINKS];
-    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    // SAFETY: the kernel checks the path; `how` is as long as stated.
     unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
 }
 
 fn failed(error: Ret) -> Opened {
-    // Else a link above all, or a kernel or a filter without this call.
+    // Otherwise a link, most likely, or a kernel or filter without this call.
     let is_final = error == fail(libc::ENOENT) || error == fail(libc::EINTR);
     if is_final { Opened::Done(error) } else { Opened::Unknown }
 }
 
-/// Whether the path may be meant, or can't be read. Before the kernel has looked at it.
+/// Whether the path may be selected, or cannot be read. The kernel has not checked the path yet.
 ///
 /// # Safety
 /// As `openat`.
 unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
-    // SAFETY: the caller's promise. With atomic files the guard is there.
+    // SAFETY: the caller's promise. While there are atomic files, the guard is installed.
     unsafe { readable(path) }.is_none_or(|path| config.globs.may_match(path.to_bytes()))
 }
 
-/// The path, if it can be read: before the kernel has looked at it. The guard is there.
+/// The path, if it can be read. Called before the kernel has checked it; the guard must be installed.
 ///
 /// # Safety
-/// It stays as it is.
+/// The path is not changed while the result is in use.
 pub(super) unsafe fn readable<'a>(path: *const c_char) -> Option<&'a CStr> {
     const MOST: usize = libc::PATH_MAX as usize;
-    // It may begin to read before the path, in the same line.
+    // `strnlen` may start reading before the path, in the same cache line.
     let line = path.cast::<u8>().map_addr(|addr| addr & !63);
     let most = MOST.min(usize::MAX - path.addr());
-    // SAFETY: it reads, and can be left anywhere.
+    // SAFETY: it only reads, and can be left at any point.
     let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
-    // SAFETY: it has just been read, up to its end.
+    // SAFETY: it has just been read up to its terminator.
     length.ok().filter(|&length| length < most).map(|_| unsafe { CStr::from_ptr(path) })
 }

@@ -1,5 +1,5 @@
-//! `openat2(2)`: the kernel judges the request and walks the path, with the restrictions that it names. Whether the file is meant is
-//! told from where that has led.
+//! `openat2(2)`: the kernel checks the request and resolves the path under the request's restrictions. Whether the
+//! file is selected depends on where that leads.
 
 use super::config::Config;
 use super::meant::{asks_for_data, is_open};
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// `struct open_how`: flags, mode, restrictions.
 type How = [u64; 3];
 
-/// A request that the kernel would grant, as far as it can be told without a path.
+/// A request that the kernel would grant, as far as that can be known without a path.
 struct Request<'a> {
     dirfd: RawFd,
     path: &'a CStr,
@@ -31,13 +31,14 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
         let kernel = || table::fresh(with_lowest(|| raw!(SYS_openat2, dirfd, path, how, size)));
         let Some(config) = process::config().filter(|_| size >= size_of::<How>()) else { return kernel() };
         let Ok([flags, mode, resolve]) = user::get(how) else { return kernel() };
-        // The kernel looks at the request before the path. What it refuses there it refuses again, with this path.
+        // The kernel checks the request before the path. If it refuses the request, it also refuses it with the real
+        // path.
         let is_granted = raw!(SYS_openat2, libc::AT_FDCWD, c"".as_ptr(), how, size) == fail(libc::ENOENT);
         if !is_granted || !asks_for_data(flags as i32) {
             return kernel();
         }
         let passing = super::passing();
-        // A look that opens nothing, which also finds whether the path is good memory.
+        // Opens nothing, and also checks that the path is readable memory.
         let look =
             open_by_kernel(dirfd, path, libc::O_PATH | libc::O_CLOEXEC | flags as i32 & libc::O_NOFOLLOW, 0, resolve);
         if look == fail(libc::EFAULT) {
@@ -50,7 +51,7 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
         };
         drop(passing);
         if !is_meant {
-            // It may have become another name of one that is open here.
+            // It may have become another name of a file that is open here.
             return match kernel() {
                 fd if fd >= 0 => adopt(fd as RawFd, core::ptr::null()),
                 error => error,
@@ -70,19 +71,19 @@ pub(super) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *const How,
 /// As `openat2`.
 unsafe fn open_by_kernel(dirfd: RawFd, path: *const c_char, flags: i32, mode: u64, resolve: u64) -> Ret {
     let how: How = [u64::from(flags as u32), if flags & libc::O_CREAT != 0 { mode } else { 0 }, resolve];
-    // SAFETY: the kernel checks the path; `how` is as long as is said.
+    // SAFETY: the kernel checks the path; `how` is as long as stated.
     unsafe { raw!(SYS_openat2, dirfd, path, &raw const how, size_of_val(&how)) }
 }
 
 impl Request<'_> {
-    /// Whether the file that is there, found by `look`, is to be opened as an atomic one.
+    /// Whether the existing file that `look` found is to be opened as an atomic file.
     fn leads_to_meant(&self, config: &Config, look: &OwnedFd) -> bool {
         let fd = look.as_raw_fd();
         let Ok(stat) = stat_of(fd) else { return false };
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || self.is_exclusive() {
             return false;
         }
-        // In a root of its own the path as it is written means something else.
+        // Under another root, the path as written has another meaning.
         let by_name = || {
             self.resolve & libc::RESOLVE_IN_ROOT == 0
                 && config.globs.matches(self.dirfd, self.path.to_bytes(), self.flags & libc::O_NOFOLLOW == 0)
@@ -95,12 +96,12 @@ impl Request<'_> {
             && is_here
             && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         {
-            let _ = file.give_up_lease(); // it would keep the open waiting
+            let _ = file.give_up_lease(); // it would make the open wait
         }
         is_meant
     }
 
-    /// Whether a file that it makes is to be an atomic one.
+    /// Whether a file that the call creates is to be atomic.
     fn makes_meant(&self, config: &Config) -> bool {
         let path = self.path.to_bytes();
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
@@ -121,7 +122,7 @@ impl Request<'_> {
         }
         // SAFETY: a new descriptor of ours.
         let folder = unsafe { OwnedFd::from_raw_fd(folder as RawFd) };
-        // The name is the end of the path, and so ends with its zero.
+        // The name is the end of the path, with the terminating zero.
         config.globs.matches(folder.as_raw_fd(), name, false)
     }
 

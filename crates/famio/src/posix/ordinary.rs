@@ -1,5 +1,5 @@
-//! Files that match the configuration but are ordinary all the same, because something that the library does not see
-//! has them: for good (a mapping, a queue), or while a stream of libc's is open.
+//! Files that match the configuration but are ordinary in this process, because something that the library does not
+//! see uses them: permanently (a mapping, a queue), or while a stream of libc's is open.
 
 use super::{process, raw};
 use crate::thread::{Guard, Mutex};
@@ -9,17 +9,17 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A file, told from another that got its number.
+/// Identifies a file, even if another file gets its inode number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     dev: u64,
     ino: u64,
-    /// Zero where the file system does not know.
+    /// Birth time; zero if the file system has none.
     born: (i64, u32),
 }
 
 impl Identity {
-    /// Of the file behind `path`; empty: behind `dirfd`.
+    /// The identity of the file behind `path`; if that is empty, behind `dirfd`.
     ///
     /// # Safety
     /// `path` is a C string.
@@ -37,7 +37,7 @@ impl Identity {
 
 struct Entry {
     file: Identity,
-    /// Whether it stays ordinary when the last stream is closed.
+    /// Whether the file stays ordinary after the last stream is closed.
     for_good: bool,
     /// Addresses of the streams.
     streams: Vec<usize>,
@@ -66,12 +66,12 @@ pub(super) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// From here on the file stays ordinary in this process.
+/// Makes the file ordinary in this process, permanently.
 pub(super) fn note_for_good(file: Identity) {
     change(|entries| entry(entries, file).for_good = true);
 }
 
-/// Takes that back: it could not be handed back.
+/// Undoes that, if the file could not be demoted.
 pub(super) fn forget(file: &Identity) {
     change(|entries| entries.retain(|entry| entry.file != *file));
 }
@@ -81,7 +81,7 @@ pub(super) fn stream_opened(file: Identity, stream: usize) {
     change(|entries| entry(entries, file).streams.push(stream));
 }
 
-/// A stream is closed; whether it was known here.
+/// A stream is closed. Returns whether it was noted here.
 pub(super) fn stream_closed(stream: usize) {
     if any() {
         change(|entries| {
@@ -93,8 +93,8 @@ pub(super) fn stream_closed(stream: usize) {
     }
 }
 
-/// Whether the file is ordinary. A descriptor that is opened (`descriptor`) while a stream is open makes it so for
-/// good: it could not be followed later.
+/// Whether the file is ordinary. If a descriptor is opened (`descriptor`) while a stream is open, the file becomes
+/// ordinary permanently, since the descriptor could not be made an atomic file's later.
 ///
 /// # Safety
 /// `path` is a C string; empty: `dirfd` itself.

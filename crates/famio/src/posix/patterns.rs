@@ -1,18 +1,19 @@
-//! The text of a glob: braces, escapes, `~` and folders. Each glob stands for one or more patterns of the crate `glob`.
+//! The syntax of globs: braces, escapes, `~` and folders. Each glob expands to one or more patterns of the crate
+//! `glob`.
 
 use glob::{Pattern, PatternError};
 
-/// Most patterns that one glob may stand for.
+/// The most patterns to which one glob may expand.
 const MOST: usize = 1024;
 
-/// The patterns that a glob stands for, or what is wrong with it. `home`: what `~` means.
+/// The patterns of a glob, or what is wrong with it. `home`: what `~` stands for.
 pub fn expand(glob: &str, home: Option<&str>) -> Result<Vec<String>, String> {
     let text: Vec<char> = glob.chars().collect();
     let patterns = Parser { text: &text, at: 0 }.sequence(false)?;
     patterns.into_iter().map(|pattern| finish(pattern, home)).collect()
 }
 
-/// One glob for all of these patterns: [`expand`] gives them back.
+/// One glob that expands to all of these patterns: the inverse of [`expand`].
 pub fn join(patterns: &[String]) -> String {
     let escaped: Vec<String> = patterns.iter().map(|pattern| escape_braces(pattern)).collect();
     match escaped.as_slice() {
@@ -21,13 +22,14 @@ pub fn join(patterns: &[String]) -> String {
     }
 }
 
-/// The glob that means this one name or path.
+/// A glob that selects exactly this name or path.
 pub fn escape(path: &str) -> String {
     let text = escape_braces(&Pattern::escape(path));
     if text.starts_with('~') { format!("\\{text}") } else { text }
 }
 
-/// Whether a comma stands outside of braces and classes, and without a backslash: perhaps it was meant to part two globs.
+/// Whether there is a comma outside braces and classes, and without a backslash: perhaps it was meant to separate two
+/// globs.
 pub fn has_bare_comma(glob: &str) -> bool {
     let text: Vec<char> = glob.chars().collect();
     let (mut at, mut depth) = (0, 0usize);
@@ -45,12 +47,12 @@ pub fn has_bare_comma(glob: &str) -> bool {
     false
 }
 
-/// Whether a pattern has a wildcard in it; `[x]` for a character that is a wildcard, or `~`, is none.
+/// Whether a pattern has no wildcard; `[x]` for a character that is a wildcard, or `~`, is none.
 pub fn is_literal(pattern: &str) -> bool {
     literal(pattern).is_some()
 }
 
-/// The one path that a pattern without wildcards stands for.
+/// The one path that a pattern without wildcards matches.
 pub fn literal(pattern: &str) -> Option<String> {
     let text: Vec<char> = pattern.chars().collect();
     let mut name = String::new();
@@ -78,7 +80,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// All that the text stands for up to its end, or, in a group, up to a comma or the closing brace.
+    /// Expands the text up to its end or, in a group, up to a comma or the closing brace.
     fn sequence(&mut self, in_group: bool) -> Result<Vec<String>, String> {
         let mut all = vec![String::new()];
         let push = |all: &mut Vec<String>, text: &str| all.iter_mut().for_each(|one| one.push_str(text));
@@ -121,7 +123,7 @@ impl Parser<'_> {
         Ok(all)
     }
 
-    /// A group, after its opening brace.
+    /// Expands a group, after its opening brace.
     fn group(&mut self) -> Result<Vec<String>, String> {
         let start = self.at;
         let mut all = Vec::new();
@@ -143,21 +145,21 @@ impl Parser<'_> {
             if inside.contains("..") {
                 return Err(format!("{{{inside}}} is not supported; list the alternatives, as in {{1,2,3}}"));
             }
-            // As in a shell: braces without a comma are part of the name.
+            // As in a shell, braces without a comma are part of the name.
             all.iter_mut().for_each(|one| *one = format!("{{{one}}}"));
         }
         Ok(all)
     }
 }
 
-/// Behind the class that begins at `start`, as the crate `glob` reads it.
+/// The index after the class that begins at `start`, as the crate `glob` reads it.
 fn class_end(text: &[char], start: usize) -> Option<usize> {
     // The first character of a class may be a bracket.
     let first = start + if text.get(start + 1) == Some(&'!') { 3 } else { 2 };
     text.get(first..)?.iter().position(|&one| one == ']').map(|end| first + end + 1)
 }
 
-/// `~`, and the slash at the end that says folder.
+/// Expands `~`, and the trailing slash that means a folder.
 fn finish(mut pattern: String, home: Option<&str>) -> Result<String, String> {
     if pattern.is_empty() {
         return Err("it stands for an empty name".into());
@@ -189,7 +191,7 @@ fn explain(pattern: &str, error: &PatternError) -> String {
     }
 }
 
-/// Outside of classes, what [`expand`] would take for more than itself gets a backslash.
+/// Escapes, outside classes, whatever [`expand`] would expand.
 fn escape_braces(pattern: &str) -> String {
     let text: Vec<char> = pattern.chars().collect();
     let mut escaped = String::new();
@@ -278,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Whatever a file is called, its escaped name means it, and only it.
+    /// The escaped form of any file name selects that name, and no other.
     #[test]
     fn names_are_escaped() {
         let pieces = ["a", "{", "}", ",", "\\", "~", "*", "?", "[", "]", "!", "..", "é", " "];

@@ -1,4 +1,4 @@
-//! Which paths are meant: globs, matched without allocating, since every `open` of the program comes by here.
+//! Which paths the globs select. Matching does not allocate, since it is part of every `open` of the program.
 
 use super::patterns;
 use super::raw;
@@ -15,7 +15,7 @@ const PATH: usize = libc::PATH_MAX as usize;
 /// As many links as the kernel follows.
 const LINKS: usize = 40;
 
-/// Most globs that are told apart; a file that a later one means counts as the last one's.
+/// The most globs that are told apart; a file that a later glob selects counts for the last of them.
 pub const MOST_TOLD_APART: usize = 256;
 
 /// A set of globs, by their numbers.
@@ -28,7 +28,7 @@ impl Marks {
         self.0[glob / 64] |= 1 << (glob % 64);
     }
 
-    /// Whether a glob is one of them.
+    /// Whether `glob` is in the set.
     pub fn has(&self, glob: usize) -> bool {
         glob < MOST_TOLD_APART && self.0[glob / 64] >> (glob % 64) & 1 != 0
     }
@@ -37,43 +37,43 @@ impl Marks {
         self.0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How nearly a glob means a path that it does not mean.
+/// How a glob just fails to select a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nearly {
-    /// But for the case of letters.
+    /// It would, without regard to case.
     Case,
-    /// By its last component: in another folder.
+    /// It would, in another folder: the last component matches.
     Folder,
 }
 
 /// The pattern of a path, made absolute.
 struct Place {
     whole: Pattern,
-    /// Of its last component.
+    /// Of the last component of the path.
     last: Pattern,
     glob: usize,
 }
 
-/// The user's globs. Each is a line of text, and stands for some patterns.
+/// The user's globs. Each is a line of text that expands to some patterns.
 pub struct Globs {
-    /// Without a slash: match the last component. With the number of the glob.
+    /// Patterns without a slash, which match the last component; with the number of their glob.
     names: Vec<(Pattern, usize)>,
     paths: Vec<Place>,
-    /// How many.
+    /// Number of globs.
     count: usize,
-    /// Of all their names.
+    /// The name prefilter of all patterns.
     pub(super) edges: Edges,
-    /// Journals: never atomic.
+    /// The folder of journals, which are never atomic.
     pool: Option<Vec<u8>>,
 }
 
-/// A path being put together, without the heap.
+/// A path under construction, without the heap.
 pub(super) struct Text {
     bytes: [u8; PATH],
     length: usize,
@@ -88,7 +88,7 @@ impl Text {
         &self.bytes[..self.length]
     }
 
-    /// Appends; false when it does not fit with a terminating zero.
+    /// Appends bytes; false if they do not fit with a terminating zero.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let end = self.length + bytes.len();
         if end >= PATH {
@@ -99,7 +99,7 @@ impl Text {
         true
     }
 
-    /// Appends a path, resolving `.` and `..` by the letter.
+    /// Appends a path, and resolves `.` and `..` textually.
     fn join(&mut self, path: &[u8]) -> bool {
         for part in path.split(|&byte| byte == b'/') {
             match part {
@@ -130,7 +130,7 @@ fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     (folder, &path[start..])
 }
 
-/// The link to what a descriptor is of.
+/// The name of the link in `/proc` that leads to a descriptor's file.
 pub(super) fn descriptor_name(fd: RawFd, room: &mut [u8; 32]) -> &CStr {
     let prefix = b"/proc/self/fd/";
     *room = [0; 32];
@@ -150,7 +150,7 @@ pub(super) fn descriptor_name(fd: RawFd, room: &mut [u8; 32]) -> &CStr {
     CStr::from_bytes_until_nul(room).unwrap_or_default()
 }
 
-/// The file of a descriptor as the kernel names it.
+/// The kernel's path of a descriptor's file.
 pub(super) fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
     let mut room = [0u8; 32];
     let name = descriptor_name(fd, &mut room);
@@ -160,7 +160,7 @@ pub(super) fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
     n > 0 && text.bytes[0] == b'/'
 }
 
-/// The path of an open file as the kernel names it, or what the caller said.
+/// The kernel's path of an open file, or the path that the caller gave.
 pub(super) fn path_of(fd: RawFd, said: &CStr) -> std::ffi::CString {
     let mut text = Text::new();
     if descriptor_path(fd, &mut text) {
@@ -170,7 +170,7 @@ pub(super) fn path_of(fd: RawFd, said: &CStr) -> std::ffi::CString {
     }
 }
 
-/// Whether a path that leads through no link is how the kernel names the file: it begins at the root, and has no dots.
+/// Whether a path without symbolic links is the kernel's name of the file: it is absolute and has no dots.
 pub(super) fn is_plain(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else { return false };
     rest.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
@@ -224,7 +224,7 @@ fn fits(pattern: &Pattern, text: &[u8]) -> bool {
 }
 
 impl Globs {
-    /// None: nothing matches.
+    /// Selects nothing.
     pub fn none(pool: Option<&Path>) -> Self {
         Globs {
             names: Vec::new(),
@@ -235,7 +235,7 @@ impl Globs {
         }
     }
 
-    /// Reads newline-separated globs; those with a slash are taken from `folder`.
+    /// Reads newline-separated globs; a relative glob with a slash begins at `folder`.
     pub fn new(globs: &[u8], folder: &[u8], pool: Option<&Path>) -> Result<Self, String> {
         let mut this = Globs::none(pool);
         let home = super::config::home();
@@ -269,7 +269,7 @@ impl Globs {
         Ok(())
     }
 
-    /// Adds a pattern of the glob that is being read.
+    /// Adds a pattern of the current glob.
     fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
         let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
         let mut text = Text::new();
@@ -285,7 +285,7 @@ impl Globs {
             self.names.push((Pattern::new(glob).map_err(|error| error.to_string())?, self.count));
         }
         if let Some(literal) = patterns::literal(glob) {
-            // The user may have named a link: a program that resolves it opens the target.
+            // The glob may name a link; a program may resolve it and open the target.
             let plain = if glob.starts_with('/') { Vec::new() } else { folder.to_vec() };
             let mut path = Text::new();
             if path.join(&plain) && path.join(literal.as_bytes()) {
@@ -306,9 +306,9 @@ impl Globs {
         Ok(())
     }
 
-    /// The same glob with the folders in front of its first wildcard resolved.
+    /// Adds the same glob with the folders before its first wildcard resolved.
     fn add_real(&mut self, absolute: &str) -> Result<(), String> {
-        // The longest beginning of whole components that stands for one folder.
+        // The longest prefix of whole components without a wildcard.
         let mut cut = 0;
         for (at, _) in absolute.match_indices('/').skip(1) {
             if patterns::literal(&absolute[..at]).is_none() {
@@ -337,27 +337,28 @@ impl Globs {
         Ok(())
     }
 
-    /// Which globs mean a path, links followed as by `open`. For what has been found to be meant, or is shown to the user.
+    /// Which globs select a path; links are followed as by `open`. For paths that are known to be selected, or are
+    /// shown to the user.
     pub fn marks_of(&self, path: &[u8]) -> Marks {
         let mut marks = Marks::default();
         self.matches_or_marks(libc::AT_FDCWD, path, true, Some(&mut marks));
         marks
     }
 
-    /// Adds the globs that mean an open file, by the path that the program said and by the kernel's.
+    /// Adds the globs that select an open file, by the program's path and by the kernel's.
     pub(super) fn mark(&self, dirfd: RawFd, said: &[u8], real: &[u8], marks: &mut Marks) {
         self.matches_or_marks(dirfd, said, true, Some(marks));
         self.matches_name(libc::AT_FDCWD, real, Some(marks));
     }
 
-    /// How nearly a glob means a path from the root on that it does not mean. Allocates nothing.
+    /// How `glob` just fails to select an absolute path. Allocates nothing.
     pub fn nearly(&self, glob: usize, path: &[u8]) -> Option<Nearly> {
         const ANY_CASE: MatchOptions = MatchOptions { case_sensitive: false, ..OPTIONS };
         let path = core::str::from_utf8(path).ok()?;
         let name = &path[name_start(path.as_bytes())..];
         let names = || self.names.iter().filter(|(_, of)| *of == glob);
         let places = || self.paths.iter().filter(|place| place.glob == glob);
-        // Any name fits a star: no sign that this folder was meant.
+        // A star matches every name, so it is no sign that this folder was intended.
         let tells = |pattern: &Pattern| pattern.as_str().bytes().any(|byte| byte.is_ascii_alphanumeric());
         if names().any(|(pattern, _)| pattern.matches_with(name, ANY_CASE))
             || places().any(|place| place.whole.matches_with(path, ANY_CASE))
@@ -370,12 +371,12 @@ impl Globs {
         }
     }
 
-    /// Whether a file opened by this path is meant. Links are followed as the kernel would if `follow`.
+    /// Whether a file opened by this path is selected. If `follow`, links are followed as the kernel would.
     pub(super) fn matches(&self, dirfd: RawFd, path: &[u8], follow: bool) -> bool {
         self.matches_or_marks(dirfd, path, follow, None)
     }
 
-    /// As [`matches`](Self::matches); with `marks` it goes on until all globs that mean the file are there.
+    /// As [`matches`](Self::matches); with `marks`, collects all globs that select the file.
     fn matches_or_marks(&self, dirfd: RawFd, path: &[u8], follow: bool, mut marks: Option<&mut Marks>) -> bool {
         let mut found = self.matches_name(dirfd, path, marks.as_deref_mut());
         if !follow || (found && marks.is_none()) {
@@ -411,7 +412,7 @@ impl Globs {
         found
     }
 
-    /// Whether a path that leads over no links may be meant, by its last component: if not, it surely is not.
+    /// Whether a path without symbolic links may be selected, by its last component. If false, it certainly is not.
     pub(super) fn may_match(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
         self.edges.may_match(path)
@@ -419,8 +420,8 @@ impl Globs {
                 || self.paths.iter().any(|place| fits(&place.last, name)))
     }
 
-    /// Whether an open file is meant, by the name that the kernel gives for it. Without memory of the heap's: an allocator may be
-    /// opening a file for itself, with its lock held.
+    /// Whether an open file is selected, by the kernel's name for it. Uses no heap: an allocator may be opening the
+    /// file for itself, with its lock held.
     pub(super) fn matches_open(&self, fd: RawFd) -> bool {
         let mut text = Text::new();
         descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get(), None)
@@ -452,7 +453,7 @@ impl Globs {
         found || by_name
     }
 
-    /// Whether a path from the root on fits.
+    /// Whether an absolute path matches.
     fn matches_place(&self, path: &[u8], marks: Option<&mut Marks>) -> bool {
         let Some(marks) = marks else { return self.paths.iter().any(|place| fits(&place.whole, path)) };
         self.paths.iter().filter(|place| fits(&place.whole, path)).for_each(|place| marks.add(place.glob));

@@ -1,5 +1,6 @@
-//! The file position of an open description. It is ours, in memory, as long as one process has the description; from a fork,
-//! an exec or a socket on that may give it to others it is the kernel's, and changes under a lock of all processes at the file.
+//! The file position of an open description. It is in this process's memory while one process has the description.
+//! Once a fork, an exec or a socket may give the description to another process, the position is the kernel's, and
+//! changes under a lock of all members of the file.
 
 use super::lock::{Guard, Lock};
 use super::raw;
@@ -11,17 +12,17 @@ use std::os::fd::RawFd;
 
 /// See the module.
 pub(super) struct Position {
-    /// The kernel's `f_pos_lock`.
+    /// As the kernel's `f_pos_lock`.
     lock: Lock,
     value: AtomicU64,
-    /// It is the kernel's.
+    /// The position is the kernel's.
     shared: AtomicBool,
 }
 
-/// The position, while nobody else changes it.
+/// The locked position.
 pub(super) struct Locked<'a> {
     position: &'a Position,
-    /// Of a shared one: a descriptor that leads to it, and the lock of the other processes.
+    /// For a shared position: a descriptor that leads to it, and the lock on the control page.
     beside: Option<(RawFd, Option<Positions<'a>>)>,
     _guard: Guard<'a>,
 }
@@ -31,12 +32,12 @@ impl Position {
         Self { lock: Lock::new(), value: AtomicU64::new(0), shared: AtomicBool::new(false) }
     }
 
-    /// In a forked child: who had the lock may be gone.
+    /// In a forked child, whose parent's threads may have held the lock.
     pub(super) fn forget_lock(&self) {
         self.lock.reset();
     }
 
-    /// For a description that is used again.
+    /// Initializes it for a description that is reused.
     pub(super) fn reset(&self, value: u64, shared: bool) {
         self.value.store(value, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
@@ -48,10 +49,11 @@ impl Position {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Waits for the position; `fd` leads to it.
+    /// Locks the position; `fd` leads to it.
     ///
     /// # Errors
-    /// Of a shared one: those of coming to the file's door; `EDEADLK` when another process keeps it.
+    /// For a shared position: those of attaching to the file's control page; `EDEADLK` if another process does not
+    /// release it.
     #[inline]
     pub(super) fn lock<'a>(&'a self, file: &'a AtomicFile, fd: RawFd) -> Result<Locked<'a>> {
         let guard = self.lock.lock();
@@ -59,17 +61,17 @@ impl Position {
         Ok(Locked { position: self, beside, _guard: guard })
     }
 
-    /// Nobody else of this process moves it meanwhile.
+    /// Keeps the other threads of this process from moving the position.
     pub(super) fn hold(&self) -> Guard<'_> {
         self.lock.lock()
     }
 
-    /// Where it is now, for one look.
+    /// The position at this moment.
     pub(super) fn look(&self, fd: RawFd) -> u64 {
         if self.is_shared() { kernels(fd).unwrap_or(0) } else { self.value.load(Ordering::Relaxed) }
     }
 
-    /// It is the kernel's from now on.
+    /// Makes it the kernel's from now on.
     pub(super) fn share(&self, fd: RawFd) {
         let _guard = self.lock.lock();
         if !self.is_shared() {
@@ -80,7 +82,7 @@ impl Position {
 }
 
 impl Locked<'_> {
-    /// Where it is.
+    /// The position.
     #[inline]
     pub(super) fn get(&self) -> Result<u64> {
         match self.beside {

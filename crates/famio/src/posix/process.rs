@@ -25,12 +25,12 @@ static STARTER: AtomicUsize = AtomicUsize::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
 /// The latest fork generation of this process or its ancestors.
 static LATEST: AtomicU32 = AtomicU32::new(1);
-/// Stands in for [`GENERATION`] before the start, and on a kernel that cannot wipe pages.
+/// Used instead of [`GENERATION`] before the start, and on kernels that cannot wipe pages at fork.
 static PLAIN_GENERATION: AtomicU32 = AtomicU32::new(1);
 /// A word on a page that the kernel zeroes in a forked child, however it was forked.
 static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const PLAIN_GENERATION).cast_mut());
 
-/// The fork generation: zero in a child that has not yet been noticed.
+/// The fork generation; zero in a child that the library has not noticed yet.
 #[inline]
 pub(super) fn generation() -> u32 {
     // SAFETY: the pointer is to a static or to a page that is never unmapped.
@@ -42,7 +42,7 @@ pub(super) fn pid() -> u32 {
     (unsafe { raw!(SYS_getpid) }) as u32
 }
 
-/// The configuration, while files are managed; starts the library at the first call.
+/// The configuration, while the library is on. Starts the library at the first call.
 #[inline]
 pub(super) fn config() -> Option<&'static Config> {
     if STATE.load(Ordering::Acquire) == ON && generation() == 0 {
@@ -51,7 +51,8 @@ pub(super) fn config() -> Option<&'static Config> {
     config_to_look()
 }
 
-/// As [`config`], and does not look whether this is a forked child that nobody has noticed yet: for a look that changes nothing.
+/// As [`config`], without checking for a forked child that the library has not noticed yet: for calls that change
+/// nothing.
 #[inline]
 pub(super) fn config_to_look() -> Option<&'static Config> {
     match STATE.load(Ordering::Acquire) {
@@ -61,20 +62,21 @@ pub(super) fn config_to_look() -> Option<&'static Config> {
     }
 }
 
-/// As [`config_to_look`], and does not start anything.
+/// As [`config_to_look`], without starting the library.
 #[inline]
 pub(super) fn config_nearby() -> Option<&'static Config> {
     // SAFETY: null, or put there by `put_nearby`, which never frees one.
     unsafe { NEAR.config.load(Ordering::Acquire).cast::<Config>().as_ref() }
 }
 
-/// A reader may still have the one before: it stays. `edges`: of the names that it means.
+/// Publishes a configuration. A reader may still use the previous one, so that is never freed. `edges`: its name
+/// prefilter.
 fn put_nearby(config: &'static Config, edges: &Edges) {
     NEAR.edges.set(edges);
     NEAR.config.store(ptr::from_ref(config).cast_mut().cast(), Ordering::Release);
 }
 
-/// Nothing is atomic any more.
+/// From now on, nothing is atomic.
 fn put_away() {
     STATE.store(OVER, Ordering::Release);
     NEAR.config.store(ptr::null_mut(), Ordering::Release);
@@ -82,7 +84,7 @@ fn put_away() {
 
 #[cold]
 fn start_late() -> Option<&'static Config> {
-    // Before libc has set itself up there is no environment to read; what opens files then is no program yet.
+    // Before libc has set itself up there is no environment, and files are not opened by the program yet.
     if !config::environment_is_there() {
         return None;
     }
@@ -93,13 +95,14 @@ fn start_late() -> Option<&'static Config> {
     }
 }
 
-/// Reads the configuration from the environment, once: from the constructor or from the first call that needs it. A
-/// configuration with a mistake ends the process with status 125: it would run unprotected.
+/// Reads the configuration from the environment, once: from the constructor, or from the first call that needs it. A
+/// mistake in the configuration ends the process with status 125, since the program would run unprotected.
 pub fn start() {
     // SAFETY: no arguments.
     let me = unsafe { raw!(SYS_gettid) } as usize;
     if STATE.compare_exchange(UNINIT, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // Another thread reads it: wait. This thread reads it, and the allocator has opened a file: let that through.
+        // If another thread is reading it, wait. If this thread is, its allocator has opened a file: do not wait for
+        // ourselves.
         while STATE.load(Ordering::Acquire) == STARTING && STARTER.load(Ordering::Acquire) != me {
             // SAFETY: no arguments.
             unsafe { raw!(SYS_sched_yield) };
@@ -107,7 +110,7 @@ pub fn start() {
         return;
     }
     STARTER.store(me, Ordering::Release);
-    sys::find_standard_error(); // before anything is said
+    sys::find_standard_error(); // before any message
     match config::from_environment() {
         Ok(Some(config)) => {
             PID.store(pid(), Ordering::Relaxed);
@@ -123,8 +126,8 @@ pub fn start() {
     }
 }
 
-/// Starts with this configuration instead of the environment's, or goes on with it: for a program that calls this
-/// module itself. Files that are open keep their settings.
+/// Starts with this configuration instead of the environment's, or switches to it: for a program that calls this
+/// module itself. Files that are already open keep their settings.
 pub fn start_with(config: Config) {
     let begins = |from: u8| STATE.compare_exchange(from, STARTING, Ordering::AcqRel, Ordering::Acquire);
     match begins(UNINIT).or_else(|_| begins(OFF)) {
@@ -133,7 +136,8 @@ pub fn start_with(config: Config) {
             STARTER.store(unsafe { raw!(SYS_gettid) } as usize, Ordering::Release);
             begin(config);
         }
-        // Who looks meanwhile may have the one's edges and the other's globs: any name may be meant.
+        // A concurrent reader may combine the old prefilter with the new globs, so the prefilter must accept every
+        // name.
         Err(ON) => put_nearby(Box::leak(Box::new(config)), &Edges::any()),
         Err(_) => {}
     }
@@ -176,7 +180,7 @@ fn watch_forks() {
     }
 }
 
-/// The hook of `pthread_atfork`: before the fork. A child shares the open descriptions, and with them the leases and positions.
+/// For `pthread_atfork`, before the fork. A child shares the open descriptions, and so leases and positions.
 pub fn before_fork() {
     tell_of_standard_error();
     if may_share() {
@@ -187,15 +191,15 @@ pub fn before_fork() {
     }
 }
 
-/// The hook of `pthread_atfork`: in the parent.
+/// For `pthread_atfork`, in the parent.
 pub fn after_fork_in_parent() {
     if crate::thread::current().inheritance.get() != 0 {
         file::forget_for_child();
     }
 }
 
-/// Before another program is started beside this one, by `vfork` or `posix_spawn`: as [`before_fork`], but for maps, which such a
-/// child does not have.
+/// Before `vfork` or `posix_spawn` starts another program: as [`before_fork`], except for maps, which such a child
+/// does not have.
 pub fn before_spawn() {
     tell_of_standard_error();
     if may_share() {
@@ -205,7 +209,7 @@ pub fn before_spawn() {
     }
 }
 
-/// Not in a child of `vfork`: what it has put there it means as standard error.
+/// Not in a `vfork` child, which sets up standard error for the next program.
 pub(super) fn tell_of_standard_error() {
     if STATE.load(Ordering::Acquire) == ON && !in_vfork_child() {
         sys::tell_of_standard_error();
@@ -216,14 +220,14 @@ fn may_share() -> bool {
     STATE.load(Ordering::Acquire) == ON && table::any() && super::lock::not_reentered().is_ok() && !in_vfork_child()
 }
 
-/// After the start: descriptors that the program before `exec` has left become atomic files'.
+/// After the start: descriptors that were inherited through `exec` become atomic files'.
 pub fn receive_descriptors() {
     if STATE.load(Ordering::Acquire) == ON {
         inherit::receive_all();
     }
 }
 
-/// The hook of `pthread_atfork`: in the child.
+/// For `pthread_atfork`, in the child.
 pub fn after_fork_in_child() {
     if STATE.load(Ordering::Acquire) == ON {
         if pid() != PID.load(Ordering::Relaxed) && ptr::eq(GENERATION.load(Ordering::Relaxed), &PLAIN_GENERATION) {
@@ -235,12 +239,12 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// Whether this process was forked after the library's start, and has its parent's files in its memory.
+/// Whether this process was forked after the library had started, so that its memory has its parent's files.
 pub(super) fn is_forked() -> bool {
     generation() != 1
 }
 
-/// A forked child takes its own identity: what the parent opened stays the parent's.
+/// In a forked child: takes a new identity; what the parent opened stays the parent's.
 #[cold]
 pub(super) fn enter_child() {
     let next = LATEST.load(Ordering::Relaxed) + 1;
@@ -263,7 +267,7 @@ pub(super) fn enter_child() {
     }
 }
 
-/// Whether this is a `vfork` child: its memory is the parent's, so nothing of the library's state may change.
+/// Whether this is a `vfork` child. Its memory is the parent's, so the library's state must not change.
 pub(super) fn in_vfork_child() -> bool {
     if STATE.load(Ordering::Acquire) != ON {
         return false;
@@ -276,8 +280,8 @@ pub(super) fn in_vfork_child() -> bool {
 
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Normal exit, `_exit`, `quick_exit`: every file is committed, settled and closed clean, and what still runs goes to
-/// the kernel. Then it is said what the run has left unprotected.
+/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for threads
+/// that still run. Then reports what the run has left unprotected.
 pub fn end() {
     if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
         return;
@@ -289,7 +293,7 @@ pub fn end() {
     }
 }
 
-/// The status to end with instead of `status`: where protection is required, and was not had, success is none.
+/// The exit status to use instead of `status`: with `require`, a run that was not fully protected does not succeed.
 pub fn end_status(status: i32) -> i32 {
     if status & 0xFF == 0 && HAS_FAILED.load(Ordering::Relaxed) {
         if run_record::may_say() {
@@ -306,13 +310,14 @@ fn end_files() {
         return put_away();
     }
     if super::lock::not_reentered().is_err() {
-        // `_exit` in a signal handler that interrupted a locked section: as a kill, back to the last SYNC.
+        // `_exit` in a signal handler that interrupted a locked section has the effect of a kill: back to the last
+        // SYNC.
         error_notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
     put_away();
     close_all();
-    // Threads that still run find their files handed back; what they wrote in between is committed by the second round.
+    // Threads that still run find their files demoted. What they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_ours() {
             handle.hand_back_at_end(fd);
@@ -329,7 +334,7 @@ pub(super) fn close_all() {
     }
 }
 
-/// Messages that are given once per process.
+/// Messages that are printed once per process.
 #[derive(Clone, Copy)]
 pub(super) enum Once {
     Forked = 1,
@@ -343,22 +348,22 @@ pub(super) enum Once {
 
 static SAID: AtomicU8 = AtomicU8::new(0);
 
-/// Whether this message is to be given now.
+/// Whether this message is to be printed now.
 pub(super) fn say_once(what: Once) -> bool {
     SAID.fetch_or(what as u8, Ordering::Relaxed) & what as u8 == 0
 }
 
-/// Something that matters more than a notice.
+/// Prints a message at a higher level than a notice.
 fn error_notice(what: &str) {
     sys::log::say(Level::Error, &[what.as_bytes()]);
 }
 
-/// A notice about a file. Allocates nothing: it may come from a signal handler.
+/// Prints a notice about a file. Allocates nothing, since it may be called in a signal handler.
 pub(super) fn say(path: &CStr, what: &str) {
     sys::notice_parts(&[path.to_bytes(), b": ", what.as_bytes()]);
 }
 
-/// Says an error's sentence, unless it is the one that was said last: a loop says it once.
+/// Prints an error's message, unless it is the one printed last, so that a loop prints it once.
 pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let Some(detail) = error.detail() else { return };
@@ -379,12 +384,12 @@ pub(super) fn say_error(path: &CStr, error: &crate::Error) {
     }
 }
 
-/// Whether files are managed, or may be yet.
+/// Whether the library is on, or may still be switched on.
 pub(super) fn may_be_on() -> bool {
     ![OFF, OVER].contains(&STATE.load(Ordering::Acquire))
 }
 
-/// Whether files are managed.
+/// Whether the library is on.
 pub fn is_on() -> bool {
     STATE.load(Ordering::Acquire) == ON
 }

@@ -1,5 +1,5 @@
-//! What is said at the end of a run: globs that selected nothing, files that were synced without protection, programs that ran
-//! without the library. One line each, once. Allocates nothing: the end may come from a signal handler.
+//! The report at the end of a run: globs that selected nothing, files that were synced without protection, programs
+//! that ran without the library. One line each, once. Allocates nothing, since the end may come in a signal handler.
 
 use super::config::Config;
 use super::lost;
@@ -13,10 +13,10 @@ use core::sync::atomic::Ordering;
 
 /// Most globs that get a line of their own.
 const MOST_GLOBS: usize = 8;
-/// Most files and programs that a line names.
+/// The most files and programs named in a line.
 const MOST_NAMED: usize = 3;
 
-/// A line, without the heap. What does not fit is left out.
+/// A line of text, without the heap. What does not fit is left out.
 struct Line {
     bytes: [u8; 2048],
     length: usize,
@@ -27,7 +27,7 @@ impl Line {
         Self { bytes: [0; 2048], length: 0 }
     }
 
-    /// Adds text of ours, or of the user's, in which nothing may move the cursor.
+    /// Adds Famio's or the user's text, without characters that would move the cursor.
     fn add(&mut self, text: &[u8]) -> &mut Self {
         for &byte in text.iter().take(self.bytes.len() - self.length) {
             self.bytes[self.length] = if byte < b' ' || byte == 0x7f { b'?' } else { byte };
@@ -43,7 +43,7 @@ impl Line {
         self.add(&[b'0' + (number % 10) as u8])
     }
 
-    /// Before the item `index` of `count`.
+    /// Adds the separator before item `index` of `count`.
     fn comma(&mut self, index: usize, count: usize) -> &mut Self {
         match index {
             0 => self,
@@ -60,14 +60,14 @@ impl Line {
     }
 }
 
-/// At the end of this process, or before it goes on as a program without the library: says what is to be said. Whether the run has
-/// failed, as `require` has it.
+/// At the end of this process, or before it continues as a program without the library: prints the report. Returns
+/// whether the run has failed, as `require` defines it.
 pub(super) fn at_end(config: &Config) -> bool {
     let Some(joined) = joined() else { return false };
     let record = joined.record;
     let is_top = joined.is_top();
     if is_top {
-        record.state.fetch_or(TOP_ENDED, Ordering::AcqRel); // first: who ends at the same time is to see it
+        record.state.fetch_or(TOP_ENDED, Ordering::AcqRel); // first, for a process that ends at the same time
     }
     joined.leave();
     let is_last = !joined.others_run();
@@ -77,11 +77,11 @@ pub(super) fn at_end(config: &Config) -> bool {
         return false;
     }
     let has_lost = say_lost(joined);
-    // What an unseen part of the run has done is not known.
+    // What unseen parts of the run have done is unknown.
     let mut is_unprotected = false;
     if state & UNSEEN == 0 {
         is_unprotected |= say_synced(joined, config);
-        // What still runs may yet write them.
+        // A process that still runs may yet write a selected file.
         is_unprotected |= is_last && say_globs(joined, config);
     }
     say_details(joined, config, state);
@@ -91,7 +91,7 @@ pub(super) fn at_end(config: &Config) -> bool {
     config.settings.require && (has_lost || is_unprotected)
 }
 
-/// Whether this is said now. Once a run.
+/// Whether this is to be said now: once per run.
 fn is_first(joined: &Joined, what: u32) -> bool {
     joined.record.state.fetch_or(what, Ordering::AcqRel) & what == 0
 }
@@ -124,7 +124,7 @@ fn and_more(line: &mut Line, more: usize, is_more: bool, what: &[u8]) {
     }
 }
 
-/// Whether a file was synced, and no glob means it. One that a glob means was said to be handed back to the kernel.
+/// Whether a file was synced that no glob selects. (If a glob selects it, it was demoted, and that was reported.)
 fn is_unselected(slot: &Slot, config: &Config) -> bool {
     let mut room = room();
     slot.path(&mut room).is_some_and(|path| config.globs.marks_of(path).is_empty())
@@ -164,7 +164,7 @@ fn say_globs(joined: &Joined, config: &Config) -> bool {
         words.get(glob / 64).is_none_or(|word| word.load(Ordering::Relaxed) >> (glob % 64) & 1 != 0)
     };
     let unselected = record.synced.iter().any(|slot| is_unselected(slot, config));
-    // A glob whose files were only read is a good one, unless the program has written others.
+    // A glob whose files were only read counts as good, unless the program has written files that no glob selects.
     let is_idle = |glob: &usize| !is_in(&record.written, *glob) && (!is_in(&record.opened, *glob) || unselected);
     let globs = || (0..config.globs.count()).filter(is_idle);
     let count = globs().count();
@@ -187,7 +187,7 @@ fn say_globs(joined: &Joined, config: &Config) -> bool {
     true
 }
 
-/// The file that was nearly selected, for a user who has mistyped a glob.
+/// Adds the file that was nearly selected, for a user who has mistyped a glob.
 fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
     for (wanted, text) in
         [(Nearly::Case, &b", except for the case of letters"[..]), (Nearly::Folder, b", in another folder")]
@@ -203,7 +203,7 @@ fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
     }
 }
 
-/// What `--verbose` asks for; and with `require`, that not all of the run was seen.
+/// Prints the lines of `--verbose`; and with `require`, that a part of the run was not seen.
 fn say_details(joined: &Joined, config: &Config, state: u32) {
     let details = joined.details();
     let is_partial = state & UNSEEN != 0 && (details.is_some() || config.settings.require);

@@ -1,5 +1,5 @@
-//! A program that becomes another user, or gets another root: for a while, or for good. What takes its rights is done before; what
-//! could not be done without them is done when it has them again.
+//! Programs that change their user or root, temporarily or for good. Work that needs the current rights is done
+//! before the change; work that the process lacks the rights for is done when it has them again.
 
 use super::{policy, process, table};
 use crate::file::{AtomicFile, bar_leases};
@@ -13,31 +13,32 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether the program has ever called what changes rights.
+/// Whether the program has ever called a function that changes rights.
 static CHANGES: AtomicBool = AtomicBool::new(false);
 
-/// Files that were closed without the right to take their journals away.
+/// Files that were closed without the right to remove their journals.
 static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
 struct Left {
     key: (u64, u64),
     path: CString,
     settings: Settings,
-    /// The user who could not.
+    /// The user who lacked the right.
     user: u32,
 }
 
-/// Most of them that are remembered.
+/// The most files that are remembered.
 const MOST: usize = 1000;
 
-/// Before `setuid`, `seteuid`, `chroot` and the like: what this process has from its parent becomes its own as long as it may.
+/// Before `setuid`, `seteuid`, `chroot` and the like: attaches to the files of inherited descriptors while this
+/// process may.
 pub fn before_change() {
     if !process::is_on() || process::in_vfork_child() {
         return;
     }
     CHANGES.store(true, Ordering::Relaxed);
     take_all_home();
-    bar_leases(); // only the file's owner, or root, gives one back
+    bar_leases(); // only the file's owner or root can give a lease back
     table::for_each(0, u32::MAX, |_, handle| {
         if handle.is_live() {
             handle.file().settle_with_bits();
@@ -45,7 +46,7 @@ pub fn before_change() {
     });
 }
 
-/// Around `setuid`, `seteuid` and the like: [`before_change`]; and after a success (`result` = 0) what is left is taken away.
+/// Around `setuid`, `seteuid` and the like: [`before_change`], and after a success (`result` = 0) `tidy`.
 pub fn change(result: Option<i32>) {
     match result {
         None => before_change(),
@@ -54,7 +55,7 @@ pub fn change(result: Option<i32>) {
     }
 }
 
-/// What this process has from its parent, and what is open of it, becomes its own.
+/// Makes everything inherited, and still open, this process's own.
 pub(super) fn take_all_home() {
     let mut foreign = Vec::new();
     table::for_each(0, u32::MAX, |fd, handle| {
@@ -62,7 +63,7 @@ pub(super) fn take_all_home() {
             foreign.push(fd);
         }
     });
-    // To ask for it is enough.
+    // Asking for a description makes it the process's own.
     foreign.into_iter().for_each(|fd| drop(table::get(fd)));
     table::for_each(0, u32::MAX, |_, handle| {
         if handle.is_live() {
@@ -71,13 +72,13 @@ pub(super) fn take_all_home() {
     });
 }
 
-/// A descriptor of the file is closed, perhaps the last. `fd`: that descriptor, if it still is one.
+/// A descriptor of the file was closed, perhaps the last. `fd`: that descriptor, if it still exists.
 pub(super) fn closed(fd: Option<RawFd>, file: &AtomicFile) {
     let (device, inode) = file.key();
     if !CHANGES.load(Ordering::Relaxed) || !may_come_back() || AtomicFile::find(device, inode).is_some() {
         return;
     }
-    // It may have been renamed.
+    // The file may have been renamed.
     let path = fd.map_or_else(|| file.path().to_owned(), |fd| policy::path_of(fd, file.path()));
     let left = Left { key: (device, inode), path, settings: file.settings().clone(), user: effective() };
     keep([left]);
@@ -92,8 +93,8 @@ fn keep(more: impl IntoIterator<Item = Left>) {
     }
 }
 
-/// Takes away what could not be taken away at a `close`, by another user than the one who could not. Best effort: a clean journal
-/// is never replayed, and who opens the file next, or recovers it, takes it away.
+/// Removes journals that could not be removed at `close`, if the process now runs as another user than then. Best
+/// effort: a clean journal is never replayed, and the next process that opens or recovers the file removes it.
 pub(super) fn tidy() {
     if !CHANGES.load(Ordering::Relaxed) {
         return;
@@ -101,7 +102,7 @@ pub(super) fn tidy() {
     let user = effective();
     let mut all = core::mem::take(&mut *LEFT.lock());
     all.retain_mut(|left| {
-        // Open again: its last `close` sees to it.
+        // If the file is open again, its last `close` handles it.
         if AtomicFile::find(left.key.0, left.key.1).is_some() {
             return false;
         }
@@ -115,7 +116,7 @@ pub(super) fn tidy() {
     keep(all);
 }
 
-/// In a forked child: they are the parent's.
+/// In a forked child: these files are the parent's.
 pub(super) fn forget() {
     if let Some(mut left) = LEFT.try_lock() {
         left.clear();

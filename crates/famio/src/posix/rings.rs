@@ -1,4 +1,5 @@
-//! Queues of the kernel's: what they do to a file is not seen, so the file is demoted first, or the queue refused.
+//! The kernel's asynchronous queues. Their effect on a file cannot be seen, so the file is demoted first, or the
+//! queue refused.
 
 use super::{Ret, demote, fail, process, raw, user};
 use crate::sys;
@@ -23,8 +24,8 @@ pub unsafe fn io_submit(context: usize, count: isize, blocks: *const *const i32)
     unsafe { raw!(SYS_io_submit, context, count, blocks) }
 }
 
-/// Before an io_uring is set up: `ENOSYS` in a process with atomic files, since its requests go past the library; unless
-/// the user allows it.
+/// Before an io_uring is set up: `ENOSYS` in a process with atomic files, since its requests would bypass the
+/// library, unless the user allows that.
 pub fn io_uring() -> Ret {
     let Some(config) = process::config() else { return 0 };
     if config.async_io {

@@ -1,4 +1,4 @@
-//! `syscall(2)` by number: the file calls go where their functions go.
+//! `syscall(2)` by number: file calls go to the functions that the hooks of their names use.
 
 use super::lost::{Program, note_program};
 use super::{Ret, table};
@@ -7,7 +7,7 @@ use crate::sys;
 use core::ffi::{c_char, c_long};
 use std::os::fd::RawFd;
 
-/// Which numbers [`syscall`] looks at; all others may go straight to the kernel.
+/// The numbers that [`syscall`] handles; all others may go straight to the kernel.
 pub const ROUTED: [bool; 512] = routed();
 
 const fn routed() -> [bool; 512] {
@@ -90,7 +90,7 @@ const NUMBERS: [c_long; OLD.len() + NEW.len()] = {
     all
 };
 
-/// Calls by a descriptor that do not look themselves whether it is the library's own.
+/// Calls by descriptor that do not check themselves whether the descriptor is internal.
 const BY_DESCRIPTOR: [c_long; 20] = [
     libc::SYS_read,
     libc::SYS_write,

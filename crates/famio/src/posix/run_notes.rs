@@ -1,5 +1,5 @@
-//! What a process adds to the record of its run: selected files that it opens and syncs, and other files that it syncs. Allocates
-//! nothing, and waits for nothing.
+//! What a process adds to the record of its run: selected files that it opens and syncs, and other files that it
+//! syncs. Allocates nothing, and never waits.
 
 use super::policy::{self, MOST_TOLD_APART, Marks, Text};
 use super::run_record::{Joined, MORE_SELECTED, MORE_SYNCED, PROTECTED, Record, has_all, hash, joined};
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-/// So many syncs of a process are looked at; later ones only now and then.
+/// The number of syncs per process that are all examined; of later ones, only some are.
 const ALL_SYNCS: usize = 256;
 
 static SYNCS: AtomicUsize = AtomicUsize::new(0);
@@ -20,11 +20,11 @@ pub(super) fn begin() {
     HAS_PROTECTED.store(false, Ordering::Relaxed);
 }
 
-/// Files that this process has told of, by their hashes: they are opened again and again.
+/// Hashes of the files that this process has noted, since files are opened again and again.
 static TOLD: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// A file that is meant was opened: device and inode are `of`. `said`: the path of the program's, from `dirfd` on; `real`: the
-/// kernel's.
+/// Notes that a selected file was opened; `of` is its device and inode. `said`: the program's path, from `dirfd`;
+/// `real`: the kernel's.
 pub(super) fn opened(of: (u64, u64), dirfd: RawFd, said: &CStr, real: &CStr, flags: i32) {
     let (Some(joined), Some(config)) = (joined(), process::config_nearby()) else { return };
     let record = joined.record;
@@ -57,7 +57,7 @@ pub(super) fn opened(of: (u64, u64), dirfd: RawFd, said: &CStr, real: &CStr, fla
     }
 }
 
-/// A selected file was synced.
+/// Notes that a selected file was synced.
 #[inline]
 pub(super) fn protected() {
     if !HAS_PROTECTED.load(Ordering::Relaxed) {
@@ -73,14 +73,14 @@ fn first_protected() {
     }
 }
 
-/// Whether this sync of the process is looked at.
+/// Whether this sync of the process is examined.
 fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
     let before = count.fetch_add(1, Ordering::Relaxed);
     (before < ALL_SYNCS || before.is_multiple_of(64))
         && process::config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
 }
 
-/// A file that is not atomic is synced by this descriptor.
+/// Notes that the file of this descriptor, which is not atomic, is synced.
 pub fn synced(fd: RawFd) {
     let Some(joined) = joined().filter(|joined| is_looked_at(joined, &SYNCS)) else { return };
     let record = joined.record;
@@ -109,12 +109,12 @@ fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
     }
 }
 
-/// A map of a file that is not atomic is synced. What is mapped at `address` tells the kernel's list.
+/// Notes that a map of a file that is not atomic is synced. The kernel's list says what is mapped at `address`.
 pub(super) fn synced_map(address: usize) {
     let Some(joined) = joined() else { return };
     let count = MAP_SYNCS.fetch_add(1, Ordering::Relaxed);
     let globs = process::config_nearby().map_or(0, |config| config.globs.count());
-    // The list may be long.
+    // The list may be long, so it is read ever less often.
     if (count + 1).is_power_of_two() && !joined.record.is_all_well(globs) {
         maps_list::shared_file_at(address, |of, path| put_synced(joined.record, of, path));
     }

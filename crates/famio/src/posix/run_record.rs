@@ -1,8 +1,10 @@
-//! What the processes of one `famio run` have done, in memory that they share: which globs selected a file, which other files were
-//! synced, which programs started without the library. The last process, or the one that was `famio run`, reads it at its end.
+//! What the processes of one `famio run` have done, in shared memory: which globs selected a file, which other files
+//! were synced, which programs started without the library. The last process, or the one that was `famio run`, reads
+//! it at its end.
 //!
-//! The memory is a file in a folder that `famio run` has made for this user alone. A process maps it at its start, and has no
-//! descriptor of it. Nothing here allocates or waits: it is called from signal handlers, and in children of `vfork`.
+//! The memory is a file in a folder that `famio run` has made for this user alone. A process maps it at its start and
+//! keeps no descriptor of it. Nothing here allocates or waits: it is called from signal handlers and in `vfork`
+//! children.
 
 use super::policy::{MOST_TOLD_APART, Text};
 use super::{config, fail, process, raw};
@@ -17,57 +19,58 @@ use std::os::fd::RawFd;
 pub const VARIABLE: &str = "FAMIO_RUN";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FAMIRUN2");
-/// Longest path of a file that is told.
+/// Longest path that is recorded.
 const PATH: usize = 208;
 const WORDS: usize = MOST_TOLD_APART / 64;
-/// Largest file that is mapped.
+/// Size of the largest file that is mapped.
 const LARGEST: i64 = 1 << 20;
 
 /// The process that `famio run` became has ended.
 pub(super) const TOP_ENDED: u32 = 1;
-/// A part of the run can't be seen from here: a process of another user or under another root, or a `famio run` of its own.
+/// A part of the run cannot be seen: a process of another user or under another root, or a nested `famio run`.
 pub(super) const UNSEEN: u32 = 2;
 /// A selected file was synced.
 pub(super) const PROTECTED: u32 = 4;
-/// More processes than there is room for.
+/// There were more processes than slots.
 pub(super) const CROWDED: u32 = 8;
-/// More files than there is room for.
+/// There were more files than slots.
 pub(super) const MORE_SYNCED: u32 = 16;
 pub(super) const MORE_SELECTED: u32 = 32;
 pub(super) const MORE_LOST: u32 = 64;
-/// What was said already.
+/// Reports that were printed already.
 pub(super) const SAID_GLOBS: u32 = 128;
 pub(super) const SAID_SYNCED: u32 = 256;
 pub(super) const SAID_LOST: u32 = 512;
 pub(super) const SAID_DETAILS: u32 = 1024;
 
-/// An option in the header: say at the end what was selected, and by what settings.
+/// An option in the header: at the end, print what was selected, and by which settings.
 const VERBOSE: u64 = 1;
 
-/// The file's beginning. Behind it, text: a line for each glob, as the user knows it, a zero, and lines about settings.
+/// The beginning of the file. Text follows: a line for each glob, as the user wrote it, a zero, and lines about
+/// settings.
 #[repr(C)]
 pub(super) struct Record {
     magic: u64,
     /// The process that was `famio run`.
     pub top: u64,
-    /// Of the globs in the environment: who has others does not count here.
+    /// Hash of the globs in the environment; a process with other globs does not count.
     globs: u64,
     options: u64,
     pub state: AtomicU32,
     unused: AtomicU32,
     /// Globs that selected a file that was opened for writing.
     pub written: [AtomicU64; WORDS],
-    /// Those that selected one at all.
+    /// Globs that selected a file that was opened at all.
     pub opened: [AtomicU64; WORDS],
     /// Processes that run.
     live: [AtomicU32; 64],
-    /// Files that were synced, and are not atomic.
+    /// Files that were synced and are not atomic.
     pub synced: [Slot; 64],
-    /// Files that were selected, if details are asked for.
+    /// Files that were selected, if details are wanted.
     pub selected: [Slot; 64],
     /// Programs that started without the library.
     pub lost: [Slot; 16],
-    /// What its processes have counted.
+    /// Event counts of its processes.
     events: Events,
 }
 
@@ -82,14 +85,15 @@ pub(super) struct Slot {
     length: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Of a selected file: the glob, and whether it was opened for writing. Of a program: why it has no library.
+    /// For a selected file: the glob, and whether the file was opened for writing. For a program: why it has no
+    /// library.
     pub detail: AtomicU32,
     pub is_written: AtomicU32,
     path: [AtomicU8; PATH],
 }
 
 impl Slot {
-    /// Its path, if there is one in it; put into `room`.
+    /// Its path, if it has one; stored in `room`.
     pub fn path<'a>(&self, room: &'a mut [u8; PATH]) -> Option<&'a [u8]> {
         if self.state.load(Ordering::Acquire) != WRITTEN {
             return None;
@@ -106,7 +110,7 @@ impl Slot {
     }
 
     fn fill(&self, device: u64, inode: u64, path: &[u8]) {
-        // The end of a path tells more than its beginning.
+        // The end of a path says more than its beginning.
         let path = &path[path.len().saturating_sub(PATH)..];
         self.device.store(device, Ordering::Relaxed);
         self.inode.store(inode, Ordering::Relaxed);
@@ -121,10 +125,10 @@ pub(super) const fn room() -> [u8; PATH] {
     [0; PATH]
 }
 
-/// A record that this process takes part in.
+/// A record to which this process has joined.
 pub(super) struct Joined {
     pub record: &'static Record,
-    /// What is behind it.
+    /// The text after the record.
     text: &'static [u8],
     path: CString,
     device: u64,
@@ -147,8 +151,8 @@ pub fn is_joined() -> bool {
     joined().is_some()
 }
 
-/// What `famio run` puts into the file: it becomes process `top`, whose globs are these lines of the environment. `labels`: each glob as
-/// the user knows it. `details`: lines to be said at the end, if that is asked for.
+/// The initial content of the file: the process will be `top`, with these globs in its environment. `labels`: each
+/// glob as the user wrote it. `details`: lines to print at the end, if wanted.
 pub fn new_file(top: u32, globs: &[u8], labels: &[String], details: Option<&str>) -> Vec<u8> {
     let options = if details.is_some() { VERBOSE } else { 0 };
     let header = [MAGIC, u64::from(top), hash(globs), options];
@@ -167,7 +171,7 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// At the start: takes part in the record that the environment names.
+/// At the start: joins the record that the environment names.
 pub(super) fn join() {
     let Some(path) = config::variable(VARIABLE).filter(|path| path.first() == Some(&b'/')) else { return };
     let Ok(path) = CString::new(path) else { return };
@@ -181,7 +185,8 @@ pub(super) fn join() {
         let (mut address, mut length, mut of) = (0, 0, (0, 0));
         if let Ok(stat) = super::open::stat_of(fd as RawFd)
             && stat.st_mode & libc::S_IFMT == libc::S_IFREG
-            // Ours, and no other user's to write or to cut: a bad word in it is then our own doing.
+            // It belongs to this user, and no other user can write or cut it: a bad word in it is then this user's
+            // own doing.
             && stat.st_uid == raw!(SYS_geteuid) as u32
             && stat.st_mode & 0o077 == 0
             && stat.st_nlink == 1
@@ -201,7 +206,7 @@ pub(super) fn join() {
             return;
         }
         if record.globs != hash(config::variable("FAMIO_ATOMIC").unwrap_or_default()) {
-            // Its globs are not those that will be asked about.
+            // Its globs are not those of the report.
             record.state.fetch_or(UNSEEN, Ordering::Relaxed);
             raw!(SYS_munmap, address, length);
             return;
@@ -219,7 +224,7 @@ pub(super) fn join() {
     enter();
 }
 
-/// Whether descriptor 2 is for messages: a program that closed it may have a file of its own there.
+/// Whether descriptor 2 may get messages: a program that closed it may have a file of its own there.
 pub(super) fn may_say() -> bool {
     let Ok(stat) = super::open::stat_of(libc::STDERR_FILENO) else { return false };
     let is_first =
@@ -229,7 +234,7 @@ pub(super) fn may_say() -> bool {
     matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO) || is_first() || appends()
 }
 
-/// This process runs: at its start, and in a child after `fork`.
+/// Lists this process as running: at its start, and in a child after `fork`.
 pub(super) fn enter() {
     super::run_notes::begin();
     let Some(joined) = joined() else { return };
@@ -249,12 +254,12 @@ pub(super) fn enter() {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 sends nothing.
     pid != 0 && unsafe { raw!(SYS_kill, pid, 0) } != fail(libc::ESRCH)
 }
 
 impl Joined {
-    /// This process ends, or goes on as a program that can't take part.
+    /// Unlists this process: it ends, or continues as a program that cannot take part.
     pub fn leave(&self) {
         let me = process::pid();
         for slot in &self.record.live {
@@ -262,10 +267,11 @@ impl Joined {
         }
     }
 
-    /// Whether another process of the run is there, as far as can be told. A child counts that has not come so far as to be listed.
+    /// Whether another process of the run exists, as far as can be told. A child counts even before it has listed
+    /// itself.
     pub fn others_run(&self) -> bool {
         let me = process::pid();
-        // The first process takes its number off the list a moment after it has said that it ends.
+        // The first process removes itself from the list a moment after it has said that it ends.
         let top_ends = self.record.state.load(Ordering::Acquire) & TOP_ENDED != 0;
         let has_said = |pid: u32| top_ends && u64::from(pid) == self.record.top;
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -287,7 +293,7 @@ impl Joined {
         self.record.top == u64::from(process::pid())
     }
 
-    /// A glob as the user knows it.
+    /// The text of a glob as the user wrote it.
     pub fn label(&self, glob: usize) -> &'static [u8] {
         let labels = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
         labels.split(|&byte| byte == b'\n').nth(glob).filter(|label| !label.is_empty()).unwrap_or(b"a glob")
@@ -298,14 +304,14 @@ impl Joined {
         (self.record.options & VERBOSE != 0).then(|| self.text.splitn(2, |&byte| byte == 0).nth(1).unwrap_or_default())
     }
 
-    /// Whether a process that starts with this variable and this process's rights and root can take part.
+    /// Whether a process that starts with this variable, and with this process's rights and root, can take part.
     pub fn is_reached_by(&self, variable: Option<&[u8]>) -> bool {
         // SAFETY: no memory is passed.
         let uid = unsafe { raw!(SYS_geteuid) } as u32;
         variable == Some(self.path.to_bytes()) && self.is_at_its_path().is_some_and(|owner| owner == uid)
     }
 
-    /// The owner, if the path still leads to the file.
+    /// The file's owner, if the path still leads to the file.
     fn is_at_its_path(&self) -> Option<u32> {
         // SAFETY: the path is a C string.
         let stat =
@@ -313,7 +319,7 @@ impl Joined {
         (stat.st_dev == self.device && stat.st_ino == self.inode).then_some(stat.st_uid)
     }
 
-    /// Nobody will need it: the file goes, and its folder.
+    /// No process will need it any more: removes the file and its folder.
     pub fn remove(&self) {
         let path = self.path.to_bytes();
         let mut folder = Text::new();
@@ -329,7 +335,7 @@ impl Joined {
 }
 
 impl Record {
-    /// Puts a file into one of the tables, or finds it there.
+    /// Puts a file into one of the tables, or finds it there. Returns its slot.
     pub fn put<'a>(&self, table: &'a [Slot], of: (u64, u64), path: &[u8], more: u32) -> Option<&'a Slot> {
         if let Some(slot) = table.iter().find(|slot| slot.is(of.0, of.1)) {
             return Some(slot);
@@ -346,7 +352,7 @@ impl Record {
         None
     }
 
-    /// Whether each of so many globs has selected a file that was written, and such a file was synced.
+    /// Whether each of the first `globs` globs has selected a file that was written, and such a file was synced.
     pub fn is_all_well(&self, globs: usize) -> bool {
         self.state.load(Ordering::Relaxed) & PROTECTED != 0 && has_all(&self.written, globs)
     }
@@ -364,18 +370,18 @@ pub(super) fn has_all(words: &[AtomicU64; WORDS], globs: usize) -> bool {
     })
 }
 
-/// What a run has counted, as who looks from outside reads it.
+/// The event counts of a run, for outside readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCounts {
     /// The process that was `famio run`.
     pub top: u32,
-    /// Files that were handed back to the kernel.
+    /// Files that were demoted.
     pub demotions: u64,
-    /// Opens of files that failed, since file and journal contradict each other.
+    /// Opens that failed because file and journal contradict each other.
     pub conflicts: u64,
 }
 
-/// Reads them in the bytes of a record. `None`: it is none of this version.
+/// Reads the counts from the bytes of a record. `None`: not a record of this version.
 pub fn run_counts(record: &[u8]) -> Option<RunCounts> {
     let word = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
     let at = offset_of!(Record, events);

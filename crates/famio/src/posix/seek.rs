@@ -5,8 +5,8 @@ use super::{Ret, raw, table};
 use crate::error::Error;
 use std::os::fd::RawFd;
 
-/// `lseek(2)`. `SEEK_DATA` and `SEEK_HOLE` see a file without holes, as POSIX allows: what the log holds is data, and
-/// what the file system calls a hole may be covered by it.
+/// `lseek(2)`. For `SEEK_DATA` and `SEEK_HOLE`, a file has no holes, as POSIX allows: the log may hold data where the
+/// file system has a hole.
 pub fn lseek(fd: RawFd, offset: i64, whence: i32) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_lseek, fd, offset, whence) };

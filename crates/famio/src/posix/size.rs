@@ -1,4 +1,4 @@
-//! Changes of size and space through a descriptor.
+//! Changes of size and of allocated space through a descriptor.
 
 use super::description::Description;
 use super::full_disk::hand_back_without_room;
@@ -30,7 +30,7 @@ pub fn ftruncate(fd: RawFd, size: i64) -> Ret {
     answer(fd, &handle, cut).unwrap_or_else(kernel)
 }
 
-/// Sets the size as `ftruncate` and `truncate` do; no SYNC, but of a file whose calls are each committed.
+/// Sets the size, as `ftruncate` and `truncate` do. Not a SYNC, unless each call on the file is committed by itself.
 pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize> {
     if size > handle.file().size() {
         limits::check_size(size)?;
@@ -42,8 +42,9 @@ pub(super) fn resize(fd: RawFd, handle: &Description, size: u64) -> Result<usize
     handle.file().sync_if_write_atomic().map(|()| 0)
 }
 
-/// `fallocate(2)`. Space is reserved in the file by the kernel without touching what it holds; growth is ours, and so are zeros,
-/// which are written, and give no space back. Moving the rest of a file is `EOPNOTSUPP`, as on most file systems.
+/// `fallocate(2)`. The kernel reserves space in the file without touching its contents. The library does the growth,
+/// and writes zeros, which frees no space. Modes that move the rest of the file return `EOPNOTSUPP`, as on most file
+/// systems.
 pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_fallocate, fd, mode, offset, length) };
@@ -72,8 +73,8 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
     done.unwrap_or_else(kernel)
 }
 
-/// The kernel's own word on a mode, which it gives before it looks at the range, and on the descriptor and its inode: a range
-/// that no file has makes it go no further.
+/// The kernel's own check of the mode, the descriptor and the inode, which it makes before it checks the range: the
+/// range given here is invalid for every file, so the call has no effect.
 fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
     // SAFETY: no memory is passed.
     match check(steadily(fd, || unsafe { raw!(SYS_fallocate, fd, mode, i64::MAX, i64::MAX) })) {
@@ -82,7 +83,7 @@ fn mode_exists(fd: RawFd, mode: i32) -> Result<()> {
     }
 }
 
-/// The positions that several processes share stay where they are meanwhile; `None`: there are none in this file.
+/// Keeps the positions that several processes share where they are; `None`: the file has none.
 fn still(file: &Arc<AtomicFile>) -> Result<Option<Positions<'_>>> {
     let mut shared = false;
     table::for_each(0, u32::MAX, |_, handle| shared |= handle.is_shared() && Arc::ptr_eq(handle.file(), file));
@@ -91,7 +92,8 @@ fn still(file: &Arc<AtomicFile>) -> Result<Option<Positions<'_>>> {
 
 fn allocate(fd: RawFd, handle: &Description, mode: i32, start: u64, end: u64) -> Result<()> {
     let file = handle.file();
-    // To find holes moves the kernel's position, for a moment. Of a descriptor that several processes have, that is theirs.
+    // Looking for holes moves the kernel's position for a moment. For a shared descriptor, that is the program's
+    // position.
     let _still = match mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) {
         0 => None,
         _ => still(file)?,

@@ -1,4 +1,4 @@
-//! Descriptions that no descriptor has any more: calls may still use them; after that they are free, to be used again.
+//! Descriptions without descriptors: calls may still be using them; after that they are free for reuse.
 
 use super::description::{Description, Subject};
 use super::lock::{Lock, not_reentered};
@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// A list through `Description::next`, under [`LOCK`].
 type List = AtomicPtr<Description>;
 
-/// With a file still, which calls may be using.
+/// Descriptions that still have a file, which calls may be using.
 static LEAVING: List = AtomicPtr::new(ptr::null_mut());
-/// Without.
+/// Free descriptions.
 static FREE: List = AtomicPtr::new(ptr::null_mut());
 static LOCK: Lock = Lock::new();
 
@@ -22,13 +22,13 @@ fn push(list: &List, description: &'static Description) {
 }
 
 fn pop(list: &List) -> Option<&'static Description> {
-    // SAFETY: what is in a list was leaked, so it is valid for ever, and only the lock's holder takes it out.
+    // SAFETY: descriptions in a list were leaked, so they are valid forever; only the lock's holder takes one out.
     let first = unsafe { list.load(Ordering::Relaxed).as_ref() }?;
     list.store(first.next.load(Ordering::Relaxed), Ordering::Relaxed);
     Some(first)
 }
 
-/// A vacant description.
+/// A free description.
 pub(super) fn take() -> &'static Description {
     let free = {
         let _guard = LOCK.lock();
@@ -37,11 +37,11 @@ pub(super) fn take() -> &'static Description {
     free.unwrap_or_else(|| Box::leak(Box::new(Description::vacant())))
 }
 
-/// The count of `description` has become zero; it is in no table.
+/// Takes `description`, whose count has become zero and which is in no table.
 #[cold]
 pub(super) fn give(description: &'static Description) {
-    // The parent's file: its destructor is not for this process. And in a signal handler the lists may be locked by this
-    // very thread. The description is then never used again.
+    // The file of a parent must not be destroyed by this process. In a signal handler, this very thread may hold the
+    // lock of the lists. In both cases the description is never reused.
     if !description.is_ours() || not_reentered().is_err() {
         return;
     }
@@ -52,20 +52,20 @@ pub(super) fn give(description: &'static Description) {
         push(&LEAVING, description);
     }
     if !give_way(|| !sweep()) {
-        background::remind(); // somebody is in a long call
+        background::remind(); // a long call is still under way
     }
 }
 
-/// Frees those that no call uses any more. Whether others are left.
+/// Frees the descriptions that no call uses any more. Returns whether any are left.
 pub(super) fn sweep() -> bool {
     let mut files: Vec<Option<Subject>> = Vec::new();
     let left = {
         let _guard = LOCK.lock();
         let stay = AtomicPtr::new(ptr::null_mut());
         while let Some(description) = pop(&LEAVING) {
-            // SAFETY: under the lock; its list is popped here only.
+            // SAFETY: under the lock; only this function takes elements out of this list.
             if unsafe { &mut *description.grace.get() }.is_over() {
-                // SAFETY: the count is zero, and no call that could have found the description is inside any more.
+                // SAFETY: the count is zero, and every call that could have found the description has ended.
                 files.push(unsafe { (*description.subject.get()).take() });
                 push(&FREE, description);
             } else {
@@ -75,13 +75,13 @@ pub(super) fn sweep() -> bool {
         LEAVING.store(stay.into_inner(), Ordering::Relaxed);
         !LEAVING.load(Ordering::Relaxed).is_null()
     };
-    // With no lock: a file's end takes a while. In one piece, for handlers.
+    // Without the lock, since dropping a file takes a while. One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     drop(files);
     left
 }
 
-/// In a forked child: the lists may have been in another thread's hands.
+/// In a forked child: another thread of the parent may have been changing the lists.
 pub(super) fn forget() {
     LOCK.reset();
     FREE.store(ptr::null_mut(), Ordering::Relaxed);

@@ -1,11 +1,12 @@
-//! `splice(2)` between an atomic file and a pipe. The pipe's side stays the kernel's: how much fits, and whether to wait.
+//! `splice(2)` between an atomic file and a pipe. The kernel handles the pipe's side: how much fits, and whether to
+//! wait.
 
 use super::copy::{Side, flags, stat};
 use super::{Ret, close, fail, io, raw, table, user};
 use crate::sys::high_duplicate;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Bytes moved by one call: as many as a pipe holds unless it was made larger. The caller asks again, as it has to anyhow.
+/// Bytes moved by one call: the default capacity of a pipe. Callers must repeat short splices anyway.
 const MOST: usize = 64 << 10;
 const KNOWN: u32 = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
@@ -69,7 +70,7 @@ fn done(result: Ret) -> Result<usize, Ret> {
     if result < 0 { Err(result) } else { Ok(result as usize) }
 }
 
-/// Through a file in memory, from which the kernel splices.
+/// Through a memory file, from which the kernel splices.
 fn to_pipe(source: RawFd, offset: *mut i64, pipe: RawFd, count: usize, splice_flags: u32) -> Result<usize, Ret> {
     let from = Side::new(source, offset)?;
     from.check()?;
@@ -93,7 +94,7 @@ fn to_pipe(source: RawFd, offset: *mut i64, pipe: RawFd, count: usize, splice_fl
     Ok(moved)
 }
 
-/// Through a second pipe that gets a copy: what could not be written stays in the first.
+/// Through a second pipe that gets a copy, so that what cannot be written stays in the first.
 fn from_pipe(pipe: RawFd, out: RawFd, offset: *mut i64, count: usize, splice_flags: u32) -> Result<usize, Ret> {
     if flags(out)? & libc::O_APPEND != 0 {
         return Err(fail(libc::EINVAL));
@@ -111,7 +112,7 @@ fn from_pipe(pipe: RawFd, out: RawFd, offset: *mut i64, count: usize, splice_fla
             let high = |end: &OwnedFd| high_duplicate(end.as_fd()).map_err(|error| fail(error.errno()));
             (high(&reader)?, high(&writer)?)
         };
-        // Waits as the caller would; 0: the other end is closed.
+        // Waits as the caller's call would; 0: the other end is closed.
         let wait = splice_flags & libc::SPLICE_F_NONBLOCK;
         let there = done(raw!(SYS_tee, pipe, writer.as_raw_fd(), buffer.len(), wait))?;
         if there == 0 {

@@ -1,5 +1,5 @@
-//! The stat family: size and times of an atomic file are the logical ones. A file is found by its identity, so every
-//! path to it and every descriptor of it shows the same.
+//! The stat family: shows the logical size and times of an atomic file. The file is found by its identity, so every
+//! path and every descriptor of it shows the same.
 
 use super::config::Config;
 use super::meant::may_match;
@@ -23,15 +23,16 @@ pub(super) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
     AtomicFile::find(dev, ino).filter(|file| !file.is_demoted() && (!process::is_forked() || is_ours(file)))
 }
 
-/// A forked child still has its parent's files in its memory: of them it sees what the kernel has.
+/// Whether this process has opened the file itself. For its parent's files, a forked child sees the kernel's state.
 fn is_ours(file: &Arc<AtomicFile>) -> bool {
     let mut ours = false;
     table::for_each(0, u32::MAX, |_, handle| ours |= handle.is_ours() && Arc::ptr_eq(handle.file(), file));
     ours
 }
 
-/// Of an atomic file that other processes have open and this one has not: it is opened for the time of `look`. The kernel's size
-/// is not the file's, while somebody else writes it. Only for a path that may be meant, of a file with an open epoch.
+/// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
+/// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with
+/// an open epoch.
 ///
 /// # Safety
 /// The kernel has just read the path, or it is null.
@@ -51,12 +52,12 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
         return;
     }
     let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
-    let _standard = occupy_standard(); // as a standard stream it would be handed back
+    let _standard = occupy_standard(); // as a standard stream it would be demoted
     // SAFETY: the path is good.
     let mut fd = unsafe { super::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
     if fd == fail(libc::EMFILE) {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | nofollow;
-        // SAFETY: as above; nobody else has the descriptor.
+        // SAFETY: as above; no other code has the descriptor.
         fd = unsafe {
             match super::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
                 made if made >= 0 => super::adopt(made as RawFd, policy::path_of(made as RawFd, name).as_ptr()),
@@ -70,7 +71,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
     }
 }
 
-/// Whether a process has an open epoch in what the path leads to, as far as this one may know.
+/// Whether a process has an open epoch on the file that the path leads to, as far as this process may know.
 ///
 /// # Safety
 /// As [`beside`].
@@ -81,7 +82,7 @@ unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i
     if named.is_ok_and(|stat| is_file(&stat) && traces::are_absent(config, dirfd, name, stat.st_uid)) {
         return false;
     }
-    // Of an ordinary file a descriptor that is closed again would drop the program's locks; this kind does not.
+    // Closing an ordinary descriptor of the file would drop the program's locks; closing this kind does not.
     // SAFETY: the path is good.
     let Some(look) = (unsafe { super::look(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW != 0) }) else {
         return false;
@@ -90,7 +91,8 @@ unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i
     found.is_some_and(|control| Control::new(control).is_in_use())
 }
 
-/// Shows the logical state in what the kernel has just filled in. `fd`: whose table entry is checked on the way.
+/// Replaces size and times in a result of the kernel's by the logical ones. `fd`: its table entry is checked on the
+/// way.
 unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     // SAFETY: the kernel has just written it.
     let shown = unsafe { &mut *shown };
@@ -143,7 +145,7 @@ pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     }
 }
 
-/// Whether a regular file may be one that is open here, or be meant by its path.
+/// Whether a regular file may be open here, or selected by its path.
 ///
 /// # Safety
 /// The kernel has just read the path, or it is null.
@@ -160,7 +162,7 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
     NEAR.edges.may_match(bytes) && may_match(bytes)
 }
 
-/// Shows the logical state, by `show`, if the file is atomic, here or elsewhere.
+/// Calls `show` to fill in the logical state if the file is atomic, in this process or in another.
 ///
 /// # Safety
 /// As [`may_be_atomic`].
@@ -218,7 +220,7 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
 const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
 const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
 
-/// What `pwritev2` with `RWF_ATOMIC` takes.
+/// Fills in the limits of `pwritev2` with `RWF_ATOMIC`.
 fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
     shown.stx_mask |= STATX_WRITE_ATOMIC;
     shown.stx_attributes |= STATX_ATTR_WRITE_ATOMIC;
@@ -226,7 +228,7 @@ fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
     shown.stx_atomic_write_unit_min = vector::LEAST_AT_ONCE;
     shown.stx_atomic_write_unit_max = file.most_at_once();
     shown.stx_atomic_write_segments_max = vector::PIECES_AT_ONCE;
-    shown.stx_atomic_write_unit_max_opt = 0; // the same
+    shown.stx_atomic_write_unit_max_opt = 0; // as above
 }
 
 fn overlay_statx(shown: &mut Statx, mask: u32) {

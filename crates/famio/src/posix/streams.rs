@@ -1,5 +1,5 @@
-//! libc's streams: their reads and writes are not seen. A file that is open here as an atomic one is demoted; one that
-//! is not is recovered, and ordinary while the stream is open.
+//! libc's streams, whose reads and writes the library does not see. A file that is open here as an atomic file is
+//! demoted; any other file is recovered, and is ordinary while the stream is open.
 
 use super::demote::demote_file;
 use super::ordinary::{self, Identity};
@@ -10,7 +10,8 @@ use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// Before libc opens `path` with these flags: whether the stream has to be followed (1) or not (0), or a negated errno.
+/// Before libc opens `path` with these flags: returns whether the stream must be tracked (1) or not (0), or a negated
+/// errno.
 ///
 /// # Safety
 /// As `open(2)`: bad memory is left to libc's call.
@@ -44,7 +45,7 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
             return result;
         }
     }
-    // A journal left by a crash is recovered by opening the file.
+    // Opening the file recovers it from a journal that a crash left.
     // SAFETY: as above; the descriptor is ours until it is closed below.
     unsafe {
         let mut fd = super::with_number(|| raw!(SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC, 0));
@@ -71,7 +72,7 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
     }
 }
 
-/// After libc has opened a stream; `follow`: what [`stream_opening`] said.
+/// After libc has opened a stream; `follow`: the result of [`stream_opening`].
 pub fn stream_opened(stream: usize, fd: RawFd, follow: bool) {
     table::fresh(fd as isize);
     if fd == libc::STDERR_FILENO {
@@ -88,7 +89,7 @@ pub fn streams_matter() -> bool {
     table::any() || ordinary::any()
 }
 
-/// Before libc closes a stream, and its descriptor out of our sight. Its buffer has been flushed.
+/// Before libc closes a stream and, unseen, its descriptor. The stream's buffer has been flushed.
 pub fn stream_closing(stream: usize, fd: RawFd) {
     if process::in_vfork_child() || lock::not_reentered().is_err() {
         return;

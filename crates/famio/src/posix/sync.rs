@@ -1,4 +1,4 @@
-//! SYNC by its POSIX names.
+//! SYNC under its POSIX names.
 
 use super::verify::answer;
 use super::{Ret, raw, run_notes, steadily, table};
@@ -34,7 +34,7 @@ pub fn sync_file_range(fd: RawFd, offset: i64, length: i64, flags: u32) -> Ret {
     if result < 0 { result } else { commit(fd, || result) }
 }
 
-/// Commits every atomic file of this process for which `wanted` says so; the first error.
+/// Commits every atomic file of this process for which `wanted` is true; returns the first error.
 fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
     let mut done: Vec<Arc<AtomicFile>> = Vec::new();
     let mut result = 0;
@@ -47,7 +47,7 @@ fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
             }
         }
     });
-    // Those that are mapped, and have no descriptor of the program's.
+    // Files that are mapped and have no descriptor of the program's.
     for (device, inode) in shadow::files() {
         if let Some(file) = AtomicFile::find(device, inode)
             && wanted(&file)
@@ -61,7 +61,7 @@ fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
     result
 }
 
-/// `sync(2)`: commits what this process wrote, then asks the kernel.
+/// `sync(2)`: commits what this process has written, then calls the kernel.
 pub fn sync() -> Ret {
     commit_all(|_| true);
     // SAFETY: no arguments.

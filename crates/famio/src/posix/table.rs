@@ -1,4 +1,4 @@
-//! Which descriptors are atomic files: a table of two levels without a bound, read without a lock.
+//! Which descriptors belong to atomic files: a two-level table, unbounded, read without a lock.
 
 use super::description::{Borrowed, Description, Handle};
 use super::{inherit, process};
@@ -8,30 +8,31 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
-/// Of a descriptor so many low bits lead to a place in its leaf.
+/// The number of low bits of a descriptor that select a slot in its leaf.
 #[doc(hidden)]
 pub const LEAF_BITS: u32 = 12;
 const LEAF: usize = 1 << LEAF_BITS;
-/// Leaves for every positive descriptor. Pages of this static that nobody touched take no memory.
+/// Leaves for every non-negative descriptor. Untouched pages of this static take no memory.
 const LEAVES: usize = 1 << (31 - LEAF_BITS);
 
 type Slot = AtomicPtr<Description>;
 type Leaf = [Slot; LEAF];
 
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
-/// The highest descriptor that was ever in the table: scans end there.
+/// The highest descriptor that was ever in the table, where scans end.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// A static of the library's, for who looks at it without a call: the fronts of the preload library.
+/// The address of a static of the library, for the fronts of the preload library, which read it without a call.
 #[doc(hidden)]
 #[repr(transparent)]
 pub struct Looked(*const core::ffi::c_void);
 
-// SAFETY: an address; what lies there are atomic words.
+// SAFETY: an address of atomic words.
 unsafe impl Sync for Looked {}
 
 impl Looked {
-    /// By a descriptor's high bits, the leaf, or null; there by its low ones what is null if it is no atomic file's.
+    /// Indexed by a descriptor's high bits: the leaf, or null. The leaf, indexed by the low bits: null if the
+    /// descriptor is not an atomic file's.
     pub const DESCRIPTORS: Self = Self((&raw const ROOT).cast());
     /// The [`fast-path state`](crate::near).
     pub const FAST_PATH: Self = Self((&raw const NEAR).cast());
@@ -68,13 +69,14 @@ pub fn any() -> bool {
     NEAR.any()
 }
 
-/// Whether `fd` is an atomic file's: two loads.
+/// Whether `fd` is an atomic file's. Costs two loads.
 #[inline]
 pub fn is_managed(fd: RawFd) -> bool {
     slot(fd).is_some_and(|slot| !slot.load(Ordering::Relaxed).is_null())
 }
 
-/// The open description of `fd`, kept alive by the handle. What a child has from its parent becomes its own before.
+/// The open description of `fd`; the handle keeps it valid. A description inherited by fork first becomes this
+/// process's own.
 #[inline]
 pub fn get(fd: RawFd) -> Option<Handle> {
     let handle = get_as_it_is(fd)?;
@@ -85,12 +87,12 @@ pub fn get(fd: RawFd) -> Option<Handle> {
     Some(handle)
 }
 
-/// As [`get`]; in a forked child the description may be the parent's.
+/// As [`get`], but in a forked child the description may be the parent's.
 fn get_as_it_is(fd: RawFd) -> Option<Handle> {
     let slot = slot(fd)?;
     loop {
         let description = slot.load(Ordering::Acquire);
-        // SAFETY: descriptions are never freed, only used again.
+        // SAFETY: descriptions are reused but never freed.
         let handle = unsafe { description.as_ref() }?.try_hold();
         if let Some(handle) = handle
             && slot.load(Ordering::Acquire) == description
@@ -100,12 +102,12 @@ fn get_as_it_is(fd: RawFd) -> Option<Handle> {
     }
 }
 
-/// Whether the table has this description for `fd`.
+/// Whether the table's entry for `fd` is this description.
 pub(super) fn leads_to(fd: RawFd, description: &'static Description) -> bool {
     slot(fd).is_some_and(|slot| ptr::eq(slot.load(Ordering::Acquire), description))
 }
 
-/// The open description of `fd`, for the length of one call. What a child has from its parent becomes its own before.
+/// The open description of `fd`, for one call. A description inherited by fork first becomes this process's own.
 #[inline(always)]
 pub(super) fn borrow(fd: RawFd) -> Option<Borrowed> {
     let borrowed = borrow_as_it_is(fd)?;
@@ -127,13 +129,14 @@ fn borrow_as_it_is(fd: RawFd) -> Option<Borrowed> {
         return None;
     }
     let call = Call::begin();
-    // SAFETY: descriptions are never freed. Whoever takes this one out of the table waits for the call that has begun.
+    // SAFETY: descriptions are never freed. A thread that takes this one out of the table waits for the call that has
+    // begun.
     let description = unsafe { slot.load(Ordering::Acquire).as_ref() }?;
     Some(Borrowed::new(description, call))
 }
 
-/// Puts a description under a number that the kernel has just handed out. What the table still held there was closed
-/// behind our back.
+/// Enters a description for a descriptor that the kernel has just returned. If the table still has an entry, the
+/// program has closed that descriptor unseen.
 pub(super) fn install(fd: RawFd, handle: Handle) {
     HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
     let old = slot_or_new(fd).swap(handle.into_raw(), Ordering::AcqRel);
@@ -145,7 +148,7 @@ pub(super) fn install(fd: RawFd, handle: Handle) {
     }
 }
 
-/// Takes `fd` out of the table and gives what was there: the descriptor's own reference.
+/// Takes `fd` out of the table. Returns the descriptor's own reference, if it had one.
 pub(super) fn take(fd: RawFd) -> Option<Handle> {
     let old = slot(fd)?.swap(ptr::null_mut(), Ordering::AcqRel);
     if old.is_null() {
@@ -156,7 +159,7 @@ pub(super) fn take(fd: RawFd) -> Option<Handle> {
     Some(unsafe { Handle::from_raw(old) })
 }
 
-/// Drops an entry whose descriptor the kernel no longer has, or has given to another file.
+/// Drops an entry whose descriptor the kernel has closed or reused.
 #[cold]
 pub fn forget(fd: RawFd) {
     if let Some(handle) = take(fd) {
@@ -164,7 +167,7 @@ pub fn forget(fd: RawFd) {
     }
 }
 
-/// After a call that gave out the new descriptor `fd`: an entry for it is stale.
+/// After a call that returned the new descriptor `fd`: drops a stale entry.
 #[inline]
 pub fn fresh(fd: isize) -> isize {
     if (0..=i32::MAX as isize).contains(&fd) && is_managed(fd as RawFd) && !process::in_vfork_child() {
@@ -202,7 +205,7 @@ pub(super) fn for_each(first: u32, last: u32, mut visit: impl FnMut(RawFd, &Hand
     }
 }
 
-/// What [`Access`] a kernel access mode gives the file.
+/// The [`Access`] for a kernel's access mode.
 pub(super) fn access(kernel: i32) -> Access {
     if kernel == libc::O_RDONLY { Access::Read } else { Access::Write }
 }

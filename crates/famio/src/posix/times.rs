@@ -1,5 +1,5 @@
-//! What the program sets on an inode, after libc has: times, which what is settled later must not move; owner and mode, which what
-//! belongs to the file follows; and set-user-id bits, which its next write takes away.
+//! Changes of inode attributes, after libc has made them: times, which a later checkpoint must not move; owner and
+//! mode, which Famio's own files of this file follow; and set-user-id bits, which the next write must clear.
 
 use super::{process, raw, stat, table};
 use crate::file::AtomicFile;
@@ -7,13 +7,13 @@ use core::ffi::c_char;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// The marker for a time that stays, in the second of two.
+/// Whether the second of two times is marked to stay as it is.
 fn leaves_modified(times: *const libc::timespec) -> bool {
     // SAFETY: the kernel has just read both.
     !times.is_null() && unsafe { (*times.add(1)).tv_nsec } == libc::UTIME_OMIT
 }
 
-/// After `futimens`, and what else takes a descriptor; `times` is null where both are set.
+/// After `futimens` and similar calls on a descriptor; `times` is null if both are set to now.
 ///
 /// # Safety
 /// The kernel has taken `times`, if `result` is 0.
@@ -24,7 +24,7 @@ pub unsafe fn set_by_descriptor(fd: RawFd, times: *const libc::timespec, result:
     }
 }
 
-/// After `utimensat`, and what else takes a path.
+/// After `utimensat` and similar calls on a path.
 ///
 /// # Safety
 /// The kernel has taken `path` and `times`, if `result` is 0.
@@ -48,7 +48,7 @@ unsafe fn tell(dirfd: RawFd, path: *const c_char, flags: i32) {
     }
 }
 
-/// The atomic file that is open here, and its inode's state.
+/// The atomic file, if it is open here, and the state of its inode.
 ///
 /// # Safety
 /// `path` is a C string.

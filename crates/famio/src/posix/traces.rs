@@ -1,5 +1,5 @@
-//! Whether there is anything of Famio's at a file, told by its name: most files that are looked at, renamed or removed have nothing, and
-//! this takes three system calls, where a look at the file itself takes twenty.
+//! Whether anything of Famio's belongs to a file, by its name. Most files that are examined, renamed or removed have
+//! nothing, and this check takes three system calls, where examining the file itself takes twenty.
 
 use super::config::Config;
 use crate::journal::{is_not_beside, mark};
@@ -8,8 +8,8 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether the regular file that `name` is the name of, and not a link's, surely has neither mark nor journal nor control file. `owner`:
-/// the file's. False where that is not known.
+/// Whether the regular file at `name`, which is no link, certainly has neither mark nor journal nor control file.
+/// `owner`: the file's owner. False if that is unknown.
 pub(super) fn are_absent(config: &Config, dirfd: i32, name: &CStr, owner: u32) -> bool {
     let name = name.to_bytes();
     (dirfd == libc::AT_FDCWD || name.first() == Some(&b'/'))

@@ -1,5 +1,6 @@
-//! A second `open` of a file that is open here already, and has the lease or grows, by a duplicate of a descriptor that is there: an `open` by the
-//! kernel would end either. What the kernel would ask for is asked for; where that can't be done the same way, the kernel opens it.
+//! A second `open` of a file that is open here and has the lease, or grows, by duplicating an existing descriptor: an
+//! `open` by the kernel would end either. The kernel's checks are repeated here; if they cannot be, the kernel opens
+//! the file.
 
 use super::description::{EMULATED, Handle, KEPT};
 use super::open::{O_ATOMIC, stat_of};
@@ -14,7 +15,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-/// All calls of the program's are seen, so that it can't tell twins from what the kernel opens.
+/// The library sees all calls of the program, so the program cannot tell twins from separate opens.
 static MAY_BE: AtomicBool = AtomicBool::new(false);
 
 /// To be called once, by an interposer.
@@ -27,7 +28,7 @@ pub(super) fn may_be() -> bool {
     MAY_BE.load(Ordering::Relaxed)
 }
 
-/// Flags that are the library's, or matter to the `open` alone.
+/// Flags that the library emulates, or that matter only during `open`.
 const KNOWN: i32 = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_TRUNC
@@ -38,7 +39,8 @@ const KNOWN: i32 = libc::O_ACCMODE
     | EMULATED
     | O_ATOMIC;
 
-/// Opens `path`, which leads to `file`, so. `kernel_access`: with which access the kernel would open it. `None`: it is to open it.
+/// Opens `path`, which leads to `file`, as a twin. `kernel_access`: the access mode with which the kernel would open
+/// it. `None`: the kernel has to open it.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -57,7 +59,7 @@ pub(super) unsafe fn open(
     if identity(look.as_fd()).ok() != Some(file.key()) {
         return None;
     }
-    // In folders where others may make files, `O_CREAT` does not open theirs (`fs.protected_regular`).
+    // In folders where other users may create files, `O_CREAT` does not open their files (`fs.protected_regular`).
     let may_create = || stat_of(look.as_raw_fd()).is_ok_and(|stat| stat.st_uid == crate::sys::users::effective());
     if flags & libc::O_CREAT != 0 && !may_create() {
         return None;
@@ -71,14 +73,14 @@ pub(super) unsafe fn open(
     });
     let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)?;
     if table::is_managed(fd) {
-        // Closed out of our sight before, perhaps by this file's name in the table: once more, by the kernel.
+        // The base descriptor was closed unseen, so its table entry is stale. The kernel opens the file.
         table::forget(fd);
         let _ = file.remove_descriptor(fd);
         // SAFETY: the program has not seen it; locks on the file are in memory.
         unsafe { raw!(SYS_close, fd) };
         return None;
     }
-    // In one piece, for handlers.
+    // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     // SAFETY: the kernel has read it.
     let path = policy::path_of(fd, unsafe { CStr::from_ptr(path) });

@@ -1,4 +1,5 @@
-//! Opening a file that the program may write, and not read: a granule is filled from the file, so that an atomic file needs both.
+//! Opening a file that the program may write but not read. An atomic file needs both, since granules are filled from
+//! the file.
 
 use super::config::Config;
 use super::meant::is_open;
@@ -12,15 +13,15 @@ use rustix::fs::OFlags;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-/// How it went.
+/// The outcome.
 pub(super) enum Opened {
     /// Open for reading and writing.
     Both(RawFd),
-    /// What the kernel gives who asks for no more: an ordinary file, or an error.
+    /// The kernel's answer to the program's own request: an ordinary file, or an error.
     Kernels(Ret),
 }
 
-/// After `EACCES` for reading and writing, with these flags, of what the program asks for with `flags`.
+/// After `EACCES` for reading and writing with `kernel_flags`; the program asked with `flags`.
 ///
 /// # Safety
 /// As `openat`; the kernel has read the path.
@@ -34,7 +35,7 @@ pub(super) unsafe fn open(
     kernel_flags: i32,
 ) -> Opened {
     let refused = Opened::Kernels(fail(libc::EACCES));
-    // To close a descriptor of a file that is open here would drop the program's record locks on it.
+    // Closing a descriptor of a file that is open here would drop the program's record locks on it.
     // SAFETY: the caller's promise.
     if unsafe { stat_at(dirfd, path, 0) }.is_ok_and(|stat| is_open(&stat)) {
         return refused;
@@ -45,14 +46,14 @@ pub(super) unsafe fn open(
     if fd < 0 {
         return refused;
     }
-    // SAFETY: a new descriptor, which nobody has seen.
+    // SAFETY: a new descriptor, which no other code has seen.
     let blind = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-    // An owner may read what he lets nobody read.
+    // The owner of a file may read it, even if its mode denies that to everybody.
     let flags_again = OFlags::from_bits_retain(((kernel_flags & !made) | libc::O_RDWR) as u32);
     if let Ok(both) = as_owner(blind.as_fd(), || open_again_low(blind.as_fd(), flags_again)) {
         return Opened::Both(both.into_raw_fd());
     }
-    // Whether it is marked can't be told: nobody is at it, and no journal of its name is there.
+    // The mark cannot be read; but no process is attached to the file, and no journal lies under its name.
     let is_ordinary = matches!(control::find(blind.as_fd(), config.settings.pool.as_deref()), Ok(None))
         && matches!(names::has_journal(blind.as_fd(), &config.settings), Ok(false));
     if config.settings.require || !is_ordinary {

@@ -1,4 +1,4 @@
-//! Small things of the caller's memory, read through the kernel: a bad pointer gives `EFAULT`, not a fault.
+//! Small values in the caller's memory, copied by the kernel: a bad pointer gives `EFAULT` rather than a fault.
 
 use super::raw;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 pub(super) const MOST: usize = 0x7fff_f000;
 /// The most buffers that one call takes (`UIO_MAXIOV`).
 const VECTORS: usize = 1024;
-/// So many are copied to the stack.
+/// Up to this many are copied to the stack.
 const FEW: usize = 16;
 
 /// Copies a plain value from the caller's memory.
@@ -33,7 +33,7 @@ pub(super) fn put<T: Copy>(to: *mut T, value: &T) -> Result<()> {
     // SAFETY: the kernel checks the caller's side; ours is alive.
     let done = unsafe { raw!(SYS_process_vm_writev, own_pid(), &raw const ours, 1, &raw const theirs, 1, 0) };
     whole(done, size_of::<T>(), || {
-        // SAFETY: the kernel does not let us check (a sandbox): as a plain library function would.
+        // SAFETY: a sandbox forbids the kernel's check, so this behaves as a plain library function.
         unsafe { to.write_unaligned(*value) }
     })
 }
@@ -46,7 +46,7 @@ unsafe fn copy_in(to: *mut u8, from: *const u8, len: usize) -> Result<()> {
     // SAFETY: the kernel checks the caller's side; ours is valid by the promise above.
     let done = unsafe { raw!(SYS_process_vm_readv, own_pid(), &raw const ours, 1, &raw const theirs, 1, 0) };
     whole(done, len, || {
-        // SAFETY: the kernel does not let us check (a sandbox): as a plain library function would.
+        // SAFETY: a sandbox forbids the kernel's check, so this behaves as a plain library function.
         unsafe { to.copy_from_nonoverlapping(from, len) }
     })
 }
@@ -67,13 +67,13 @@ fn whole(done: isize, len: usize, otherwise: impl FnOnce()) -> Result<()> {
     }
 }
 
-/// The kernel's check of a range before it is touched.
+/// The kernel's check of a range, made before the range is touched.
 #[inline]
 pub(super) fn range_ok(base: *const u8, len: usize) -> bool {
     (base as usize).checked_add(len).is_some_and(|end| end as isize >= 0)
 }
 
-/// A copy of the caller's `iovec`s, checked and shortened as the kernel does.
+/// A copy of the caller's `iovec`s, checked and shortened as by the kernel.
 pub(super) struct Vectors {
     few: [UserBuf; FEW],
     many: Vec<UserBuf>,
@@ -83,7 +83,7 @@ pub(super) struct Vectors {
 
 impl Vectors {
     /// # Safety
-    /// None beyond reading: `from` may be bad.
+    /// No requirement beyond that of reading: `from` may be bad.
     pub(super) unsafe fn copy(from: *const UserBuf, count: usize) -> Result<Self> {
         if count > VECTORS {
             return Err(Error::new(libc::EINVAL));
@@ -121,7 +121,7 @@ impl Vectors {
         if self.count > FEW { &self.many } else { &self.few[..self.count] }
     }
 
-    /// Bytes in all.
+    /// Total number of bytes.
     pub(super) fn total(&self) -> usize {
         self.total
     }

@@ -19,11 +19,12 @@ const RWF_NOAPPEND: i32 = 32;
 const RWF_ATOMIC: i32 = 64;
 const KNOWN: i32 = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
 
-/// The smallest write that `statx` offers, and in how many pieces it may lie: as the kernel has it.
+/// The smallest write that `statx` offers, and the most pieces it may consist of: the kernel's values.
 pub(super) const LEAST_AT_ONCE: u32 = 512;
 pub(super) const PIECES_AT_ONCE: u32 = 1;
 
-/// What the kernel asks of a write with `RWF_ATOMIC`, but for `O_DIRECT`, and what `statx` has said of this file.
+/// The kernel's checks of a write with `RWF_ATOMIC`, except for `O_DIRECT`, with the limits that `statx` reports for
+/// this file.
 fn check_atomic(handle: &Description, at: Option<u64>, vectors: &Vectors) -> Result<()> {
     let total = vectors.total() as u64;
     let limits = u64::from(LEAST_AT_ONCE)..=u64::from(handle.file().most_at_once());
@@ -34,7 +35,7 @@ fn check_atomic(handle: &Description, at: Option<u64>, vectors: &Vectors) -> Res
     if is_good { Ok(()) } else { Err(Error::new(libc::EINVAL)) }
 }
 
-/// The kernel's check of the flags: only where there is something to transfer, and after that of the offset.
+/// The kernel's check of the flags, made only if there is something to transfer; then of the offset.
 fn check_flags(flags: i32, known: i32, at: Option<i64>, vectors: &Vectors) -> Result<()> {
     if let Some(at) = at.filter(|_| flags != 0) {
         area(at, vectors.total())?;
@@ -68,7 +69,7 @@ unsafe fn get_all(fd: RawFd, bufs: *const UserBuf, count: usize, at: Option<i64>
 }
 
 /// # Safety
-/// As `pwritev2`. `kernel` makes the call that the program made.
+/// As `pwritev2`. `kernel` makes the program's original call.
 unsafe fn put_all(
     fd: RawFd,
     bufs: *const UserBuf,

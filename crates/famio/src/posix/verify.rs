@@ -1,14 +1,14 @@
-//! What every call asks before it does anything, and how it ends.
+//! The checks at the beginning of every call, and the conversion of its result.
 
 use super::description::Description;
 use super::{Ret, fail, lock, process, raw};
 use crate::error::{Error, Result};
 use std::os::fd::RawFd;
 
-/// Offsets below this exist on every file system that we take; above it the kernel is asked.
+/// Every supported file system has offsets below this; above it, the kernel is asked.
 const SURE: u64 = 1 << 40;
 
-/// Whether the library answers a call on `fd` (true) or the kernel does, because the file was handed back.
+/// Whether the library handles a call on `fd` (true) or the kernel does (false), because the file is demoted.
 #[inline]
 pub(super) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     if handle.is_handed_back() {
@@ -23,8 +23,8 @@ pub(super) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs `act` where the library answers; `None`: let the kernel answer. A call that demotion overtook is the kernel's
-/// too.
+/// Runs `act` if the library handles the call; `None`: the kernel has to. That includes a call during which the file
+/// was demoted.
 #[inline]
 pub(super) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Result<usize>) -> Option<Ret> {
     match enter(fd, handle) {
@@ -39,7 +39,7 @@ pub(super) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce() -> Resu
     }
 }
 
-/// An error as a result; its sentence goes to stderr.
+/// Turns an error into a result, and prints its message on stderr.
 #[cold]
 pub(super) fn failed(handle: &Description, error: &Error) -> Ret {
     process::say_error(handle.path(), error);
@@ -58,7 +58,7 @@ pub(super) fn area(offset: i64, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many of `count` bytes at `offset` the file system can hold: `EFBIG` for none.
+/// How many of `count` bytes at `offset` the file system can hold; `EFBIG` if none.
 #[inline]
 pub(super) fn room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Result<usize> {
     if offset.saturating_add(count as u64) <= SURE { Ok(count) } else { ask_room(fd, handle, offset, count) }
@@ -71,7 +71,7 @@ fn ask_room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Resul
     }
     let (mut fits, mut too_many) = (0, count + 1);
     while too_many - fits > 1 {
-        // The first question is for all of it, which is nearly always the answer.
+        // The first guess is all of it, which is nearly always right.
         let middle = if too_many > count { count } else { fits + (too_many - fits) / 2 };
         if offset_fits(fd, handle, offset.saturating_add(middle as u64)) {
             fits = middle;
@@ -82,8 +82,8 @@ fn ask_room(fd: RawFd, handle: &Description, offset: u64, count: usize) -> Resul
     if fits == 0 { Err(Error::new(libc::EFBIG)) } else { Ok(fits) }
 }
 
-/// Whether the file system has this offset. The kernel's own position of a file of ours means nothing, so it may move; that of a
-/// shared description is the program's, so that only the write itself can tell.
+/// Whether the file system has this offset. The kernel's position of an atomic file has no meaning, so this may move
+/// it. For a shared description it is the program's position, so only the write itself can tell.
 pub(super) fn offset_fits(fd: RawFd, handle: &Description, offset: u64) -> bool {
     if offset <= SURE {
         return true;

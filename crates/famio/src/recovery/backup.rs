@@ -1,14 +1,16 @@
-//! `famio backup`: a copy of a file as of its last SYNC, though programs write to it.
+//! `famio backup`: a copy of a file as of its last SYNC, while programs write to it.
 //!
-//! A copy is made as if the machine had crashed, and recovered: first the file, in whatever state it is, then its journal, then the
-//! journal's commits are applied to the copy. That is right if everything that the file may have lacked when its copy began is in the
-//! journal when that was copied.
+//! A copy is made as if the machine had crashed and recovered: first the file is copied, in whatever state it is,
+//! then its journal; then the journal's commits are applied to the copy. This is correct if the journal, when it is
+//! copied, has everything that the file may have lacked when its copy began.
 //!
-//! - Journal of records: the file never has anything uncommitted, and the journal has all that follows its tail. The copy counts if the
-//!   tail is the same before and after. The processes are asked not to write back meanwhile, for some seconds at a time.
-//! - Journal in place: it is written over all the time. The copy counts if no write ended meanwhile, nothing was committed, and nothing was
-//!   brought to the file: that is counted after the file has it and before the journal is without it. So that there is such a time, the
-//!   next SYNC waits for the copy, for two seconds at most, and the writers for it.
+//! - Journal of records: the file never has anything uncommitted, and the journal has everything after its tail. The
+//!   copy counts if the tail is the same before and after. Meanwhile the processes are asked not to write back, for
+//!   some seconds at a time.
+//! - Journal in place: it is overwritten all the time. The copy counts if meanwhile no write ended, nothing was
+//!   committed, and nothing was checkpointed (which is counted after the file has the bytes and before they leave the
+//!   journal). To make such a period likely, the next SYNC waits for the copy, for two seconds at most, and writers
+//!   wait for the SYNC.
 
 use super::copying::{copy_all, copy_to_memory, copy_with, kernels};
 use super::destination;
@@ -30,33 +32,35 @@ use rustix::fs::{Mode, Stat, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// Copies that are begun anew, since too much has happened meanwhile.
+/// Copies that are started over because too much has changed meanwhile.
 const TRIES: u32 = 40;
-/// Between two of them.
+/// Pause between two of them.
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Write-backs wait so long, in nanoseconds, unless they are asked again or space runs short.
+/// How long write-backs are asked to wait, in nanoseconds; less if space runs short, longer if asked again.
 const HOLD: u64 = 5_000_000_000;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// The commit that the copy is of; 0: the file has no journal.
+    /// The commit whose state the copy has; 0: the file has no journal.
     pub epoch: u64,
     /// Bytes of the copy.
     pub bytes: u64,
-    /// The copy shares its bytes with the file (reflink), until one of them is changed.
+    /// The copy shares its blocks with the file (reflink) until either is changed.
     pub is_reflink: bool,
 }
 
-/// Copies the file at `from`, as of its last SYNC, to `to`; durably, and by one rename: what had that name before stays until the copy is
-/// whole. `replace`: a regular file may have that name, or be what a symbolic link of that name leads to. Mode and owner are the file's, as
-/// far as this process may give them. While a process has a write lease on the file, the copy waits for its end: for some milliseconds, or,
-/// if that process is stopped, up to `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once,
-/// with its process id.
+/// Copies the file at `from`, as of its last SYNC, to `to`, durably and by one rename: a file that had that name
+/// stays until the copy is whole. `replace`: a regular file may have that name, or be the target of a symbolic link
+/// of that name. The copy gets the file's mode and owner, as far as this process may set them. If a process has a
+/// write lease on the file, the copy waits until it ends: some milliseconds, or, if that process is stopped, up to
+/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with the
+/// process id.
 ///
 /// # Errors
-/// `EEXIST`. `EAGAIN`: the file is written too fast to be copied. `EIO`: file and journal contradict each other. `EBUSY`: `to` is an atomic
-/// file, or a process writes it. `EINVAL`: not a regular file, or both are the same one. Others are the kernel's.
+/// `EEXIST`. `EAGAIN`: the file changes too fast to be copied. `EIO`: file and journal contradict each other.
+/// `EBUSY`: `to` is an atomic file, or a process writes it. `EINVAL`: not a regular file, or both are the same file.
+/// Others are the kernel's.
 pub fn backup(
     from: &Path,
     to: &Path,
@@ -82,13 +86,13 @@ pub fn backup(
     Ok(backup)
 }
 
-/// An error names its file, if it does not by itself.
+/// Adds the file's name to an error that does not name it.
 pub(super) fn named(path: &Path) -> impl Fn(Error) -> Error {
     let path = path.display().to_string();
     move |e: Error| if e.detail().is_some_and(|said| said.contains(&path)) { e } else { e.context(&path) }
 }
 
-/// The file that is to be copied, which is only looked at.
+/// The file to copy, as an `O_PATH` descriptor.
 pub(super) fn source(from: &Path) -> Result<InternalFd> {
     let looked = crate::journal::reach::look_at(from).map_err(named(from))?;
     if !crate::journal::reach::is_regular(&fstat(&looked)?) {
@@ -97,14 +101,14 @@ pub(super) fn source(from: &Path) -> Result<InternalFd> {
     Ok(looked)
 }
 
-/// A whole copy that has no name yet, with what the file was.
+/// A complete copy that has no name yet, with the attributes of the file.
 pub(super) fn copy(
     from: &Path,
     to: &Path,
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
 ) -> Result<(Unfinished, Stat, Backup)> {
-    // After a lease's end: until then the file may be in the middle of an epoch.
+    // After the lease has ended: until then the file may be in the middle of an epoch.
     let file = super::leases::open_after(from, waits).map_err(|e| named(from)(e.into()))?;
     let new = Unfinished::beside(to).map_err(named(to))?;
     let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings);
@@ -112,15 +116,15 @@ pub(super) fn copy(
     Ok((new, fstat(&file)?, backup))
 }
 
-/// Where the copy had no room, the file has nothing to do with it.
+/// Whether the error is the destination's, such as a full disk, and not the file's.
 fn is_of_destination(error: &Error) -> bool {
     [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EROFS].contains(&error.errno())
 }
 
-/// Owner, group and mode, as far as this process may give them; and the copy is durable.
+/// Sets owner, group and mode, as far as this process may, and makes the copy durable.
 pub(super) fn give(new: &Unfinished, (owner, group, mode): (u32, u32, u32)) -> Result<()> {
     let (owner, group) = (Some(rustix::fs::Uid::from_raw(owner)), Some(rustix::fs::Gid::from_raw(group)));
-    // Who may not give files away keeps the copy, and may be a member of the group.
+    // Without the right to give files away, this process remains the owner, and may still be in the group.
     if rustix::fs::fchown(&new.file, owner, group).is_err() {
         let _ = rustix::fs::fchown(&new.file, None, group);
     }
@@ -161,14 +165,14 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let changed = changes();
     let (Some((journal, length)), Some(header)) = (&before.journal, &before.header) else {
         return match before.verdict {
-            // While a process makes its journal, file and journal are not of one moment.
+            // While a process creates its journal, file and journal may be read in different states.
             Verdict::Conflict(_) if is_claimed() => Ok(Tried::Again("its journal is being made")),
             Verdict::Conflict(text) => Err(super::examine::conflict(&text)),
-            // Without a journal the file is what was last synced, and written, to it.
+            // Without a journal, the file is as it was last synced and written.
             _ => {
                 let is_reflink = copy_all(file, to)?;
                 if let Some(mark) = &before.growing {
-                    // As a killed process left it: what lies beyond the last SYNC is no part of it.
+                    // As a killed process left it: bytes beyond the last SYNC are not part of the file.
                     let size = super::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
                     rustix::fs::ftruncate(to, size)?;
                 }
@@ -205,7 +209,7 @@ fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Resu
     Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink }))
 }
 
-/// As of that epoch, if no transaction of several files is to be brought to the file yet.
+/// Completes a copy as of this epoch, unless a transaction of several files has yet to be applied to the file.
 fn done_at(
     found: &Examined,
     header: &Header,
@@ -219,7 +223,7 @@ fn done_at(
     }
 }
 
-/// Of a journal that is only appended to.
+/// For a journal that is only appended to.
 fn of_epochs(
     found: &Examined,
     header: &Header,
@@ -231,7 +235,7 @@ fn of_epochs(
     let control = control_of(found, file);
     let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
     hold();
-    // While its process commits, the header and what was read of the chain may not be of one moment.
+    // While the owner commits, the header and the chain may be read in different states.
     let Ok(first) = held(journal.as_fd(), header) else { return Ok(Tried::Again(TURNED)) };
     let is_reflink = copy_with(file, to, &hold)?;
     let copy = copy_to_memory(journal.as_fd(), &hold)?;
@@ -259,7 +263,7 @@ fn of_epochs(
     done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 
-/// Up to where a journal goes, and from where on the file needs it.
+/// Where a journal ends, and from where on the file needs it.
 struct Held {
     epoch: u64,
     settled: u64,
@@ -311,11 +315,11 @@ fn in_place_of(
     done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 
-/// Looks for a SYNC to have ended.
+/// How often it is checked whether a SYNC has ended.
 const LOOKS: u32 = 200;
 const LOOK: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// A file whose next SYNC waits, until this is dropped.
+/// A file whose next SYNC waits until this is dropped.
 struct Frozen<'a>(&'a Control);
 
 impl<'a> Frozen<'a> {
@@ -335,7 +339,7 @@ fn control_of(found: &Examined, file: BorrowedFd<'_>) -> Option<Control> {
     Some(Control::new(control::find_in(found.pool.as_ref()?, file).ok()??))
 }
 
-/// What changes with everything that is done to the file: first whether the open epoch has writes.
+/// Counts that change with every action on the file. The first says whether the open epoch has writes.
 fn activity(control: &Control) -> Option<[u64; 8]> {
     let arena = DeadArena::open(control.open_arena().ok()??).ok()??;
     let shared = arena.shared();

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 const PIECE: usize = 1 << 20;
 
-/// The kernel's way to a file.
+/// The kernel's file operations.
 pub(super) fn kernels() -> &'static dyn Medium {
     medium(Domain::PageCache, false)
 }
 
-/// Whether it is a reflink.
+/// Returns whether the copy is a reflink.
 pub(super) fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<bool> {
     copy_with(from, to, &|| ())
 }
@@ -39,14 +39,14 @@ pub(super) fn copy_with(from: BorrowedFd<'_>, to: BorrowedFd<'_>, between: &dyn 
         let end = rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(at)).map_or(size, |hole| hole.min(size));
         let copied = copy_range(from, to, at, end)?;
         if copied == at {
-            break; // it was cut
+            break; // the file was cut
         }
         at = copied;
     }
     Ok(false)
 }
 
-/// Copies at most a piece; up to where.
+/// Copies one piece at most. Returns where it ends.
 fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, at: u64, end: u64) -> Result<u64> {
     let want = ((end - at) as usize).min(32 * PIECE);
     let (mut input, mut output) = (at, at);
@@ -60,7 +60,7 @@ fn copy_range(from: BorrowedFd<'_>, to: BorrowedFd<'_>, at: u64, end: u64) -> Re
     Ok(at + length as u64)
 }
 
-/// A copy of the journal, which nobody changes.
+/// A copy of the journal that no process changes.
 pub(super) fn copy_to_memory(journal: BorrowedFd<'_>, between: &dyn Fn()) -> Result<InternalFd> {
     let copy = crate::sys::internal::make("/memfd:famio-backup", || {
         rustix::fs::memfd_create("famio-backup", rustix::fs::MemfdFlags::CLOEXEC)

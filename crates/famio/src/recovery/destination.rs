@@ -1,4 +1,4 @@
-//! What a copy would replace, which is looked at first: a mistyped name is not to cost anything.
+//! Examines what a copy would replace, so that a mistyped name does no harm.
 
 use super::openers::{self, Who};
 use crate::error::{Error, Result};
@@ -11,18 +11,18 @@ use rustix::fs::{FileType, OFlags, fstat, lstat};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Where a copy goes to.
+/// The target of a copy.
 pub(super) struct Destination {
-    /// After the symbolic links.
+    /// With symbolic links resolved.
     pub path: PathBuf,
-    /// The file that has the name now, only looked at.
+    /// The file that has the name now, as an `O_PATH` descriptor.
     pub there: Option<InternalFd>,
 }
 
-/// Looks at a path. A symbolic link stays, and the copy takes the place of what it leads to.
+/// Examines a path. If it is a symbolic link, the link stays, and the copy replaces its target.
 ///
 /// # Errors
-/// `EINVAL`: something other than a regular file is there.
+/// `EINVAL`: there is something other than a regular file.
 pub(super) fn find(to: &Path) -> Result<Destination> {
     let Ok(stat) = lstat(to) else { return Ok(Destination { path: to.to_path_buf(), there: None }) };
     let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
@@ -41,7 +41,7 @@ fn refused(path: &Path, what: &str) -> Error {
     Error::with(libc::EINVAL, format!("{}: {what}", path.display()))
 }
 
-/// By whatever names.
+/// An error if both are the same file, under whatever names.
 pub(super) fn refuse_same(from: BorrowedFd<'_>, from_path: &Path, to: BorrowedFd<'_>, to_path: &Path) -> Result<()> {
     if identity(from)? != identity(to)? {
         return Ok(());
@@ -50,7 +50,7 @@ pub(super) fn refuse_same(from: BorrowedFd<'_>, from_path: &Path, to: BorrowedFd
     Err(Error::with(libc::EINVAL, format!("{from} and {to} are the same file; nothing was done")))
 }
 
-/// A copy takes the place of a copy, never that of an atomic file, nor of one that somebody writes.
+/// An error if the copy would replace an atomic file, or a file that a process is writing.
 pub(super) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
     let busy = |what| Err(Error::with(libc::EBUSY, what));
     let found = control::find(there, settings.pool.as_deref());
@@ -59,7 +59,7 @@ pub(super) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Resul
     }
     let is_marked = match mark::of_looked_at(there) {
         Ok(mark) => mark.is_some(),
-        Err(e) => e.errno() == libc::EIO, // a damaged one
+        Err(e) => e.errno() == libc::EIO, // a damaged mark
     };
     if is_marked {
         return busy("an atomic file that is in use, or was left by a crash; give another name, or see famio restore");
@@ -67,6 +67,6 @@ pub(super) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Resul
     match open_looked_at(there, OFlags::RDONLY) {
         Ok(file) => openers::refuse(file.as_fd(), Who::Writers),
         Err(e) if e.errno() == libc::EAGAIN => busy("a process has it open with a lease; give another name"),
-        Err(_) => Ok(()), // not to be read by us, so that nothing is known
+        Err(_) => Ok(()), // this process may not read it, so nothing is known
     }
 }

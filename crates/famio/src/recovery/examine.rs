@@ -1,4 +1,4 @@
-//! What is there: the file's mark, its journal, and what follows from both.
+//! Examines a file: its mark, its journal, and the verdict that follows.
 
 use super::given::{Given, pool_of};
 use super::growing;
@@ -15,18 +15,18 @@ use crate::sys::InternalFd;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// A file and what lies beside it.
+/// A file, with its mark and journal.
 pub(super) struct Examined {
     pub identity: Identity,
-    /// Whether the file has a mark, be it a damaged one.
+    /// Whether the file has a mark, even a damaged one.
     pub is_marked: bool,
     /// The mark of a growing file.
     pub growing: Option<GrowingMark>,
-    /// The journal under the file's name, if there is one, with its length.
+    /// The journal under the file's name, if there is one, and its length.
     pub journal: Option<(InternalFd, u64)>,
-    /// The pool in which it is, or would be.
+    /// The pool where the journal is, or would be.
     pub pool: Option<Pool>,
-    /// Its header, if that is valid.
+    /// The journal's header, if valid.
     pub header: Option<Header>,
     pub file_path: PathBuf,
     pub journal_path: PathBuf,
@@ -40,8 +40,8 @@ impl Examined {
     }
 }
 
-/// Looks at a file, whose claim the caller holds, unless there is no control file to hold it by; changes nothing. `writable`:
-/// the journal is opened to be recovered.
+/// Examines a file; changes nothing. The caller owns the file, unless there is no control file to own it by.
+/// `writable`: opens the journal for recovery.
 pub(super) fn examine(
     file: BorrowedFd<'_>,
     claim: Option<&Claim>,
@@ -61,7 +61,7 @@ pub(super) fn examine(
     let name = journal_name(&identity);
     let file_path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
     let pool = match given.pool(file, &file_path, mark.as_ref(), settings) {
-        // A pool that is gone: the mark says that there was one.
+        // The pool is gone, but the mark says that there was one.
         Err(e) if mark.is_some() && e.errno() == libc::ENOENT => None,
         pool => pool?,
     };
@@ -142,7 +142,7 @@ fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdic
     ))
 }
 
-/// The text of a conflict of a file that has no journal.
+/// The text of a conflict of a file without a journal.
 pub(super) fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
     let file = file.display();
     format!(
@@ -150,7 +150,7 @@ pub(super) fn conflict_text(what: impl core::fmt::Display, file: &Path) -> Strin
     )
 }
 
-/// The error that a conflict is to whoever opens the file.
+/// The error that reports a conflict to a process that opens the file.
 pub(super) fn conflict(text: &str) -> Error {
     crate::sys::events::count_conflict();
     Error::with(libc::EIO, text)

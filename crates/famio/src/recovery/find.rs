@@ -1,4 +1,4 @@
-//! The file of a journal that a walk came by.
+//! Finds the file of a journal that a walk has found.
 
 use crate::error::{Error, Result};
 use crate::journal::control;
@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 /// A pool, and the files beside it.
 pub(super) struct Place {
     pub pool: Pool,
-    /// The regular files beside a `.famio/`, by the hash of their identities: made once, for however many journals.
+    /// The regular files beside a `.famio/`, by the hash of their identities; built once for all journals.
     beside: OnceCell<HashMap<u128, CString>>,
     looked: Cell<usize>,
 }
 
-/// A journal's file, only looked at so far (`O_PATH`).
+/// A journal's file, so far as an `O_PATH` descriptor.
 pub(super) struct Located {
     pub path: PathBuf,
     pub file: InternalFd,
-    /// Whether it lies beside the pool, a `.famio/`.
+    /// Whether it lies beside the pool, which is a `.famio/`.
     pub is_beside: bool,
 }
 
@@ -36,13 +36,13 @@ impl Place {
         Self { pool, beside: OnceCell::new(), looked: Cell::new(0) }
     }
 
-    /// How many files were asked who they are.
+    /// How many files were asked for their identity.
     #[cfg(test)]
     pub fn looked(&self) -> usize {
         self.looked.get()
     }
 
-    /// The header of a journal, and the journal, to be read only.
+    /// Opens a journal for reading, and reads its header.
     pub fn header(&self, name: &str) -> Result<(Header, InternalFd)> {
         self.pool.check(None)?;
         let fd = self.pool.open_read_only(name, None)?.ok_or(Error::new(libc::ENOENT))?;
@@ -50,9 +50,9 @@ impl Place {
         Ok((Header::read(&bytes[..length])?.0, fd))
     }
 
-    /// The file that a journal names: by its path's hint, if the file there has the journal's identity; else, for a
-    /// `.famio/`, by a look at the files beside it. A journal without a header, whose creation was cut short, has its name of
-    /// its file.
+    /// The file that a journal names: the file at the recorded path, if it has the recorded identity; otherwise, for
+    /// a `.famio/`, a file beside it that has. A journal without a header (its creation was cut short) names its file
+    /// only by its own name.
     pub fn file_of(&self, name: &str) -> Result<Located> {
         let header = self.header(name).map(|(header, _)| header);
         if let Ok(header) = &header
@@ -80,13 +80,14 @@ impl Place {
         Err(Error::with(libc::ENOENT, what))
     }
 
-    /// Whether a journal has ended whose file has been deleted since: who ended it had no right to remove it.
+    /// Whether a journal is clean and its file has been deleted: the process that closed it had no right to remove
+    /// it.
     pub fn is_forgotten(&self, name: &str) -> bool {
         let Ok((header, journal)) = self.header(name) else { return false };
         header.state == State::Clean && self.pool.is_beside() && header.identity.is_gone(journal.as_fd())
     }
 
-    /// Takes such a journal away, with its control file.
+    /// Removes such a journal with its control file.
     pub fn forget(&self, name: &str) -> Result<()> {
         self.pool.remove(name)?;
         self.pool.remove(&control::name_beside(name))?;
@@ -98,7 +99,7 @@ impl Place {
         let path: &Path = &header.path_hint;
         let file = reach(path).ok()?;
         let stat = fstat(&file).ok().filter(is_regular)?;
-        // Before anybody asks it more: a file in /proc or /sys is nobody's data.
+        // Checked first: a file in /proc or /sys holds no user's data.
         if !crate::pmem::is_known(file.as_fd()) || Identity::of_fd(file.as_fd()).ok()? != header.identity {
             return None;
         }

@@ -1,4 +1,4 @@
-//! `famio forget`: a journal whose file was moved or deleted is shown, and removed. Never one that a file may still need.
+//! `famio forget`: shows and removes a journal whose file was moved or deleted. Never one that a file may still need.
 
 use super::find::Place;
 use super::survey::epoch_of;
@@ -23,21 +23,21 @@ pub struct Orphan {
     pub epoch: u64,
     /// Bytes of the journal's file.
     pub size: u64,
-    /// When it was last changed, in seconds since 1970.
+    /// Time of its last change, in seconds since 1970.
     pub changed: i64,
-    /// It has something that its file may lack.
+    /// It holds bytes that its file may lack.
     pub is_pending: bool,
-    /// The file has been deleted for certain. Only root is told; else it may also have been moved.
+    /// The file was certainly deleted. Only root can know; for other users it may also have been moved.
     pub is_deleted: bool,
 }
 
-/// Looks at a journal by its own path, and removes it if that is asked for.
+/// Examines a journal by its own path, and removes it if `remove`.
 ///
 /// # Errors
-/// `EINVAL`: not a journal's path. `ENOENT`. `EEXIST`: its file is there. `EBUSY`: a process has it in use. Or it can't be read, or not be
-/// removed.
+/// `EINVAL`: not a journal's path. `ENOENT`. `EEXIST`: its file exists. `EBUSY`: a process uses it. Others: it cannot
+/// be read or removed.
 pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
-    look_at(journal)?; // a name that is mistyped is not there, whatever it looks like
+    look_at(journal)?; // a mistyped name is reported as missing, whatever it looks like
     let (place, name) = place_of(journal)?;
     let name = name.as_str();
     let (header, fd) = place.header(name)?;
@@ -54,7 +54,7 @@ pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
     if let Ok(found) = place.file_of(name) {
         return Err(there(&found.path));
     }
-    // Of a file that was moved, what its mark says counts: it may have been taken as it is, by `famio recover --use=file`.
+    // If the file was moved, its mark decides: `famio recover --use=file` may have accepted the file as it is.
     if let Some(path) = header.identity.path_of(fd.as_fd())
         && is_named_by(&path, &header)
     {
@@ -80,7 +80,7 @@ pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
     Ok(orphan)
 }
 
-/// The error for a file that was moved away from its journal, which only its old place leads to.
+/// The error for a file that was moved away from its journal, which can be found only from the old place.
 fn moved(now: &Path, before: &Path) -> Error {
     let (now, before) = (now.display(), before.display());
     Error::with(
@@ -92,7 +92,7 @@ fn moved(now: &Path, before: &Path) -> Error {
     )
 }
 
-/// Whether the mark of a file names this journal; so too if that can't be told.
+/// Whether a file's mark names this journal; true if that is unknown.
 fn is_named_by(path: &Path, header: &Header) -> bool {
     let mark = look_at(path).and_then(|file| mark::of_looked_at(file.as_fd()));
     match mark {
@@ -101,7 +101,7 @@ fn is_named_by(path: &Path, header: &Header) -> bool {
     }
 }
 
-/// Whether a process has the right to change the journal's file, or may take it at once.
+/// Whether a process owns the journal's file.
 fn is_claimed(place: &Place, name: &str) -> bool {
     let looked = look(place.pool.folder(), control::name_beside(name).as_bytes());
     let looked = looked.ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
@@ -109,7 +109,7 @@ fn is_claimed(place: &Place, name: &str) -> bool {
     opened.map(Control::new).is_some_and(|control| control.is_claimed() || control.has_unowned_session())
 }
 
-/// The pool of a journal's path, and its name there.
+/// The pool and the name of a journal, from its path.
 pub(super) fn place_of(journal: &Path) -> Result<(Place, String)> {
     let not_one = || Error::with(libc::EINVAL, "not a journal: give the path that famio status shows under JOURNAL");
     let name =

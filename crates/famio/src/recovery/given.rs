@@ -1,5 +1,5 @@
-//! What a walk knows of a file that it came by, so that it is not looked for again: its path may be too long, or be another
-//! file's by now.
+//! What a walk knows of a file that it has found, so that it need not be looked up again: its path may be too long,
+//! or lead to another file by now.
 
 use crate::error::Result;
 use crate::journal::{Mark, Pool};
@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// Where a file lies. All unknown: it is asked of the kernel.
+/// Where a file lies. If nothing is given, the kernel is asked.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Given<'a> {
     /// Its path, for messages.
@@ -19,7 +19,8 @@ pub(super) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The pool of `file`: the mark knows best where the journal is; without one, the settings. `None`: there is none.
+    /// The pool of `file`: according to the mark if there is one, otherwise to the settings. `None`: there is no
+    /// pool.
     pub fn pool(
         &self,
         file: BorrowedFd<'_>,
@@ -35,14 +36,14 @@ impl Given<'_> {
         };
         match self.pool {
             Some(pool) if mark.is_none() || pool.path() == wanted => pool.again(file).map(Some),
-            // Whoever may write the file has written its mark.
+            // Any process that may write the file may have written its mark.
             _ if mark.is_some() && settings.pool.as_deref() != Some(wanted) => Pool::of_mark(wanted, file).map(Some),
             _ => Pool::at(wanted, Some(file)).map(Some),
         }
     }
 }
 
-/// The path of the pool of a file; `None`: the `.famio/` beside it.
+/// The path of a file's pool; `None`: the `.famio/` beside the file.
 pub(super) fn pool_of<'a>(mark: Option<&'a Mark>, settings: &'a Settings) -> Option<&'a Path> {
     match mark {
         Some(mark) => mark.pool.as_deref(),

@@ -1,4 +1,4 @@
-//! Recovery of a growing file: one that has no journal. What lies beyond its committed size goes.
+//! Recovery of a growing file, which has no journal: bytes beyond its committed size are cut off.
 
 use super::examine::conflict_text;
 use super::{Options, Outcome};
@@ -12,7 +12,7 @@ use core::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// What is wrong with a growing file, if anything is: the text of the conflict.
+/// What is wrong with a growing file, as the text of a conflict; `None` if nothing is.
 pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, path: &Path) -> Result<Option<String>> {
     let what: &dyn Display = if mark.identity != identity.hash128() as u64 {
         &"the file carries the mark of another file: it is a copy of one that was being written, and may be half of it"
@@ -28,7 +28,7 @@ pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, p
     Ok(Some(conflict_text(what, path)))
 }
 
-/// The committed size, from what the file holds now.
+/// The committed size, given what the file holds now.
 pub(super) fn committed(file: BorrowedFd<'_>, mark: &GrowingMark, size: u64) -> Result<u64> {
     let base = if mark.is_found { mark.base.min(size) } else { mark.base };
     if mark.new == mark.base || size < mark.new {
@@ -37,7 +37,7 @@ pub(super) fn committed(file: BorrowedFd<'_>, mark: &GrowingMark, size: u64) -> 
     Ok(if hash_of(file, mark.base, mark.new)? == Some(mark.hash) { mark.new } else { base })
 }
 
-/// The hash of a range. `None`: the file ends before.
+/// The hash of a range. `None`: the file ends inside it.
 pub(crate) fn hash_of(file: BorrowedFd<'_>, from: u64, to: u64) -> Result<Option<u128>> {
     let mut hash = RangeHash::default();
     let is_whole = each_piece(file, from..to, |_, piece| {
@@ -47,8 +47,8 @@ pub(crate) fn hash_of(file: BorrowedFd<'_>, from: u64, to: u64) -> Result<Option
     Ok(is_whole.then(|| hash.get()))
 }
 
-/// Brings the file to its committed size, and takes the mark off; the file is as after a clean close then. `keeps_all`: the file is to
-/// be taken as it is. Gives the bytes that were cut off, too.
+/// Cuts the file to its committed size and removes the mark, as after a clean close. `keeps_all`: the file is
+/// accepted as it is. Also returns the number of bytes cut off.
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     mark: &GrowingMark,
@@ -79,8 +79,8 @@ pub(super) fn recover(
     Ok((outcome, size.saturating_sub(committed)))
 }
 
-/// Writes the hashed bytes: a kernel that failed to write them shows them all the same, and takes them for written. A crash between is no
-/// change by somebody else.
+/// Writes the hashed bytes once more: if the kernel failed to write them, it still shows them and believes them
+/// written. A crash in between must not count as a change by an outsider.
 fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium) -> Result<()> {
     each_piece(file, mark.base..mark.new, |at, piece| {
         mark::say_it_is_ours(file, mark)?;
@@ -89,8 +89,9 @@ fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium
     Ok(())
 }
 
-/// The file, which has `size` bytes, of which at least `committed` are durable, ends as one of `committed` bytes, without a mark. First the mark says no
-/// more than the size: one with a hash must not come back once others may overwrite the file.
+/// Ends a growing file of `size` bytes, at least `committed` of them durable, as one of `committed` bytes without a
+/// mark. First the mark is reduced to the size: a mark with a hash must not reappear after other processes may have
+/// overwritten the file.
 pub(crate) fn end(
     file: BorrowedFd<'_>,
     mark: &GrowingMark,
@@ -115,7 +116,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    /// A file of seven bytes, three of which were committed, and the others with a hash; long ago.
+    /// A file of seven bytes: three are committed, the others have a hash. Long ago.
     fn file_and_mark(scratch: &Scratch) -> (File, GrowingMark, Identity) {
         let path = scratch.path("file");
         std::fs::write(&path, b"abcdefg").unwrap();
@@ -129,7 +130,8 @@ mod tests {
         (file, mark, identity)
     }
 
-    /// Where it had written hashed bytes, and ended then, the next one took that for a change by somebody else.
+    /// A recovery that had written the hashed bytes, and then ended, looked like an outsider's change to the next
+    /// one.
     #[test]
     fn a_recovery_that_ends_early_is_no_change_by_somebody_else() {
         let scratch = Scratch::new();
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(found(&file), None);
     }
 
-    /// In the first seconds of the next boot it was taken as it was.
+    /// In the first seconds of the next boot, the file was accepted as it was.
     #[test]
     fn what_was_not_to_survive_the_boot_is_a_conflict_in_any_other() {
         let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! Recovery of a journal in place: everything is read and checked first; then undo is rolled back, committed granules go to
-//! the file, and the file gets its size.
+//! Recovery of a journal in place. First everything is read and checked; then undo is rolled back, committed granules
+//! go to the file, and the file gets its size.
 
 use super::open::Replayed;
 use super::{Options, Progress, processors};
@@ -13,10 +13,10 @@ use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
 
 const GRANULE: usize = BLOCK / GRANULES;
-/// A journal with less than this to move is not worth a thread.
+/// A journal with less than this to move does not get a thread of its own.
 const BYTES_PER_THREAD: u64 = 64 << 20;
 
-/// Granules that go from a log block to the file.
+/// Granules to copy from a log block to the file.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     block: u64,
@@ -24,7 +24,7 @@ struct Move {
     granules: u64,
 }
 
-/// See the module. `adopt` is called when all is checked and before anything is changed.
+/// See the module. `adopt` is called after everything is checked and before anything is changed.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn replay(
     file: BorrowedFd<'_>,
@@ -42,7 +42,7 @@ pub(super) fn replay(
         return Ok(replayed);
     }
 
-    // Visible is not persistent: the commit that was just read is made so before anything is done because of it. Older
+    // Visible is not persistent: the commit just read is made durable before anything is done because of it. Stale
     // entries would do no harm: with them, too, what was copied is what is committed.
     image.write_again(last)?;
     medium.fdatasync(journal)?;
@@ -54,16 +54,16 @@ pub(super) fn replay(
         medium.ftruncate(file, last.size)?;
     }
     copy_all(file, &image, &moves, bytes, options.threads, medium, progress)?;
-    // Also where it has that size: by a flush that failed, what is visible may be forgotten.
+    // Even if the size is right already: after a failed flush, the visible size may not be the durable one.
     medium.ftruncate(file, last.size)?;
     medium.fdatasync(file)?;
     progress.end();
     Ok(replayed)
 }
 
-/// Makes the entries durable as a replay has found them, before the file gets anything else than a replay gives it. Of an entry with granules
-/// that do not fit their mirror, log and file have the same bytes: the next recovery could not see that any more, and would take it
-/// for damage. Another one may be so on the medium alone.
+/// Makes the entries durable as a replay has found them, before the file gets any bytes that a replay would not give
+/// it. For an entry whose granules do not match their mirror, log and file have the same bytes; a later recovery
+/// would not find that any more, and would report damage. On the medium, other entries may be in this state.
 pub(super) fn keep_entries(
     journal: BorrowedFd<'_>,
     length: u64,
@@ -76,7 +76,8 @@ pub(super) fn keep_entries(
     medium.fdatasync(journal)
 }
 
-/// What a replay would do to the file, told to the medium `to`. Changes nothing else. The epoch of the last commit.
+/// Tells the medium `to` what a replay would do to the file; changes nothing else. Returns the epoch of the last
+/// commit.
 pub(super) fn list(
     file: BorrowedFd<'_>,
     journal: BorrowedFd<'_>,
@@ -92,7 +93,7 @@ pub(super) fn list(
     Ok(last.epoch)
 }
 
-/// A journal that was read through, and what of it goes to the file.
+/// A journal that was read completely, and what it has for the file.
 struct Found<'a> {
     image: Image<'a>,
     last: Commit,
@@ -120,7 +121,7 @@ fn find<'a>(
     Ok(Found { image, last, moves, bytes })
 }
 
-/// Checks every entry against the last commit, and lists what has to be moved. Changes nothing.
+/// Checks every entry against the last commit, and lists what has to be copied. Changes nothing.
 fn check_all(file: BorrowedFd<'_>, image: &Image<'_>, committed: u64, size: u64) -> Result<Vec<Move>> {
     let mut moves = Vec::new();
     let mut blocks = Vec::new();
@@ -151,7 +152,7 @@ fn check_all(file: BorrowedFd<'_>, image: &Image<'_>, committed: u64, size: u64)
     Ok(moves)
 }
 
-/// What is wrong with an entry in use, if anything is.
+/// What is wrong with an entry in use, if anything.
 pub(super) fn wrong_with(
     file: BorrowedFd<'_>,
     image: &Image<'_>,
@@ -179,10 +180,10 @@ pub(super) fn wrong_with(
     Ok(None)
 }
 
-/// A crash between the stores of granules and mirror leaves bits that only one of them has. They mean nothing then: the
-/// bytes are the same in file and log (a pre-image whose granule was not stored to yet, a granule just checkpointed), as
-/// far as they lie below the committed `size`: the rest of its granule goes when a recovery cuts the file, perhaps before the
-/// file's new size is durable. In any other case, something was damaged.
+/// A crash between the stores of granules and mirror leaves bits that only one of them has. Such bits have no effect:
+/// file and log have the same bytes (a pre-image whose granule was not overwritten yet, or a granule just
+/// checkpointed), at least below the committed `size`; the rest of the granule is lost when a recovery cuts the file,
+/// perhaps before the new size is durable. In any other case, something is damaged.
 fn same_in_both(
     file: BorrowedFd<'_>,
     image: &Image<'_>,
@@ -195,7 +196,7 @@ fn same_in_both(
     for g in (0..GRANULES).filter(|g| granules >> g & 1 == 1) {
         let offset = block * BLOCK as u64 + (g * GRANULE) as u64;
         there.fill(0);
-        // What lies above the end is not committed.
+        // Bytes beyond the end are not committed.
         let done = read_at(file, offset, &mut there).map_err(|e| e.context("reading the file"))?;
         let size = if holds(Rule::MirrorCountsBelowSize) { size } else { u64::MAX };
         let done = done.min(size.saturating_sub(offset) as usize);
@@ -207,7 +208,7 @@ fn same_in_both(
     Ok(true)
 }
 
-/// Granules of an entry that the file lacks: pre-images of an epoch that was not committed, or committed data.
+/// Granules of an entry that the file lacks: pre-images of an uncommitted epoch, or committed data.
 fn to_move(used: &Used, committed: u64) -> Option<u64> {
     let versions = || used.versions.iter().flatten().map(|&(kind, version, _)| (kind, version));
     let undo = versions().find(|(kind, version)| *kind == Kind::Undo && version.epoch > committed);
@@ -259,7 +260,7 @@ fn copy_one(
     medium: &dyn Medium,
     progress: &dyn Progress,
 ) -> Result<()> {
-    // One read for all of them, though there may be some in between that stay.
+    // One read for all of them, even if it includes granules that are not copied.
     let (from, to) = (m.granules.trailing_zeros() as usize, GRANULES - m.granules.leading_zeros() as usize);
     let mut block = [0u8; BLOCK];
     image.read_block(m.entry, from, &mut block[from * GRANULE..to * GRANULE])?;

@@ -1,5 +1,5 @@
-//! `famio ps`: what the processes that use a file share of it, read piece by piece from outside. No lock is taken, nothing is mapped, and
-//! the file itself is not opened.
+//! `famio ps`: the shared state of the processes that use a file, read piece by piece from outside. Takes no lock,
+//! maps nothing, and does not open the file itself.
 
 use super::Owner;
 use super::forget::place_of;
@@ -19,30 +19,30 @@ use std::path::{Path, PathBuf};
 pub struct InUse {
     /// Device and inode of its control file.
     pub control: (u64, u64),
-    /// Its journal, if it has one: since the first write.
+    /// Its journal; there is one from the first write on.
     pub journal: Option<PathBuf>,
-    /// Of the journal: `in place` or `records`.
+    /// Kind of the journal: `in place` or `records`.
     pub kind: Option<&'static str>,
     /// Bytes of the journal.
     pub journal_bytes: u64,
-    /// The process that may change the file now.
+    /// The process that owns the file now.
     pub owner: Option<Owner>,
-    /// How often that right went from one process to another.
+    /// How often ownership has passed from one process to another.
     pub hand_overs: u32,
-    /// What the processes' session says, if there is one that this process may read.
+    /// The state of the processes' session, if there is one that this process may read.
     pub session: Option<Session>,
 }
 
-/// A file that grows without a journal, at some moment.
+/// A snapshot of a file that grows without a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growing {
-    /// Bytes that were committed.
+    /// Committed bytes.
     pub committed: u64,
-    /// Bytes that it has.
+    /// Bytes in the file.
     pub size: u64,
 }
 
-/// A session, at some moment.
+/// A snapshot of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The last commit.
@@ -51,15 +51,16 @@ pub struct Session {
     pub writes: u64,
     /// Bytes of those writes.
     pub bytes: u64,
-    /// Where a write goes; `None` for journals of records, which have no choice.
+    /// Where writes go; `None` for journals of records, which have no choice.
     pub policy: Option<&'static str>,
     /// The processes have the write lease on the file.
     pub has_lease: bool,
-    /// What was done to the file since its arena was made: at most since the first write of the processes that have it open.
+    /// Totals since the arena was made, which is at most the time since the first write of the processes that have
+    /// the file open.
     pub totals: Totals,
 }
 
-/// What was done to a file up to its last SYNC. Where several threads wrote at once the numbers may be a little low.
+/// Totals up to the last SYNC. They may be slightly low if several threads wrote at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// SYNCs that committed something.
@@ -76,20 +77,20 @@ pub struct Totals {
     pub journal_bytes: u64,
     /// Bytes that went to the file.
     pub file_bytes: u64,
-    /// Blocks that were brought from the journal to the file.
+    /// Blocks that were copied from the journal to the file.
     pub write_backs: u64,
-    /// How long SYNCs took: of a journal in place one of 16 is measured, of records each.
+    /// Durations of SYNCs: every 16th is measured for a journal in place, each for a journal of records.
     pub sync_times: Times,
-    /// How long writes took: one of 256 is measured.
+    /// Durations of writes: every 256th is measured.
     pub write_times: Times,
 }
 
-/// How long some calls took.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// For each bucket: less than so many nanoseconds (`None`: any) and not less than the bucket before; how many calls.
+    /// For each bucket: its upper bound in nanoseconds, exclusive (`None`: no bound), and the number of calls.
     pub buckets: Vec<(Option<u64>, u64)>,
-    /// Nanoseconds of all of them together.
+    /// Sum of all durations, in nanoseconds.
     pub sum: u64,
 }
 
@@ -105,7 +106,7 @@ impl Times {
     }
 }
 
-/// The bounds of the buckets of [`Times`], in nanoseconds; the last one has none.
+/// The upper bounds of the buckets of [`Times`], in nanoseconds; the last bucket has none.
 pub fn bounds_of_times() -> impl Iterator<Item = Option<u64>> {
     (0..BUCKETS).map(bound)
 }
@@ -116,17 +117,18 @@ pub fn is_control_name(name: &str) -> bool {
         .is_some_and(|stem| crate::journal::pool::is_journal_name(&format!("{stem}{JOURNAL}")))
 }
 
-/// Whether a file, which is only looked at, is marked as one that grows without a journal. It may be a killed process's.
+/// The state of a file whose mark says that it grows without a journal. The process may have been killed. Opens the
+/// path with `O_PATH` only.
 pub fn growing(path: &Path) -> Option<Growing> {
     let file = crate::sys::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let Ok(Some(Marked::Growing(mark))) = mark::of_looked_at(file.as_fd()) else { return None };
     Some(Growing { committed: mark.new, size: fstat(&file).ok()?.st_size as u64 })
 }
 
-/// Looks at the control file at `path`, and at what it leads to.
+/// Reads the control file at `path`, and what it leads to.
 ///
 /// # Errors
-/// `ENOENT`: it is not there any more. `EACCES`.
+/// `ENOENT`: it has been removed. `EACCES`.
 pub fn in_use(path: &Path) -> Result<InUse> {
     let stem = path.to_str().and_then(|path| path.strip_suffix(control::SUFFIX)).ok_or(Error::new(libc::EINVAL))?;
     let journal_path = PathBuf::from(format!("{stem}{JOURNAL}"));
@@ -145,7 +147,7 @@ pub fn in_use(path: &Path) -> Result<InUse> {
             let load = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
             let open = shared.counts.sums();
             Session {
-                // As the journal counts, and recovery will.
+                // Counted as in the journal, and as recovery will count.
                 epoch: match kind {
                     Some(Kind::Records) => load(&shared.recorded),
                     Some(Kind::Tiered) => load(&shared.recorded) + 1,

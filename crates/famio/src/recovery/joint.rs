@@ -1,5 +1,5 @@
-//! Recovery of a file that was part of a joint commit, and was not told so any more: what the transaction changes of it lies in a record
-//! in the pool ([`journal::joint`](crate::journal::joint)).
+//! Recovery of a file that took part in a transaction of several files but did not commit its part: a record in the
+//! pool has the changes ([`journal::joint`](crate::journal::joint)).
 
 use crate::error::{Error, Result};
 use crate::journal::joint::{Folder, Part, Record, Step, find, find_all};
@@ -8,8 +8,8 @@ use crate::journal::{Header, Pool, State};
 use crate::pmem::Medium;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The file has come to epoch `committed` of its journal, and that is still pending: if a record has a part that follows, the file gets it,
-/// durably, after `before` was done. Bytes that it got.
+/// The file is at epoch `committed` of its journal, which is still pending. If a record has a part that follows,
+/// applies it to the file, durably, after calling `before`. Returns the number of bytes written.
 pub(super) fn apply(
     pool: Option<&Pool>,
     file: BorrowedFd<'_>,
@@ -20,7 +20,7 @@ pub(super) fn apply(
 ) -> Result<u64> {
     let mut applied = 0;
     each_next(pool, file, header, committed, |record, part, from| {
-        // The other files may have been recovered, or will be, because of what is visible here: it has to stay.
+        // The record is visible, so other files may have been or will be recovered from it: it must be durable.
         record.secure(from, medium)?;
         before()?;
         record.each(part, |step| match step {
@@ -35,10 +35,11 @@ pub(super) fn apply(
     Ok(applied)
 }
 
-/// Whoever only reads a file that [`apply`] would change is told so: the file may have half of it already.
+/// An error for a process that only reads a file that [`apply`] would change: the file may have half of the part
+/// already.
 ///
 /// # Errors
-/// `EIO`: it would.
+/// `EIO`: [`apply`] would change it.
 pub(super) fn refuse_unfinished(
     pool: Option<&Pool>,
     file: BorrowedFd<'_>,
@@ -51,10 +52,10 @@ pub(super) fn refuse_unfinished(
     })
 }
 
-/// Calls `visit` with each part that follows epoch `committed` of that journal, and its record.
+/// Calls `visit` with each part that follows epoch `committed` of the journal, and with its record.
 ///
 /// # Errors
-/// `EIO`: there is one in a record that others could have written.
+/// `EIO`: such a part is in a record that other users could have written.
 fn each_next(
     pool: Option<&Pool>,
     file: BorrowedFd<'_>,
@@ -80,7 +81,7 @@ fn each_next(
     })
 }
 
-/// Removes the records that no journal waits for any more, and whose process is gone. Best effort: one that stays does no harm.
+/// Removes records that no journal needs any more and whose process is gone. Best effort: a leftover does no harm.
 pub(super) fn remove_old(pool: Option<&Pool>, file: BorrowedFd<'_>) {
     if let Some(pool) = pool
         && let Ok(Some(folder)) = find(pool, file)
@@ -89,7 +90,7 @@ pub(super) fn remove_old(pool: Option<&Pool>, file: BorrowedFd<'_>) {
     }
 }
 
-/// As [`remove_old`], of all owners.
+/// As [`remove_old`], for all users.
 pub(super) fn remove_all_old(pool: &Pool) {
     if let Ok(folders) = find_all(pool) {
         folders.iter().for_each(|folder| remove_old_of(pool, folder));
@@ -101,13 +102,13 @@ fn remove_old_of(pool: &Pool, folder: &Folder<'_>) {
         let parts = Record::read(record)?.map_or(Ok(Vec::new()), |record| record.parts())?;
         Ok(parts.iter().all(|part| is_over(pool, part)))
     });
-    // In a pool that somebody has named, an empty folder may be anybody's.
+    // In a pool that the user has named, an empty folder may be something else.
     if removed.is_ok_and(|removed| removed > 0 || pool.is_beside()) {
         folder.remove_if_empty();
     }
 }
 
-/// Whether the journal of a part has ended. Not known counts as no.
+/// Whether the journal of a part has ended. False if unknown.
 fn is_over(pool: &Pool, part: &Part) -> bool {
     match pool.open_read_only(&journal_name_of(part.identity), None) {
         Ok(None) => true,

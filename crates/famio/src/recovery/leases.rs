@@ -1,5 +1,5 @@
-//! Which files have a lease, as the kernel lists them: whether a process has a growing file can be seen by nothing else, without
-//! disturbing it.
+//! Which files have a lease, from the kernel's list: the only way to see, without disturbing it, whether a process
+//! has a growing file open.
 
 use crate::sys::{InternalFd, monotonic_now, read_at};
 use rustix::fs::{CWD, Mode, OFlags, major, minor, stat};
@@ -7,15 +7,16 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::path::Path;
 
-/// Bytes of the list that are looked at.
+/// The most bytes of the list that are read.
 const MOST: usize = 4 << 20;
-/// Between two tries to open a file on which somebody has a lease.
+/// Pause between two attempts to open a file with a lease.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-/// Nanoseconds after which the caller is told which process has the lease. A process that is not stopped gives it up in a few
-/// milliseconds.
+/// Nanoseconds after which the caller is told which process has the lease. A process that is not stopped gives it up
+/// within milliseconds.
 const LONG: u64 = 1_000_000_000;
 
-/// Opens a file for reading, after the end of a lease that somebody has on it. Who that is, is told if it takes long (`told`).
+/// Opens a file for reading, after waiting for the end of another process's lease. If that takes long, calls `told`
+/// with the process.
 pub(super) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<InternalFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let begun = monotonic_now();
@@ -33,7 +34,7 @@ pub(super) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<Inte
     }
 }
 
-/// The process that has a lease on a file. None, where the kernel does not tell.
+/// The process that has a lease on a file; `None` if the kernel does not say.
 pub(super) fn holder(device: u64, inode: u64) -> Option<u32> {
     let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();

@@ -1,8 +1,9 @@
-//! After a crash: what the journal holds goes into the file, what was not committed is rolled back, and the journal ends.
+//! Recovery after a crash: what the journal holds goes into the file, uncommitted changes are rolled back, and the
+//! journal is removed.
 //!
-//! Recovery is idempotent and may crash anywhere: until the journal says *clean* it holds everything that recovery needs,
-//! and running it again gives the same bytes. It touches nothing but the file that the journal names, and a journal that it
-//! cannot read stays as it is, with its file.
+//! Recovery is idempotent and may crash anywhere: until the journal is marked *clean* it holds everything that
+//! recovery needs, and a repetition gives the same bytes. Recovery changes no file but the one that the journal
+//! names. A journal that it cannot read stays as it is, with its file.
 
 mod backup;
 mod check;
@@ -56,43 +57,43 @@ pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
 
-/// Recovers a file; or what lies below a folder: the files of its journals, be it a pool or have a `.famio/`, and the files
-/// with a mark. One report for each, and one for everything that could not be
-/// [examined](Outcome::Unexamined); a file that needs nothing gives one report that says so. The error is for a path that is
-/// not there.
+/// Recovers a file, or everything below a folder: the files of its journals, whether in a pool or in a `.famio/`, and
+/// the files with a mark. Returns one report for each, and one for everything that could not be
+/// [examined](Outcome::Unexamined). A file that needs nothing gets a report that says so. The error is for a path
+/// that does not exist.
 pub fn recover_path(
     path: &Path,
     settings: &Settings,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Vec<Report>> {
-    // The one thing that recovery asks of a layer below: a commit takes a session.
+    // The one thing that recovery needs from an upper layer: a commit takes a session.
     let commit = |file: BorrowedFd<'_>, path: &CStr, settings: &Settings| {
         crate::file::commit_leftover(file, Access::Write, path, settings)
     };
     paths::recover_path(path, settings, options, progress, &commit)
 }
 
-/// What to do where file and journal contradict each other.
+/// What to do if file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Use {
     /// Stop with a message; keep both. The default.
     #[default]
     Refuse,
-    /// The journal is right: bring the file to its last commit, whatever was done to the file since.
+    /// Believe the journal: bring the file to its last commit, whatever was done to the file since.
     Journal,
-    /// The file is right as it is: drop the journal and the mark. What only the journal holds is lost.
+    /// Believe the file: drop the journal and the mark. Data that only the journal has is lost.
     File,
 }
 
 /// How to recover.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Look, and say what would be done; change nothing.
+    /// Report what would be done; change nothing.
     pub dry_run: bool,
     /// What to do with contradictions.
     pub on_conflict: Use,
-    /// Threads for one journal; 0: by its size.
+    /// Number of threads for one journal; 0: by its size.
     pub threads: usize,
 }
 
@@ -108,17 +109,17 @@ fn processors() -> usize {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }
 
-/// Told how far a recovery is; from any of its threads.
+/// Receives the progress of a recovery, from any of its threads.
 pub trait Progress: Sync {
-    /// A journal with so many bytes to move begins.
+    /// A journal with `bytes` bytes to move begins.
     fn begin(&self, bytes: u64);
-    /// So many more bytes are done.
+    /// Another `bytes` bytes are done.
     fn advance(&self, bytes: u64);
     /// The journal is done.
     fn end(&self);
 }
 
-/// Tells nobody.
+/// Ignores progress.
 pub struct Silent;
 
 impl Progress for Silent {
@@ -127,42 +128,42 @@ impl Progress for Silent {
     fn end(&self) {}
 }
 
-/// How it went with one file.
+/// The outcome for one file.
 #[derive(Debug)]
 pub enum Outcome {
     /// No journal, no mark: an ordinary file.
     NothingToDo,
-    /// A journal or a mark that held nothing was removed.
+    /// A journal or a mark without effect was removed.
     Clean,
-    /// The file is as its last commit left it. Or, in a dry run, would be.
+    /// The file is as its last commit left it (in a dry run: would be).
     Recovered,
-    /// What a killed process had written since its last SYNC stays (`on-kill = keep`), and is durable now.
+    /// The writes of a killed process since its last SYNC were kept (`on-kill = keep`), and are durable now.
     Kept,
-    /// The journal was dropped, as [`Use::File`] says.
+    /// The journal was dropped ([`Use::File`]).
     Discarded,
-    /// File and journal contradict each other; both are as they were. The text names both and says what to do.
+    /// File and journal contradict each other; both are unchanged. The text names both and says what to do.
     Conflict(String),
     /// Another process has the file open as an atomic file.
     InUse(Option<Owner>),
-    /// It could not be done; both are as they were, or recovery is to be run again.
+    /// Recovery failed: both are unchanged, or it must be repeated.
     Failed(Error),
-    /// A file or folder below the one that was asked for could not be looked at: what there is to recover is not known.
+    /// A file or folder below the given path could not be examined, so it is unknown whether it needs recovery.
     Unexamined(Error),
 }
 
 /// What was done with one journal.
 #[derive(Debug)]
 pub struct Report {
-    /// Where the journal is, or was; empty where none is known, and of a file that grew without one.
+    /// Where the journal is, or was; empty if none is known, and for a file that grew without a journal.
     pub journal: PathBuf,
-    /// Its file, where that was found; or what could not be examined.
+    /// Its file, if found; or what could not be examined.
     pub file: Option<PathBuf>,
     /// How it went.
     pub outcome: Outcome,
-    /// The epoch that the file is at; 0 where there was none.
+    /// The epoch of the file; 0 if there was none.
     pub epoch: u64,
     /// Bytes copied between journal and file.
     pub bytes: u64,
-    /// Of a file that grew without a journal: bytes beyond its last SYNC, which were cut off.
+    /// For a file that grew without a journal: the number of bytes beyond its last SYNC, which were cut off.
     pub cut: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Recovery of one file: when it is opened, or when somebody asks.
+//! Recovery of one file, when it is opened or on request.
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
@@ -22,8 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Before an atomic file is used: recovers it if a crash left a journal. `EIO` with a message that names both files where
-/// that is not safe. A file without a journal costs three system calls.
+/// Before an atomic file is used: recovers it if a crash left a journal. If that is not safe: `EIO`, with a message
+/// that names both files. A file without a journal costs three system calls.
 pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, settings: &Settings) -> Result<()> {
     if is_ordinary(fd, Known::default(), settings)? {
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
     }
 }
 
-/// How many epochs were committed to the journal of a process that died; 0 where there is none. Changes nothing.
+/// How many epochs a dead process had committed to its journal; 0 without a journal. Changes nothing.
 pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<u64> {
     if is_ordinary(fd, Known::default(), settings)? {
         return Ok(0);
@@ -77,15 +77,15 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
     let options = Options { dry_run: true, ..Options::default() };
     let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
     match (outcome, &examined.header) {
-        // The first slot of a journal with slots has the size that the file was found with.
+        // In a journal with slots, the first slot holds the size that the file had at the beginning.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records))),
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
     }
 }
 
-/// The journal that a killed process has left, with its length and header, if the file is to be recovered from it and the machine
-/// has not been started anew since. Changes nothing.
+/// The journal that a killed process has left, with its length and header, if the file must be recovered from it and
+/// the machine has not been rebooted since. Changes nothing.
 pub(crate) fn left_journal(
     fd: BorrowedFd<'_>,
     claim: &Claim,
@@ -97,17 +97,17 @@ pub(crate) fn left_journal(
     Ok(examined.journal.zip(header).map(|((journal, length), header)| (journal, length, header)))
 }
 
-/// Takes the claim of a file that is not open as an atomic one in this process. `make`: the control file is made, if there is
-/// none; else `None` then.
+/// Acquires ownership of a file that is not open as an atomic file in this process. `make`: creates the control file
+/// if there is none; otherwise returns `None` then.
 ///
 /// # Errors
-/// `EBUSY`: another process has it. `EACCES`: this process may not write the file, or its folder.
+/// `EBUSY`: another process owns the file. `EACCES`: this process may not write the file, or its folder.
 pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, make: bool) -> Result<Option<Claim>> {
     let pool = settings.pool.as_deref();
     claim_by(exclusive, || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) })
 }
 
-/// As [`claim`], of a file of which a walk knows more.
+/// As [`claim`], for a file of which a walk knows more.
 pub(super) fn claim_given(
     file: BorrowedFd<'_>,
     given: Given<'_>,
@@ -124,7 +124,7 @@ pub(super) fn claim_given(
     match &pool {
         Some(pool) if make => claim_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
         Some(pool) => claim_by(exclusive, || control::find_in(pool, file)),
-        // The walk knows its folder: no pool there, no control file. Its path may be too long to ask again.
+        // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
         None if given.path.is_some() => Ok(None),
         None => claim(file, settings, exclusive, make),
     }
@@ -137,15 +137,15 @@ fn claim_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> R
         if claim.control().has_name() {
             return Ok(Some(claim));
         }
-        claim.leave(); // its last process removed it between our open and our lock
+        claim.leave(); // a last process removed it before this lock
     }
     Err(Error::new(libc::EAGAIN))
 }
 
-/// Control files that were removed at that very moment, before that is given up.
+/// Control files removed at that very moment, after which this gives up.
 const CLAIMS: u32 = 1000;
 
-/// Looks at a file whose claim can't be had; changes nothing.
+/// Examines a file that this process cannot own; changes nothing.
 ///
 /// # Errors
 /// `EIO`: file and journal contradict each other.
@@ -156,44 +156,47 @@ pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
     }
 }
 
-/// Whether a process has a session with the file's journal. To be asked where the control file does not say so: it may have been
-/// removed.
+/// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may
+/// have been removed.
 pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
     let examined = examine(file, None, settings, false, Given::default());
     examined.ok().and_then(|examined| examined.journal).is_some_and(|(journal, _)| lock::is_in_session(journal))
 }
 
-/// The error of who finds such a session.
+/// The error for a caller that finds such a session.
 pub(crate) fn in_session() -> Error {
     let what = "another process has it open as an atomic file, but the control file beside its journal was removed; close the file there";
     Error::with(libc::EBUSY, what)
 }
 
-/// What is known already of a file that was just opened.
+/// What is already known of a file that was just opened.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Known<'a> {
     /// Its path, as the kernel names it.
     pub path: Option<&'a Path>,
-    /// It was made a moment ago, and is empty ([`look_at`](crate::sys::look_at)).
+    /// It was created a moment ago, and is empty ([`look_at`](crate::sys::look_at)).
     pub is_new: bool,
 }
 
-/// Whether a file has neither mark nor journal, by the cheapest look.
+/// Whether a file has neither mark nor journal, by the cheapest check.
 pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Settings) -> Result<bool> {
     match mark::get_any(fd) {
-        // A journal without a mark is one whose mark was lost, or was not removed in time, in a crash of the machine or a kill.
+        // A journal without a mark is left if a crash of the machine or a kill lost the mark, or removed it too
+        // early.
         Ok(None) if known.is_new && settings.pool.is_none() => return Ok(true),
         Ok(None) => {}
-        // Not for this process, which has the file from one that was somebody else: the journal's name tells.
+        // The mark is not readable by this process, which received the file from another user's: the journal's name
+        // decides.
         Err(e) if e.errno() == libc::EACCES => {}
-        _ => return Ok(false), // a damaged one is looked at with the journal
+        _ => return Ok(false), // a damaged mark is examined with the journal
     }
     if settings.pool.is_none() && !may_be_beside(fd, known.path)? {
         return Ok(true);
     }
-    // Without a mark there is at most a leftover, or a journal whose mark was lost: in a pool, which may not be there.
+    // Without a mark, there is at most a leftover, or a journal whose mark was lost. The pool may not exist.
     match crate::journal::Pool::find(fd, settings.pool.as_deref()) {
-        // A `.famio` that is a stranger's, or no folder: no journal in it would be used, and nobody is to be hindered by it.
+        // A `.famio` that belongs to another user, or is no folder: no journal in it would be used, and it must not
+        // hinder any process.
         Err(e) if settings.pool.is_none() && [libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&e.errno()) => {
             Ok(true)
         }
@@ -206,14 +209,15 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
     }
 }
 
-/// A descriptor of ours of the same file, for reading and writing. A process with a lease on the file is asked to give it up.
+/// An internal descriptor of the same file, for reading and writing. Makes a process with a lease on the file give it
+/// up.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
     Ok(await_lease(open, |e| *e == Errno::WOULDBLOCK)?)
 }
 
-/// Calls `open` until it gives anything but an error of which `is_leased` says that a process is about to give its lease up: for a
-/// second, not as long as the kernel would.
+/// Calls `open` until it returns anything but an error for which `is_leased` says that a process is about to give its
+/// lease up; for a second, which is less than the kernel would wait.
 pub(super) fn await_lease<T, E>(
     open: impl Fn() -> core::result::Result<T, E>,
     is_leased: impl Fn(&E) -> bool,
@@ -235,7 +239,7 @@ fn is_denied(error: &Error) -> bool {
     [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
 }
 
-/// Whether the journal has ended, and those who ended it could not take it away: the file has everything.
+/// Whether the journal has ended, but could not be removed by the processes that ended it: the file has everything.
 fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
     examine(fd, Some(claim), settings, false, Given::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
@@ -243,17 +247,18 @@ fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
     })
 }
 
-/// As [`is_leftover`], by a process that can't have the claim.
+/// As [`is_leftover`], for a process that cannot own the file.
 pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
     examine(fd, None, settings, false, Given::default()).is_ok_and(|examined| match examined.verdict {
         Verdict::Nothing => true,
-        // One without a header may be about to get it.
+        // A journal without a header may be about to get it.
         Verdict::Leftover => examined.header.is_some_and(|header| header.state == State::Clean),
         _ => false,
     })
 }
 
-/// Does what the verdict says, or the user. Gives the outcome, the epoch and the bytes copied; of a growing file those that were cut off.
+/// Does what the verdict, or the user, says. Returns the outcome, the epoch and the bytes copied; for a growing file,
+/// the bytes cut off.
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
@@ -326,7 +331,7 @@ enum Act {
     Discard,
 }
 
-/// What a replay did.
+/// What a replay has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Replayed {
     pub epoch: u64,
@@ -345,7 +350,8 @@ fn replay(
     let medium = medium(header.file_domain, false);
     let found = header.clone();
     let adopt = || -> Result<()> {
-        // From here on the file's changes are ours, in this boot: a crash of recovery is no outsider's change.
+        // From here on the file is changed by this recovery, in this boot. If it crashes, the changes must not look
+        // like an outsider's.
         claim.iter().for_each(|claim| claim.forget_arena());
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
@@ -359,12 +365,12 @@ fn replay(
     }
 }
 
-/// The file has everything, or is to be taken as it is: *clean*, then the mark goes, then the journal. `header`: of a
-/// journal of this very file.
+/// The file has everything, or is accepted as it is: the journal is marked *clean*, then the mark is removed, then
+/// the journal. `header`: of a journal of this very file.
 fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, domain: Domain) -> Result<()> {
     if let (Some((journal, _)), Some(mut header)) = (&examined.journal, header) {
         let medium = medium(domain, false);
-        // Also where it says *clean* already: that has to be durable before the mark goes.
+        // Even if it says *clean* already: that must be durable before the mark is removed.
         header.secure(journal.as_fd(), medium)?;
         if header.state != State::Clean {
             header.state = State::Clean;
@@ -377,12 +383,12 @@ fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, dom
 fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> {
     if examined.is_marked {
         match mark::remove(file) {
-            Err(e) if is_denied(&e) && examined.journal.is_some() => return Ok(()), // it says clean, and both stay
+            Err(e) if is_denied(&e) && examined.journal.is_some() => return Ok(()), // the journal says clean; both stay
             removed => removed?,
         }
     }
     if examined.is_marked || examined.journal.is_some() {
-        // Also where it is gone already: whoever took it off may have died before that was durable.
+        // Even if the mark is gone already: the process that removed it may have died before that was durable.
         mark::persist(file, durability_of(domain), medium(domain, false))?;
     }
     let others = examined.header.as_ref().is_some_and(|header| header.identity != examined.identity);
@@ -391,7 +397,7 @@ fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> 
         && let Some(pool) = &examined.pool
     {
         match pool.remove(&examined.name()) {
-            Err(e) if is_denied(&e) => {} // never replayed
+            Err(e) if is_denied(&e) => {} // it is never replayed
             removed => {
                 removed?;
                 pool.remove_if_empty();

@@ -1,7 +1,9 @@
-//! Whether somebody has a file open that is about to be replaced: a process would go on with a file that has no name any more.
+//! Whether a process has a file open that is about to be replaced: it would go on with a file that has no name any
+//! more.
 //!
-//! The kernel grants a write lease only while nobody else has the file open or mapped, and a read lease only while nobody has it open for
-//! writing. A lease is for the file's owner and for root, and not on every file system; elsewhere `/proc` says what it tells this process.
+//! The kernel grants a write lease only while no other process has the file open or mapped, and a read lease only
+//! while none has it open for writing. Only the file's owner and root can have a lease, and not on every file system;
+//! otherwise `/proc` is searched, as far as this process may read it.
 
 use crate::error::{Error, Result};
 use crate::sys::{check, openat, read_at, syscall};
@@ -10,23 +12,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 const F_SETSIG: usize = 10;
 const F_SETLEASE: usize = 1024;
-/// Bytes of a list of mappings that are looked at.
+/// The most bytes of a list of mappings that are read.
 const MOST: usize = 16 << 20;
 
 /// Which processes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
-    /// Whoever has the file open or mapped.
+    /// Processes that have the file open or mapped.
     Anybody,
     /// Only those that have it open for writing.
     Writers,
 }
 
-/// An error if another process has the file open. `file`: the only descriptor of the caller; for writing with [`Who::Anybody`], for reading
-/// with [`Who::Writers`].
+/// An error if another process has the file open. `file`: the caller's only descriptor, open for writing with
+/// [`Who::Anybody`], for reading with [`Who::Writers`].
 ///
 /// # Errors
-/// `EBUSY`, with the process where `/proc` names it.
+/// `EBUSY`, with the process if `/proc` names it.
 pub(super) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> {
     let is_free = try_lease(file, who);
     if is_free == Some(true) {
@@ -39,7 +41,7 @@ pub(super) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> {
     }
 }
 
-/// The error where such a process was found.
+/// The error for such a process.
 pub(super) fn busy(process: Option<u32>) -> Error {
     let who = match process {
         Some(process) => format!("process {process} ({})", command(process)),
@@ -48,17 +50,18 @@ pub(super) fn busy(process: Option<u32>) -> Error {
     Error::with(libc::EBUSY, format!("{who} has it open; stop that first"))
 }
 
-/// Whether the kernel grants a lease, which is given up at once. `None`: it does not say.
+/// Whether the kernel grants a lease, which is released at once. `None`: the kernel does not say.
 fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
     let fcntl = |command, argument: i32| {
         // SAFETY: no memory is passed.
         check(unsafe { syscall(libc::SYS_fcntl, [file.as_raw_fd() as usize, command, argument as usize, 0, 0, 0]) })
     };
-    // Elsewhere, as on NFS, a lease is refused for other reasons too.
+    // On other file systems, such as NFS, a lease is refused for other reasons, too.
     if !crate::pmem::is_known(file) {
         return None;
     }
-    // The signal of who opens the file meanwhile would end this process; this one is ignored where nobody asked for it.
+    // If another process opens the file meanwhile, the default signal would end this process; `SIGURG` is ignored by
+    // default.
     fcntl(F_SETSIG, libc::SIGURG).ok()?;
     let kind = if who == Who::Anybody { libc::F_WRLCK } else { libc::F_RDLCK };
     match fcntl(F_SETLEASE, kind) {
@@ -71,7 +74,7 @@ fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
     }
 }
 
-/// Another process that has the file, as far as `/proc` tells.
+/// Another process that has the file open, as far as `/proc` tells.
 fn find(file: &Stat, who: Who) -> Option<u32> {
     let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let processes = numbers_in("/proc");
@@ -89,13 +92,13 @@ fn has_open(process: u32, file: &Stat, who: Who) -> bool {
     numbers_in(&folder).iter().any(|number| {
         is_it(number) && {
             let flags = flags_of(process, *number).unwrap_or(OFlags::RDWR);
-            // By one for a look nothing can be read.
+            // An `O_PATH` descriptor cannot read anything.
             !flags.contains(OFlags::PATH) && (who == Who::Anybody || !(flags & OFlags::RWMODE).is_empty())
         }
     })
 }
 
-/// With which flags a process has a descriptor open: `flags: 0100002`.
+/// The flags of a process's descriptor: `flags: 0100002`.
 fn flags_of(process: u32, number: u32) -> Option<OFlags> {
     let text = text_of(&format!("/proc/{process}/fdinfo/{number}"), 4096)?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
@@ -145,7 +148,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::process::{Child, Command, Stdio};
 
-    /// A process that has the file open by this redirection.
+    /// Starts a process that has the file open by this redirection.
     fn opener(path: &std::path::Path, redirection: &str) -> Child {
         let mut shell = Command::new("sh");
         let line = format!("exec 9{redirection}\"$0\"; echo ready; read end");

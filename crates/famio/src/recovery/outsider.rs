@@ -1,23 +1,24 @@
-//! Whether somebody else changed a file between the crash and now. The arena outlives a killed process, though not the
-//! boot, and knows when the last writer left and how long the file was.
+//! Whether an outsider has changed a file between the crash and now. The arena outlives a killed process, though not
+//! the boot, and has the time when the last writer left and the size of the file then.
 
 use crate::error::Result;
 use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, SLOTS, Shared, Slot};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
-/// File times may be this much coarser than the clock that writers read, in nanoseconds.
+/// File times may be coarser than the clock that writers read by this many nanoseconds.
 const SLACK: u64 = 20_000_000;
 
-/// What was changed, in words; `None`: nothing, as far as can be told.
+/// What an outsider changed, in words; `None`: nothing, as far as can be told.
 pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'static str>> {
-    let Some(page) = claim.arena_page() else { return Ok(None) }; // another boot, or it was removed
+    let Some(page) = claim.arena_page() else { return Ok(None) }; // after a reboot, or it was removed
     let stat = rustix::fs::fstat(file)?;
     let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     Ok(changed_since(&page, stat.st_size as u64, changed))
 }
 
-/// As far as an arena's first page tells, of a file of that size that was changed last at that time, in nanoseconds.
+/// The same by the first page of an arena, for a file of that size and with that time of the last change, in
+/// nanoseconds.
 fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static str> {
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));
@@ -29,7 +30,7 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
     }
     let alone = offset_of!(Shared, gate.alone) + offset_of!(Alone, inside);
     let alone = (0..ALONE).map(|i| alone + i * size_of::<Alone>());
-    // The process that was killed had any of the places.
+    // The killed process may have had any of the slots.
     let slots = (0..SLOTS).map(|i| offset_of!(Shared, slots) + i * size_of::<Slot>() + offset_of!(Slot, inside));
     let busy = alone.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
@@ -43,8 +44,8 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
 mod tests {
     use super::*;
 
-    /// Only the first place was looked at, where the only process of a file was once: what one had changed that was killed in a
-    /// write, and had another place, counted as somebody else's.
+    /// Only the first slot was examined, which the only process of a file once always had. If a process with another
+    /// slot was killed in a write, its changes counted as an outsider's.
     #[test]
     fn what_a_process_changed_that_was_killed_in_a_write_is_nobody_elses() {
         let mut page = [0; 4096];

@@ -1,4 +1,4 @@
-//! `famio recover PATH`: a file, a pool, or a folder with everything below it.
+//! `famio recover PATH`: a file, a pool, or everything below a folder.
 
 use super::examine::examine;
 use super::find::{Located, Place};
@@ -20,7 +20,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Opens a file as its next user would, and commits what a killed process left that is to stay. Whether there was any.
+/// Opens a file as its next user would, and commits the kept writes of a killed process. Returns whether there were
+/// any.
 pub(super) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
 
 /// See [`recover_path`](super::recover_path).
@@ -55,8 +56,8 @@ pub(super) fn kind_of(path: &Path) -> Result<FileType> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// The files that a walk has dealt with, by device and inode, each with its journal: of a file with a mark, and a journal in
-/// a pool, it comes by twice.
+/// The files that a walk has handled, by device and inode, with their journals: the walk finds a file twice if it has
+/// a mark and its journal lies in a pool.
 #[derive(Default)]
 pub(super) struct Seen(HashMap<(u64, u64), PathBuf>);
 
@@ -74,38 +75,41 @@ impl Seen {
     }
 }
 
-/// Whether a process has a file that is under its lease: it is at the file's control page, or the file grows without a journal.
+/// Whether a process has the file open in spite of its lease: it is attached to the file's control page, or the file
+/// grows without a journal.
 fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
     owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
 }
 
-/// What `open` gives of a file that was looked at. `None`: a process that has it open as an atomic file holds a lease on it.
+/// The result of `open` for a file known by an `O_PATH` descriptor. `None`: a process that has it open as an atomic
+/// file holds a lease on it.
 ///
 /// # Errors
-/// Those of `open`; `EAGAIN`, after a second: some other process holds a lease on it.
+/// Those of `open`; `EAGAIN`, after a second: another process holds a lease on it.
 pub(super) fn open_unless_held(
     looked: BorrowedFd<'_>,
     settings: &Settings,
     open: impl Fn() -> Result<InternalFd>,
 ) -> Result<Option<InternalFd>> {
     let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
-    // Not held: the process was asked to give it up, and is about to. There is no mark any more, and nobody at the control page yet.
+    // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
+    // process is attached to the control page yet.
     match await_lease(open, |e| is_leased(e) && !is_held(looked, settings)) {
         Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
         opened => opened.map(Some),
     }
 }
 
-/// The process that has the file claimed, where that can be told.
+/// The process that owns the file, if that can be told.
 pub(super) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<Owner> {
     Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
 }
 
-/// How often the processes that have the file open have handed it over. `None`: it has no control file, so no process has it open.
-/// The count begins with the control file, and wraps around.
+/// How often the processes that have the file open have handed it over. `None`: it has no control file, so no process
+/// has it open. The count begins with the control file, and wraps around.
 ///
 /// # Errors
-/// The file, or its control file, can't be opened.
+/// The file, or its control file, cannot be opened.
 pub fn hand_overs(path: &Path, settings: &Settings) -> Result<Option<u32>> {
     let file = look_at(path)?;
     let found = control::find(file.as_fd(), settings.pool.as_deref())?;
@@ -126,7 +130,7 @@ pub(super) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
     }
 }
 
-/// Opens a file whose owner has taken the right to write it from himself (mode 0444), by that owner. `error`: of the plain open.
+/// Opens, as the file's owner, a file whose mode denies its owner the access (0444). `error`: of the plain open.
 pub(super) fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
     if error.errno() != libc::EACCES {
         return Err(error);
@@ -136,8 +140,8 @@ pub(super) fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> 
     as_owner(readable.as_fd(), || open_again(readable.as_fd(), flags)).map_err(|_| error)
 }
 
-/// Whether a file that has no journal, by its mark, could not trust this one. It may have been its own, of before its owner or
-/// mode changed.
+/// Whether a file without a journal, according to its mark, could not trust this journal. It may be the file's own,
+/// from before its owner or mode changed.
 fn is_strangers(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
     matches!(mark::of_looked_at(file), Ok(None)) && place.pool.open_read_only(name, Some(file)).is_err()
 }
@@ -189,7 +193,7 @@ impl Visitor for All<'_> {
         self.journal(place, name);
     }
 
-    /// Processes that were killed before they had a journal, or after it was gone, leave them.
+    /// Left by processes that were killed before they had a journal, or after it was removed.
     fn controls(&mut self, place: &Place, names: &[CString]) {
         if self.options.dry_run {
             return;
@@ -241,7 +245,7 @@ impl All<'_> {
         }
     }
 
-    /// One file, which was looked at so far.
+    /// Recovers one file, known by an `O_PATH` descriptor.
     fn one(&self, looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, report: &mut Report) -> Result<()> {
         let options = self.options;
         let stat = fstat(looked)?;
@@ -255,7 +259,7 @@ impl All<'_> {
             return Ok(());
         };
         let file = file.as_fd();
-        // What a walk comes by has a mark or a journal.
+        // A file found by a walk has a mark or a journal.
         let may_be_left = given.path.is_some() || !is_ordinary(file, Known::default(), settings)?;
         let claim = match claim_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
@@ -289,7 +293,7 @@ impl All<'_> {
         if let Some(claim) = claim {
             let control = claim.control().clone();
             if is_kept && !options.dry_run && matches!(done, Ok((Outcome::Discarded | Outcome::Recovered, ..))) {
-                control.drop_epoch(); // the user has decided what counts
+                control.drop_epoch(); // the user has decided
             }
             match &done {
                 // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
@@ -308,7 +312,7 @@ impl All<'_> {
         Ok(())
     }
 
-    /// A file whose last writer was killed, and left something that is to stay.
+    /// Commits what a killed last writer left, if that is to be kept.
     fn keep(&self, file: BorrowedFd<'_>, path: &Path, settings: &Settings, report: &mut Report) -> Result<()> {
         report.outcome = Outcome::Kept;
         if self.options.dry_run {
@@ -317,7 +321,7 @@ impl All<'_> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::new(libc::EINVAL))?;
         match (self.commit)(file, &name, settings) {
             Ok(true) => {}
-            Ok(false) => report.outcome = Outcome::Recovered, // it could not stay, and that was said
+            Ok(false) => report.outcome = Outcome::Recovered, // it could not be kept, which was reported
             Err(e) if e.errno() == libc::EBUSY => report.outcome = Outcome::InUse(owner(file, settings)),
             Err(e) => return Err(e),
         }

@@ -1,4 +1,4 @@
-//! Recovery of a journal of records: its chain of committed epochs goes into the file.
+//! Recovery of a journal of records: copies its chain of committed epochs into the file.
 
 use super::open::Replayed;
 use super::{Options, Progress};
@@ -23,7 +23,7 @@ pub(super) fn replay(
     if options.dry_run {
         return Ok(Replayed { epoch: plan.epoch, bytes: plan.bytes });
     }
-    // Read through and found sound: from here on the file's changes are ours.
+    // Everything was read and is sound: from here on, the file is changed by this recovery.
     claim.iter().for_each(|claim| claim.forget_arena());
     progress.begin(plan.bytes);
     let done =

@@ -1,8 +1,8 @@
-//! `famio restore`: a copy takes the place of a file, with all that a crash has left of it.
+//! `famio restore`: replaces a file, and everything that a crash has left of it, by a copy.
 //!
-//! The copy is whole and durable before anything is touched. Then the rename, and only then the old file's journal goes: after a crash
-//! between the two the journal is that of a file which is gone. The other way round, the old file would be there without the journal that
-//! it needs.
+//! The copy is complete and durable before anything is changed. Then it is renamed, and only then the old file's
+//! journal is removed: after a crash in between, there is a journal of a file that no longer exists. In the other
+//! order, the old file would exist without a journal that it needs.
 
 use super::backup::{Backup, copy, give, named, source};
 use super::destination;
@@ -26,21 +26,22 @@ use std::path::{Path, PathBuf};
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The file, after the symbolic links of its path.
+    /// The file, with the symbolic links of its path resolved.
     pub file: PathBuf,
-    /// The copy that has its place.
+    /// The copy that replaced it.
     pub backup: Backup,
-    /// A journal of the old file that could not be read, and went with it.
+    /// A journal of the old file that could not be read, and was removed with it.
     pub unread_journal: Option<PathBuf>,
 }
 
-/// Puts a copy of `from`, as [`backup`](super::backup()) makes it, in the place of the file `to`, which need not be there; by one rename.
-/// Owner, group and mode are those of the old file, as far as this process may give them. Its journal is removed after that, unless the
-/// file has another name too.
+/// Replaces the file `to`, which need not exist, by a copy of `from`, made as by [`backup`](super::backup()), with
+/// one rename. Owner, group and mode are those of the old file, as far as this process may set them. Then the old
+/// file's journal is removed, unless the file has another name.
 ///
 /// # Errors
-/// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same one. Others are [`backup`](super::backup())'s.
-/// Whatever it is, the old file and its journal are as they were, unless the text says that it was restored.
+/// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same file. Others are
+/// [`backup`](super::backup())'s. After any error, the old file and its journal are unchanged, unless the text says
+/// that it was restored.
 pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let source = source(from)?;
@@ -71,12 +72,12 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
     Ok(Restored { file: to, backup, unread_journal })
 }
 
-/// The file that is to be replaced: nobody else has it, and nobody can begin to use it as an atomic one.
+/// The file to replace: no other process has it open, and none can start to use it as an atomic file.
 struct Old {
     file: InternalFd,
     stat: Stat,
     claim: Option<Claim>,
-    /// Unless it is an ordinary file.
+    /// `None` for an ordinary file.
     examined: Option<Examined>,
 }
 
@@ -89,7 +90,7 @@ impl Old {
             Err(e) if e.errno() == libc::EAGAIN => return Err(busy(holder(stat.st_dev, stat.st_ino))),
             file => file?,
         };
-        drop(looked); // before Linux 5.3 it keeps a lease from being granted
+        drop(looked); // before Linux 5.3 it prevents a lease
         let is_ordinary = is_ordinary(file.as_fd(), Known::default(), settings)?;
         let claim = match claim_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
             Err(e) if e.errno() == libc::EBUSY => {
@@ -112,7 +113,7 @@ impl Old {
         Ok(old)
     }
 
-    /// The file is gone, and its journal goes. A journal that could not be read is told.
+    /// The old file is gone: removes its journal. Returns the path of a journal that could not be read.
     fn end(mut self, settings: &Settings) -> Result<Option<PathBuf>> {
         let Some(examined) = self.examined.take() else { return Ok(None) };
         if examined.journal.is_none() || fstat(&self.file)?.st_nlink > 0 {

@@ -1,4 +1,4 @@
-//! `famio status`: which journals there are, and in what state.
+//! `famio status`: which journals exist, and their state.
 
 use super::find::Place;
 use super::given::Given;
@@ -24,27 +24,27 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// A journal that was found, or should have been.
+/// A journal that was found, or is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The journal; empty for what could not be examined. Of a [`MISSING`](Self::MISSING) one: where it was looked for.
+    /// The journal; empty for what could not be examined. If [`MISSING`](Self::MISSING), where it was looked for.
     pub journal: PathBuf,
-    /// Its file; as last seen, where it is not there.
+    /// Its file; if that does not exist, where it was last seen.
     pub file: PathBuf,
-    /// `in place`, `records`, or [`GROWING`](Self::GROWING); `None`: not known, or there is no journal.
+    /// `in place`, `records`, or [`GROWING`](Self::GROWING); `None`: unknown, or there is no journal.
     pub kind: Option<&'static str>,
-    /// Why the header can't be read, or the file not be examined, or that the journal is not there.
+    /// Why the header cannot be read, the file cannot be examined, or the journal is missing.
     pub why: Option<String>,
     /// What is known of a file that grows without a journal.
     pub growing: Option<Growing>,
     /// `creating`, `active`, `clean`, `suspect`, [`ORPHANED`](Self::ORPHANED), [`UNREADABLE`](Self::UNREADABLE),
     /// [`MISSING`](Self::MISSING), or [`UNEXAMINED`](Self::UNEXAMINED).
     pub state: &'static str,
-    /// The last commit, or 0 where none can be read.
+    /// The last commit, or 0 if none can be read.
     pub epoch: u64,
     /// Bytes of the journal's file.
     pub size: u64,
-    /// The process that has the right to change the file, where that can be told.
+    /// The process that owns the file, if that can be told.
     pub owner: Option<Owner>,
     /// Some process has the file open as an atomic file.
     pub in_use: bool,
@@ -53,13 +53,13 @@ pub struct Found {
 impl Found {
     /// The journal's header can't be read.
     pub const UNREADABLE: &str = "unreadable";
-    /// The journal's file is not there, and the journal has something that it may lack.
+    /// The journal's file does not exist, and the journal has bytes that the file may lack.
     pub const ORPHANED: &str = "orphaned";
-    /// The file has a mark, and its journal is not there.
+    /// The file has a mark, but its journal does not exist.
     pub const MISSING: &str = "missing";
-    /// The file or folder could not be examined: there may be a journal, or more than one.
+    /// The file or folder could not be examined: it may have one or more journals.
     pub const UNEXAMINED: &str = "unexamined";
-    /// The kind of a file that has no journal, because it only grows.
+    /// The kind of a file that only grows and so has no journal.
     pub const GROWING: &str = "growing";
 
     fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: Option<String>) -> Self {
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// A file that grows without a journal: it has a mark alone. Its process has the write lease on it.
+    /// A file that grows without a journal, and has only a mark. Its process has the write lease on it.
     fn of_growing(file: BorrowedFd<'_>, path: &Path, mark: &GrowingMark) -> Self {
         let stat = fstat(file).ok();
         let holder = stat.and_then(|stat| leases::holder(stat.st_dev, stat.st_ino));
@@ -85,21 +85,22 @@ impl Found {
             kind: Some(Self::GROWING),
             growing: stat.map(|stat| Growing { committed: mark.new, size: stat.st_size as u64 }),
             in_use: holder.is_some(),
-            // 0: a process of another PID namespace.
+            // 0: a process in another PID namespace.
             owner: holder.filter(|&pid| pid > 0).map(|pid| Owner { pid, is_contained: false }),
             ..Self::of_file(path, PathBuf::new(), State::Active.name(), None)
         }
     }
 
-    /// No process has the file open, and the journal was not closed: the next open, or `famio recover`, brings the file to its
-    /// last SYNC.
+    /// No process has the file open, and the journal was not closed clean: the next open, or `famio recover`, brings
+    /// the file to its last SYNC.
     pub fn needs_recovery(&self) -> bool {
         !self.in_use && [State::Creating, State::Active, State::Suspect].iter().any(|state| state.name() == self.state)
     }
 }
 
-/// Lists the journal of a file, or of all files below a folder, be it a pool; with the files whose mark names a journal that
-/// is not there, and everything that could not be examined. Reads only; a journal in use may be older by the time it is shown.
+/// Lists the journal of a file, or of all files below a folder or in a pool, the files whose mark names a journal
+/// that does not exist, and everything that could not be examined. Only reads; the state of a journal in use may be
+/// outdated when it is shown.
 pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
     let mut all = All { settings, found: Vec::new(), seen: Seen::default() };
     if kind_of(path)? == FileType::Directory {
@@ -157,7 +158,7 @@ impl Visitor for All<'_> {
     }
 }
 
-/// The journal of a file that was only looked at.
+/// The journal of a file that is known by an `O_PATH` descriptor.
 fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Settings) -> Result<Option<Found>> {
     let (mark, is_damaged) = match mark::of_looked_at(file) {
         Err(e) if e.errno() == libc::EIO => (None, true),
@@ -186,7 +187,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
     Ok(Some(Found::of_file(path, pool.join(&name), Found::MISSING, Some(what))))
 }
 
-/// The control file of a file whose journal is in this pool, where this process may open it.
+/// The control file of a file whose journal is in this pool, if this process may open it.
 fn control_in(pool: &Pool, file: BorrowedFd<'_>) -> Option<Control> {
     Some(Control::new(control::find_in(pool, file).ok()??))
 }
@@ -217,7 +218,8 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
     }
 }
 
-/// The last commit: by the slots of a journal in place, by the chain of one of records, which is read through for that.
+/// The last commit: from the slots of a journal in place, or from the chain of a journal of records, all of which is
+/// read.
 pub(super) fn epoch_of(place: &Place, name: &str, header: &Header, fd: &InternalFd, size: u64) -> u64 {
     if header.kind == Kind::InPlace {
         let medium = medium(header.domain, false);
@@ -227,7 +229,7 @@ pub(super) fn epoch_of(place: &Place, name: &str, header: &Header, fd: &Internal
     if header.kind == Kind::Tiered {
         return last_epoch(fd.as_fd(), size, header, medium(header.domain, false)).unwrap_or(header.epoch);
     }
-    // While its process commits, the header and what was read of the chain may not be of one moment.
+    // While the owner commits, the header and the chain may be read in different states.
     const LOOKS: usize = 8;
     let mut last = scan(fd.as_fd(), header).map(|scan| scan.plan().epoch);
     for _ in 1..LOOKS {

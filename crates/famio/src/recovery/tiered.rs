@@ -1,4 +1,5 @@
-//! Recovery of a tiered journal: all that is committed, and not in the file yet, goes there, in order; then the journal ends.
+//! Recovery of a tiered journal: copies everything committed that the file lacks to the file, in order, and removes
+//! the journal.
 
 use super::open::Replayed;
 use super::{Options, Progress};
@@ -9,7 +10,7 @@ use crate::pmem::Medium;
 use crate::rule::{Rule, in_order};
 use std::os::fd::BorrowedFd;
 
-/// See the module. `adopt` is called when all is checked and before anything is changed.
+/// See the module. `adopt` is called after everything is checked and before anything is changed.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn replay(
     file: BorrowedFd<'_>,
@@ -40,7 +41,8 @@ pub(super) fn replay(
     Ok(replayed)
 }
 
-/// What a replay would do to the file, told to the medium `to`. Changes nothing else. The epoch of the last commit.
+/// Tells the medium `to` what a replay would do to the file; changes nothing else. Returns the epoch of the last
+/// commit.
 pub(super) fn list(
     file: BorrowedFd<'_>,
     journal: BorrowedFd<'_>,

@@ -1,5 +1,6 @@
-//! A copy that gets its name when it is whole. Where the file system can, it has none before (`O_TMPFILE`), and nothing is left of it
-//! however its process ends. Elsewhere it has a hidden one, under a lock: the next copy to the same name removes it if its process has died.
+//! A copy that gets its name when it is complete. If the file system supports that, it has no name before
+//! (`O_TMPFILE`), and nothing of it is left if the process is killed. Otherwise it has a hidden name and a lock: the
+//! next copy to the same name removes it if its process has died.
 
 use crate::error::{Error, Result};
 use crate::journal::reach::{is_regular, look, open_looked_at};
@@ -11,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const SUFFIX: &[u8] = b".famio-backup";
-/// Hidden names whose file another process has removed at once, before that is given up.
+/// Hidden names whose file another process removed at once, after which this gives up.
 const TRIES: u32 = 100;
 const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -20,7 +21,7 @@ const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(super) struct Unfinished {
     pub file: InternalFd,
     folder: InternalFd,
-    /// Its name until it is whole.
+    /// Its hidden name, until it is complete.
     hidden: Option<OsString>,
 }
 
@@ -50,7 +51,8 @@ impl Unfinished {
             let hidden = hidden_name(name)?;
             let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             let file = openat(&folder, &*hidden, flags, OWNER_ONLY)?;
-            // Where there are no locks, nobody removes leftovers either. Whoever looks for them may have been faster.
+            // Without locks, no process removes leftovers either. Another process may have locked the file first, to
+            // remove it.
             let _ = flock(&file, FlockOperation::LockExclusive);
             if fstat(&file)?.st_nlink > 0 {
                 return Ok(Self { file, folder, hidden: Some(hidden) });
@@ -59,7 +61,7 @@ impl Unfinished {
         Err(Error::new(libc::EAGAIN))
     }
 
-    /// Gives it the name of `to`, durably. `replace`: of another file.
+    /// Gives it the name of `to`, durably. `replace`: replaces another file.
     pub fn publish(mut self, to: &Path, replace: bool) -> Result<()> {
         let name = to.file_name().ok_or(Error::new(libc::EINVAL))?;
         if self.hidden.is_none() {
@@ -73,7 +75,7 @@ impl Unfinished {
             let hidden = hidden_name(name)?;
             link_to(&hidden)?;
             self.hidden = Some(hidden);
-            // With its name: it was durable without one.
+            // This time with its name: it was durable without one.
             rustix::fs::fsync(&self.file)?;
         }
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -108,7 +110,7 @@ fn is_hidden_name(hidden: &[u8], name: &OsStr) -> bool {
     number.is_some_and(|number| number.len() == 16 && number.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// What processes have left that were killed while they copied to this name.
+/// Removes what processes left that were killed while they copied to this name.
 fn remove_leftovers(folder: &InternalFd, name: &OsStr) {
     let Ok(entries) = crate::sys::list(folder) else { return };
     for entry in entries.flatten().filter(|entry| is_hidden_name(entry.file_name().to_bytes(), name)) {

@@ -1,5 +1,5 @@
-//! What a recovery would do to a file that may not be written any more (`chattr +i`): it is read from the journal, and neither is
-//! changed.
+//! What a recovery would do to a file that cannot be written any more (`chattr +i`): read from the journal, without
+//! changing either.
 
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
@@ -25,16 +25,16 @@ pub(crate) enum Step {
     Bytes { offset: u64, data: Vec<u8> },
 }
 
-/// Whether somebody has made the file immutable, or one that may only be appended to.
+/// Whether the file is immutable, or may only be appended to.
 pub(crate) fn is_immutable(file: BorrowedFd<'_>) -> bool {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
     stat.is_ok_and(|stat| stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND))
 }
 
-/// The steps, in order; at most `most` bytes of data.
+/// The steps, in order, with at most `most` bytes of data.
 ///
 /// # Errors
-/// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: it is more.
+/// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: there is more data.
 pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, most: u64) -> Result<Vec<Step>> {
     let Examined { verdict, header, journal, pool, .. } =
         examine(file, Some(claim), settings, false, Given::default())?;
@@ -58,15 +58,15 @@ pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, mo
     Ok(core::mem::take(&mut *list.steps.lock()))
 }
 
-/// A medium for the file, which is told what to do to it and only lists it.
+/// A medium for the file that only lists the changes it is told to make.
 struct List {
     native: &'static dyn Medium,
     steps: Mutex<Vec<Step>>,
-    /// So many bytes may still come.
+    /// How many more bytes may come.
     left: Mutex<u64>,
 }
 
-// SAFETY: what concerns mapped memory goes to a medium that keeps what the trait promises; no file is mapped here.
+// SAFETY: operations on mapped memory go to a medium that keeps the trait's promises; no file is mapped here.
 unsafe impl Medium for List {
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.

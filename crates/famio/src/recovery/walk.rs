@@ -1,7 +1,8 @@
-//! Everything below a folder that is of interest: journals, files with a mark, and what could not be looked at.
+//! Visits everything of interest below a folder: journals, files with a mark, and what could not be examined.
 //!
-//! The walk goes by descriptors, so that no path is too long, and neither depth nor descriptors run out: it has no recursion,
-//! and of a deep chain of folders only the first ones stay open. Symbolic links are not followed; other file systems are.
+//! The walk uses descriptors, so no path is too long. It does not recurse, and in a deep chain of folders keeps only
+//! the first ones open, so it runs out of neither stack nor descriptors. Symbolic links are not followed; mount
+//! points are crossed.
 
 use super::find::Place;
 use crate::error::{Error, Result};
@@ -18,38 +19,38 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// So many folders of a chain stay open; the deeper ones are found again from below.
+/// How many folders of a chain stay open; deeper ones are reopened from below.
 const OPEN_MAX: usize = 32;
 
-/// Who is told what a walk comes by.
+/// Receives what a walk finds.
 pub(super) trait Visitor {
     /// A journal in a pool.
     fn journal(&mut self, place: &Place, name: &str);
-    /// A regular file with a mark, after the journals of the `.famio/` beside it.
+    /// A regular file with a mark. Comes after the journals of the `.famio/` beside it.
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path);
-    /// A file without a journal, with this journal's name, that has what a killed process left and is to stay.
+    /// The writes of a killed process, to be kept, of a file without a journal; its journal would have this name.
     fn leftover(&mut self, _place: &Place, _name: &str) {}
-    /// Control files without a journal beside them, and without an epoch that stays.
+    /// Control files without a journal beside them, and without a kept epoch.
     fn controls(&mut self, _place: &Place, _names: &[CString]) {}
-    /// Something that could not be looked at.
+    /// Something that could not be examined.
     fn unexamined(&mut self, path: &Path, why: Error);
 }
 
 /// A folder on the way down.
 struct Level {
-    /// `None`: closed meanwhile.
+    /// `None`: closed for now.
     folder: Option<InternalFd>,
     /// Device and inode.
     key: (u64, u64),
-    /// Bytes of its path.
+    /// Length of its path, in bytes.
     path: usize,
-    /// The folders in it that are to be visited, the next one last.
+    /// The folders in it still to be visited, the next one last.
     folders: Vec<CString>,
-    /// The regular files in it, until they have been asked for marks: when `.famio/` has been visited.
+    /// The regular files in it, until they are checked for marks, after `.famio/` was visited.
     files: Vec<CString>,
 }
 
-/// Walks through `root`. The error is for a system without `/proc`; everything else is the visitor's.
+/// Walks through `root`. The error is for a system without `/proc`; everything else goes to the visitor.
 pub(super) fn walk(root: &Path, visitor: &mut dyn Visitor) -> Result<()> {
     rustix::fs::stat(c"/proc/thread-self/fd").map_err(|e| Error::from(e).context("/proc/thread-self/fd"))?;
     let mut walk = Walk { path: root.as_os_str().as_bytes().to_vec(), levels: Vec::new(), visitor };
@@ -79,7 +80,7 @@ impl Walk<'_> {
         self.visitor.unexamined(path, why.into());
     }
 
-    /// Adds a name to the path, for the time of a call.
+    /// Adds a name to the path, for the duration of a call.
     fn with<R>(&mut self, name: &[u8], act: impl FnOnce(&mut Self) -> R) -> R {
         let length = self.path.len();
         if !self.path.ends_with(b"/") {
@@ -91,7 +92,7 @@ impl Walk<'_> {
         result
     }
 
-    /// One step; `false` at the end.
+    /// Makes one step; `false` at the end.
     fn step(&mut self) -> bool {
         let depth = self.levels.len();
         let Some(level) = self.levels.last_mut() else { return false };
@@ -101,7 +102,7 @@ impl Walk<'_> {
         }
         let Some(level) = self.levels.last_mut() else { return false };
         let Some(folder) = &level.folder else {
-            // It was moved, while what lies below it was walked through, and can't be found any more.
+            // The folder was moved during the walk below it, and cannot be found any more.
             if !level.folders.is_empty() || !level.files.is_empty() {
                 self.unexamined(Error::with(
                     libc::ESTALE,
@@ -124,7 +125,8 @@ impl Walk<'_> {
         match opened {
             Ok(folder) => {
                 self.enter(folder, is_beside(&name));
-                // Those in the middle; the one above is the parent of what is looked at.
+                // Close the folder in the middle of the chain; the one above the current folder is still needed, as
+                // its parent.
                 if depth > OPEN_MAX {
                     self.levels[depth - 2].folder = None;
                 }
@@ -142,7 +144,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Lists a folder, whose path is the walk's, and shows its journals.
+    /// Lists a folder, whose path is the walk's, and visits its journals.
     fn enter(&mut self, folder: InternalFd, is_pool: bool) {
         let key = match fstat(&folder) {
             Ok(stat) => (stat.st_dev, stat.st_ino),
@@ -192,7 +194,7 @@ impl Walk<'_> {
         controls.retain(|name| journal_of(name).is_some_and(|journal| journals.binary_search(&journal).is_err()));
         let leftovers: Vec<_> =
             controls.iter().filter(|name| has_kept_epoch(&folder, name)).filter_map(|name| journal_of(name)).collect();
-        // `.famio/` first: what is recovered there has no mark any more.
+        // `.famio/` first: files that are recovered there have no mark any more.
         folders.sort_unstable_by(|a, b| (is_beside(a), b).cmp(&(is_beside(b), a)));
         files.sort_unstable();
         let has_records = || is_pool && folders.iter().any(|name| may_have_records(name.to_bytes()));
@@ -237,32 +239,32 @@ impl Walk<'_> {
         }
     }
 
-    /// Back to the folder above.
+    /// Returns to the folder above.
     fn leave(&mut self) {
         let Some(left) = self.levels.pop() else { return };
         let Some(above) = self.levels.last_mut() else { return };
         if let (None, Some(folder)) = (&above.folder, left.folder) {
             let found = openat(&folder, c"..", FOLDER, Mode::empty()).ok();
-            // Somebody may have moved the one that was left.
+            // The folder just left may have been moved.
             above.folder = found.filter(|found| fstat(found).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == above.key));
         }
     }
 }
 
-/// The name of the journal beside which a control file lies.
+/// The name of the journal to which a control file belongs.
 fn journal_of(control: &CStr) -> Option<String> {
     let journal = control.to_str().ok()?.strip_suffix(CONTROL)?.to_owned() + JOURNAL;
     is_journal_name(&journal).then_some(journal)
 }
 
-/// Whether an open epoch stays that a killed process has left.
+/// Whether a killed process has left an open epoch that is to be kept.
 fn has_kept_epoch(folder: &InternalFd, control: &CStr) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = openat(folder, control, flags, Mode::empty()).map_err(Error::from);
     opened.is_ok_and(|opened| Control::new(opened).has_kept_epoch())
 }
 
-/// Whether it is a `.famio/`.
+/// Whether the name is `.famio`.
 fn is_beside(name: &CStr) -> bool {
     is_beside_name(OsStr::from_bytes(name.to_bytes()))
 }

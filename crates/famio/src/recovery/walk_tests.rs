@@ -1,4 +1,4 @@
-//! Walks and the search for a journal's file: what they ask, and how often.
+//! Walks, and the search for a journal's file: what they look at, and how often.
 
 use super::find::Place;
 use super::walk::{Visitor, walk};
@@ -67,14 +67,14 @@ fn journals_come_before_the_marked_files_beside_them() {
         format!("marked {root}/pool/marked"),
     ];
     assert_eq!(all.said, expected);
-    // The pool of a file, asked for by itself.
+    // A file's pool, found through the file.
     let mut all = All::default();
     walk(&dir.path(".famio"), &mut all).unwrap();
     assert_eq!(all.said, expected[..1]);
 }
 
-/// Each file beside a `.famio/` is asked once who it is, and not once for each journal: a thousand journals of nobody's beside a
-/// thousand files took half a minute.
+/// Each file beside a `.famio/` must be asked for its identity once, not once for each journal: a thousand orphaned
+/// journals beside a thousand files took half a minute.
 #[test]
 fn a_file_is_asked_once_who_it_is() {
     const JUNK: u64 = 100;
@@ -96,7 +96,7 @@ fn a_file_is_asked_once_who_it_is() {
         bytes[8..16].copy_from_slice(&i.to_le_bytes());
         put(Identity::decode(&bytes).unwrap(), &dir.path("none"));
     }
-    // One that was moved here.
+    // A file that was moved here.
     put(Identity::of_path(&dir.path("file7")).unwrap(), &dir.path("elsewhere"));
     let mut all = All::default();
     walk(dir.root(), &mut all).unwrap();

@@ -1,5 +1,5 @@
-//! Advice about a map of an atomic file: for the kernel on its addresses, and for map-ahead, of the map itself and of the library's
-//! own map of the shadow, by which bytes are copied into it.
+//! Advice about maps of atomic files: for the kernel, about their addresses; and for map-ahead, about the map itself
+//! and about the library's own map of the shadow, by which bytes are copied into it.
 
 use crate::error::{Error, Result};
 use crate::file::shadow::{self, Part};
@@ -10,17 +10,19 @@ const PAGE: usize = 4096;
 
 /// Advises about `len` bytes at `address`, in whole pages.
 ///
-/// - `Sequential`: the map-ahead window is at its widest at once; the first of it is mapped in the background.
-/// - `WillNeed`: what the file has there is read in and mapped in the background; where there is none, before this returns.
-/// - `Random`: nothing is mapped ahead any more. `Normal`: what is seen decides again.
-/// - `DontNeed`: page tables go, and what the [mapping cache](crate::map::cache) has of the file; bytes stay, and are found again by
-///   the next fault.
+/// - `Sequential`: the map-ahead window is at its widest at once; its first part is mapped in the background.
+/// - `WillNeed`: what the file has there is read and mapped in the background; without a background thread, before
+///   this returns.
+/// - `Random`: stops mapping ahead. `Normal`: mapping ahead depends on the observed accesses again.
+/// - `DontNeed`: drops page tables, and what the [mapping cache](crate::map::cache) has of the file; bytes stay, and
+///   the next fault finds them.
 ///
-/// The kernel is told the same, of the range. Windows are the map's: for loads by [`copy`](super::copy) from this map, and for all copies
-/// into maps of the file.
+/// The kernel gets the same advice for the range. Windows belong to the map: one for loads by [`copy`](super::copy)
+/// from this map, one for all copies into maps of the file.
 ///
 /// # Errors
-/// `EINVAL`: `address` is not the beginning of a page. `ENOMEM`: not all of it is a map of an atomic file. Others: the kernel's.
+/// `EINVAL`: `address` is not at a page boundary. `ENOMEM`: a part of the range is not a map of an atomic file.
+/// Others: the kernel's.
 pub fn advise(address: usize, len: usize, advice: Advice) -> Result<()> {
     if !address.is_multiple_of(PAGE) {
         return Err(Error::new(libc::EINVAL));
@@ -47,9 +49,9 @@ fn advise_part(part: &Part, advice: Advice) -> Result<()> {
             Advice::DontNeed => libc::MADV_DONTNEED,
         };
         if advice == Advice::DontNeed {
-            follow(part, advice)?; // first: nobody builds again what goes
+            follow(part, advice)?; // first, so that no thread maps again what is dropped
         }
-        // A copied page of a private map would be lost with what was stored there.
+        // Dropping a copied page of a private map would lose the program's stores to it.
         if advice != Advice::DontNeed || !part.private {
             madvise(part.start, len, kernels)?;
         }
@@ -57,15 +59,15 @@ fn advise_part(part: &Part, advice: Advice) -> Result<()> {
     if advice == Advice::DontNeed { Ok(()) } else { follow(part, advice) }
 }
 
-/// What the kernel is told of all of a range that a program gives: the same for map-ahead, for what of it are maps of atomic files.
-/// Before the kernel does it for `DontNeed`, else after.
+/// Applies the program's `madvise` for a range to map-ahead, for the maps of atomic files in it. Called before the
+/// kernel's call for `DontNeed`, otherwise after it.
 pub(crate) fn advised(start: usize, end: usize, advice: Advice) {
     for part in shadow::parts(start & !(PAGE - 1), end) {
         let _ = follow(&part, advice);
     }
 }
 
-/// All of an advice but the kernel's.
+/// Everything except the kernel's part.
 fn follow(part: &Part, advice: Advice) -> Result<()> {
     let in_file = part.offset..part.offset + part.len as u64;
     part.file.advise_maps(in_file, advice);
@@ -74,16 +76,16 @@ fn follow(part: &Part, advice: Advice) -> Result<()> {
     if background || advice != Advice::WillNeed || !part.in_memory || len == 0 {
         return Ok(());
     }
-    // Not before Linux 5.14.
+    // Needs Linux 5.14.
     match madvise(part.start, len, libc::MADV_POPULATE_READ) {
-        // The file was cut meanwhile: the rest is not there to be needed.
+        // The file was cut meanwhile: the rest does not exist.
         Err(e) if [libc::EINVAL, libc::EFAULT].contains(&e.errno()) => Ok(()),
         done => done,
     }
 }
 
 impl Part {
-    /// Bytes of it, in whole pages, as far as the file goes: beyond its end nothing can be had.
+    /// The bytes of it, in whole pages, up to the end of the file.
     fn there(&self) -> usize {
         let len = self.file.size().saturating_sub(self.offset).min(self.len as u64) as usize;
         len.next_multiple_of(PAGE)
@@ -91,6 +93,6 @@ impl Part {
 }
 
 fn madvise(start: usize, len: usize, advice: i32) -> Result<()> {
-    // SAFETY: of a map of a file: no byte of it changes.
+    // SAFETY: a map of a file; changes none of its bytes.
     check(unsafe { syscall(libc::SYS_madvise, [start, len, advice as usize, 0, 0, 0]) }).map(|_| ())
 }

@@ -3,14 +3,15 @@
 use crate::error::Result;
 use crate::file::shadow::{Bytes, copy as copy_bytes, is_mapped_at, string_length};
 
-/// Copies `len` bytes from `from` to `to`, as `memmove`. Each may lie in a map of an atomic file, in part too, or not. What goes
-/// to a map is part of its file's open epoch, with all that is stored there through pointers and written by calls: the next
-/// SYNC after the return commits it. A SYNC that runs at the same time may commit a part of it, and the next the rest.
+/// Copies `len` bytes from `from` to `to`, as `memmove`. Each may lie in a map of an atomic file, partly or
+/// completely, or elsewhere. Bytes copied to a map belong to its file's open epoch, like stores through pointers and
+/// writes by calls: the next SYNC after the return commits them. A concurrent SYNC may commit a part, and the next
+/// one the rest.
 ///
-/// Memory that neither is mapped nor can be is a fault of the caller's, as in `memmove`.
+/// An invalid address causes a fault, as in `memmove`.
 ///
 /// # Errors
-/// `ENXIO`: a map is used beyond the end of its file. `EACCES`: `to` is a map that may not be stored to. Nothing was copied then,
+/// `ENXIO`: a map is accessed beyond the end of its file. `EACCES`: `to` is a read-only map. Nothing was copied then,
 /// unless the file was cut at the same time. `ENOMEM`: the machine is out of memory; a part may have been copied.
 ///
 /// # Safety
@@ -34,10 +35,10 @@ pub unsafe fn set(to: *mut u8, byte: u8, len: usize) -> Result<()> {
     unsafe { copy_bytes(to, Bytes::Of(byte), len) }
 }
 
-/// Copies a string with its end, as `strcpy`; otherwise as [`copy`].
+/// Copies a string with its terminating zero, as `strcpy`; otherwise as [`copy`].
 ///
 /// # Errors
-/// As [`copy`]. `ENXIO` also: the string is in a map, and has no end before its file's.
+/// As [`copy`]. `ENXIO` also: the string is in a map, and does not end before its file does.
 ///
 /// # Safety
 /// As `strcpy`.
@@ -46,7 +47,7 @@ pub unsafe fn copy_string(to: *mut u8, from: *const u8) -> Result<()> {
     unsafe { copy_bytes(to, Bytes::From(from), string_length(from)?) }
 }
 
-/// Whether a map of an atomic file lies at `address`: the search that every copy begins with.
+/// Whether a map of an atomic file lies at `address`: the search with which every copy begins.
 #[inline]
 pub fn find_region(address: usize) -> bool {
     is_mapped_at(address)

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 
-/// A part of an atomic file in memory.
+/// A part of an atomic file, mapped to memory.
 ///
 /// Made by [`AtomicFile::map`](crate::AtomicFile::map). What is [written](Self::write) to it, or stored through
-/// [`as_ptr`](Self::as_ptr), is part of the file's open epoch, with what is written to the file: the next
+/// [`as_ptr`](Self::as_ptr), belongs to the file's open epoch, like writes to the file: the next
 /// [`sync`](crate::AtomicFile::sync), of the file or [of the region](Self::sync), makes all of it durable as a whole.
 ///
-/// It may reach beyond the end of the file, and is used there when the file has grown. It keeps the file open: what it holds
-/// is committed, at the latest, when it is dropped and the file is closed.
+/// A region may extend beyond the end of the file; that part can be used after the file has grown. It keeps the file
+/// open: its stores are committed, at the latest, when it is dropped and the file is closed.
 ///
 /// ```
 /// # fn main() -> Result<(), famio::Error> {
@@ -43,17 +43,17 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub struct Region {
     file: Arc<AtomicFile>,
-    /// Null: it was given up.
+    /// Null after `unmap`.
     base: *mut u8,
-    /// Bytes that were asked for.
+    /// Length that was asked for.
     len: usize,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     offset: u64,
     writable: bool,
 }
 
-// SAFETY: an address range that only this value unmaps. What is read and written through it goes by raw copies, which other
-// threads may do at the same time.
+// SAFETY: an address range that only this value unmaps. It is read and written by raw copies, which other threads may
+// make at the same time.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -86,23 +86,23 @@ impl Region {
         }
     }
 
-    /// For tests: of the layer below.
+    /// For tests of the layer below.
     #[doc(hidden)]
     pub fn of(file: &Arc<AtomicFile>, fd: BorrowedFd<'_>, range: Range<u64>, writable: bool) -> Result<Self> {
         Self::new(file, fd.as_raw_fd(), range, writable)
     }
 
-    /// Bytes that it spans, beyond the end of the file, too.
+    /// Length in bytes, including any part beyond the end of the file.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it spans none: never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -123,27 +123,27 @@ impl Region {
         Error::with(libc::ENXIO, what)
     }
 
-    /// Copies what is `at` bytes into the region to `bytes`; arguments as those of
+    /// Copies bytes at offset `at` of the region to `bytes`; the arguments have the order of
     /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `ENXIO`: not all of it lies before the end of the file. `EIO`: the medium is bad. `EBUSY`: in a
-    /// forked child.
+    /// `EINVAL`: not in the region. `ENXIO`: a part lies beyond the end of the file. `EIO`: the medium is bad.
+    /// `EBUSY`: in a forked child.
     pub fn read_at(&self, bytes: &mut [u8], at: usize) -> Result<()> {
         self.read(at, bytes)
     }
 
-    /// Copies `bytes` to the place `at` bytes into the region; part of the open epoch. Arguments as those of
+    /// Copies `bytes` to offset `at` of the region; part of the open epoch. The arguments have the order of
     /// [`AtomicFile::write_at`](crate::AtomicFile::write_at).
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading. `ENXIO`: it ends beyond the end of the file: make that
-    /// longer first. `ENOMEM`: the machine is out of memory.
+    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading only. `ENXIO`: a part lies beyond the
+    /// end of the file, which must be extended first. `ENOMEM`: the machine is out of memory.
     pub fn write_at(&self, bytes: &[u8], at: usize) -> Result<()> {
         self.write(at, bytes)
     }
 
-    /// As [`read_at`](Self::read_at), with the arguments in another order.
+    /// As [`read_at`](Self::read_at), with the arguments in the other order.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -153,7 +153,7 @@ impl Region {
         let mut done = 0;
         while done < bytes.len() {
             let offset = self.offset + (at + done) as u64;
-            // SAFETY: a buffer of the caller's, which is borrowed.
+            // SAFETY: the caller's buffer, which is borrowed.
             match unsafe { self.file.read(offset, &[UserBuf::of(&mut bytes[done..])]) }
                 .map_err(|e| self.file.named(e))?
             {
@@ -164,7 +164,7 @@ impl Region {
         Ok(())
     }
 
-    /// As [`write_at`](Self::write_at), with the arguments in another order.
+    /// As [`write_at`](Self::write_at), with the arguments in the other order.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -184,11 +184,11 @@ impl Region {
         stored.map_err(|e| if e.errno() == libc::ENXIO { self.beyond(at, bytes.len()) } else { self.file.named(e) })
     }
 
-    /// The address of its first byte, for pointers. Stores through it are part of the epoch as [`write`](Self::write) is; what
-    /// is stored while a SYNC runs may be committed by that one or by the next.
+    /// The address of its first byte, for use by pointers. Stores through it belong to the epoch, as those by
+    /// [`write`](Self::write); a store during a SYNC may be committed by that SYNC or by the next.
     ///
-    /// Safe to ask for; to use it is not: beyond the end of the file there is a SIGBUS, and nobody keeps another thread from
-    /// storing at the same place. It ends with the region.
+    /// Calling this is safe; using the pointer is not: an access beyond the end of the file is a SIGBUS, and other
+    /// threads may store at the same address. The pointer is valid until the region is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
     }
@@ -196,14 +196,14 @@ impl Region {
     /// Its bytes.
     ///
     /// # Safety
-    /// While the slice lives nobody changes them: not through a region or a map of the file, not by writing to the file, in this
-    /// or another process; and the file ends behind it.
+    /// While the slice lives, its bytes must not change: not through a region or a map of the file, nor by writes to
+    /// the file, in this or another process; and the file must not end inside it.
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: mapped, and the caller's promise for what is there.
         unsafe { core::slice::from_raw_parts(self.base, self.len) }
     }
 
-    /// SYNC of the file: all that was written to it and stored through its regions is durable when it returns.
+    /// SYNC of the file: on return, everything written to it and stored through its regions is durable.
     ///
     /// # Errors
     /// As [`AtomicFile::sync`](crate::AtomicFile::sync).
@@ -211,7 +211,7 @@ impl Region {
         self.file.sync().map_err(|e| self.file.named(e))
     }
 
-    /// Says how `range` of the region, in whole pages, will be used. See [`advise`].
+    /// Tells how `range` of the region, in whole pages, will be used. See [`advise`].
     ///
     /// # Errors
     /// `EINVAL`: not in the region. Others: the kernel's.
@@ -225,10 +225,10 @@ impl Region {
         advise(self.base as usize + start, range.end - start, advice)
     }
 
-    /// Gives up the map. What was stored is committed by the next SYNC of the file, or when it is closed.
+    /// Drops the map. Its stores are committed by the next SYNC of the file, or when the file is closed.
     ///
     /// # Errors
-    /// Where this was what kept the file open: those of its last commit.
+    /// If this was the last value that kept the file open: those of its last commit.
     pub fn unmap(mut self) -> Result<()> {
         self.give_up()
     }
@@ -238,7 +238,7 @@ impl Region {
         if base == 0 {
             return Ok(());
         }
-        // SAFETY: a map of ours, which nobody uses any more.
+        // SAFETY: a map of ours, which is not used any more.
         let kernel = || unsafe { syscall(libc::SYS_munmap, [base, self.len, 0, 0, 0, 0]) };
         shadow::discard_telling(base, self.len, kernel).1
     }

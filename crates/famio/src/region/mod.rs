@@ -1,9 +1,9 @@
-//! Regions: maps of atomic files that the program uses knowingly, by pointers and by copies.
+//! Regions: maps of atomic files that a program makes explicitly, and uses by pointers and by copies.
 //!
-//! A region is a map as a program's own `mmap` gives one (`file::shadow`): for a file that may be stored to, of memory that
-//! holds the file's bytes as they are now. So stores through pointers, [copies](copy) and writes of one epoch are atomic
-//! together, on every domain and under every policy. A copy is cheaper than a store: it says what it has changed, so that the
-//! SYNC does not have to find out.
+//! A region is a map like those of a program's own `mmap` (`file::shadow`); if the file may be stored to, it is a map
+//! of memory with the file's current bytes. So stores through pointers, [copies](copy) and writes of one epoch are
+//! atomic together, on every domain and under every policy. A copy is cheaper than a store: it notes what it changes,
+//! so the SYNC need not search for it.
 
 mod advise;
 mod bytes;

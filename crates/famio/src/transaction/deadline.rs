@@ -1,9 +1,9 @@
-//! When a transaction ends by itself.
+//! The time limit of a transaction.
 
 use crate::sys::monotonic_now;
 use core::time::Duration;
 
-/// A moment, or never.
+/// A point in time, or never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(Option<u64>);
 
@@ -12,13 +12,13 @@ impl Deadline {
         Self(None)
     }
 
-    /// So much later than now.
+    /// This long from now.
     pub fn after(limit: Duration) -> Self {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         Self(Some(monotonic_now().saturating_add(limit)))
     }
 
-    /// Whether it has passed. Without one no clock is read.
+    /// Whether it has passed. Without a limit, no clock is read.
     #[inline]
     pub fn is_over(self) -> bool {
         self.0.is_some_and(|at| monotonic_now() >= at)

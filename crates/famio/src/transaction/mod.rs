@@ -1,8 +1,8 @@
 //! Transactions: changes of atomic files that are committed as a whole or never happen (vNVML, sections 3 and 4).
 //!
-//! A transaction keeps what it writes in memory of the process, and holds no lock: any number may be open at once, and one that is
-//! forgotten holds up nobody. It reads what an ordinary read shows, and over that its own writes. Its commit is
-//! [`AtomicFile::commit_transaction`]. An abort forgets the writes.
+//! A transaction keeps its writes in the process's memory, and holds no lock: any number may be open at once, and a
+//! forgotten one hinders no other thread or process. Reads show what an ordinary read shows, overlaid with the
+//! transaction's own writes. [`AtomicFile::commit_transaction`] commits it; an abort drops the writes.
 
 mod deadline;
 mod part;
@@ -17,16 +17,16 @@ use std::sync::Arc;
 
 const NOT_DURABLE: &str = "a transaction of several files is a SYNC of them";
 
-/// A transaction that has neither been committed nor aborted. Dropped, it is aborted.
+/// A transaction that has neither been committed nor aborted. Dropping it aborts it.
 pub(crate) struct Transaction {
     part: Part,
-    /// Of the files that have joined.
+    /// The parts of files that have joined.
     others: Vec<Part>,
     checks: bool,
     /// Its commit is a SYNC.
     durable: bool,
     deadline: Deadline,
-    /// It came to its time limit: nothing of it is kept any more.
+    /// Its time limit has passed: its writes are dropped.
     is_over: bool,
 }
 
@@ -34,7 +34,8 @@ impl Transaction {
     /// Begins one. `checks`: its commit fails if what it read or overwrote has changed.
     ///
     /// # Errors
-    /// `EBADF`: the file is not open for writing. `ECHILD`: it is a parent's. For one that checks: those of a first write.
+    /// `EBADF`: the file is not open for writing. `ECHILD`: it is the parent's. With `checks`: those of a first
+    /// write.
     pub fn begin(file: &Arc<AtomicFile>, checks: bool) -> Result<Self> {
         let mut part = Part::new(file.clone());
         part.is_usable()?;
@@ -44,10 +45,10 @@ impl Transaction {
         Ok(Self { part, others: Vec::new(), checks, durable: true, deadline: Deadline::none(), is_over: false })
     }
 
-    /// From now on its commit checks.
+    /// Makes the commit check for changes.
     ///
     /// # Errors
-    /// `EINVAL`: it has read or written already. Those of [`begin`](Self::begin).
+    /// `EINVAL`: it has already read or written. Those of [`begin`](Self::begin).
     pub fn check(&mut self) -> Result<()> {
         self.may_go_on()?;
         if self.checks {
@@ -67,10 +68,11 @@ impl Transaction {
         core::iter::once(&self.part).chain(&self.others)
     }
 
-    /// One more file takes part: its commit is of all of them or none. Nothing, if it does already.
+    /// Adds a file: the commit covers all files or none. Does nothing if the file has joined already.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin). `EINVAL`: its commit is not to be a SYNC, which several files can't have. `ETIMEDOUT`.
+    /// As [`begin`](Self::begin). `EINVAL`: the commit is not to be a SYNC, which is impossible with several files.
+    /// `ETIMEDOUT`.
     pub fn join(&mut self, file: &Arc<AtomicFile>) -> Result<()> {
         self.may_go_on()?;
         if self.parts().any(|part| part.is_of(file)) {
@@ -88,18 +90,18 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether its commit is a SYNC; else it becomes part of the open epoch.
+    /// Sets whether its commit is a SYNC; otherwise it becomes part of the open epoch.
     pub fn set_durable(&mut self, durable: bool) {
         self.durable = durable;
     }
 
-    /// It ends by itself when so much time has passed from now on: later calls fail.
+    /// Ends the transaction when this time has passed: later calls fail.
     pub fn set_time_limit(&mut self, limit: Option<Duration>) {
         self.deadline = limit.map_or(Deadline::none(), Deadline::after);
     }
 
     /// # Errors
-    /// `ETIMEDOUT`: it came to its time limit, now or before. `ECHILD`, `EBADF`: as in [`begin`](Self::begin).
+    /// `ETIMEDOUT`: its time limit has passed, now or before. `ECHILD`, `EBADF`: as in [`begin`](Self::begin).
     #[inline]
     fn may_go_on(&mut self) -> Result<()> {
         if self.is_over || self.deadline.is_over() {
@@ -112,7 +114,8 @@ impl Transaction {
         self.part.is_usable()
     }
 
-    /// As [`may_go_on`](Self::may_go_on), for what needs no file yet: whether that is closed its commit says.
+    /// As [`may_go_on`](Self::may_go_on), for calls that do not need the file yet: if it is closed, the commit
+    /// reports that.
     #[inline]
     fn may_write_on(&mut self) -> Result<()> {
         if self.is_over || self.deadline.is_over() || self.part.is_parents() { self.may_go_on() } else { Ok(()) }
@@ -124,7 +127,7 @@ impl Transaction {
     /// `ETIMEDOUT`, `ECHILD`. `EFBIG`, `ENOMEM`, `EFAULT`: nothing was written.
     ///
     /// # Safety
-    /// The buffer is the caller's to be read; it may be bad.
+    /// The buffer may be read; it may also be a bad address.
     #[inline]
     pub unsafe fn write(&mut self, file: &Arc<AtomicFile>, offset: u64, buf: UserBuf) -> Result<()> {
         self.may_write_on()?;
@@ -132,23 +135,25 @@ impl Transaction {
         unsafe { self.part_of(file)?.write(offset, buf) }
     }
 
-    /// As [`write`](Self::write), of memory that can be read.
+    /// As [`write`](Self::write), from readable memory.
     ///
     /// # Errors
-    /// As there, but `EFAULT`.
+    /// As there, except `EFAULT`.
     #[inline]
     pub fn write_slice(&mut self, file: &Arc<AtomicFile>, offset: u64, bytes: &[u8]) -> Result<()> {
         self.may_write_on()?;
         self.part_of(file)?.write_slice(offset, bytes)
     }
 
-    /// Reads from `offset` on: what the file shows, with the transaction's own writes. Fewer bytes at the end.
+    /// Reads from `offset`: what the file shows, overlaid with the transaction's own writes. Returns fewer bytes at
+    /// the end.
     ///
     /// # Errors
-    /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of a read. For one that checks, `EAGAIN`: what it has read has changed; its commit would fail.
+    /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of a read. With checks: `EAGAIN`: what it has read has changed, so its
+    /// commit would fail.
     ///
     /// # Safety
-    /// The buffer is the caller's to be overwritten; it may be bad.
+    /// The buffer may be overwritten; it may also be a bad address.
     pub unsafe fn read(&mut self, file: &Arc<AtomicFile>, offset: u64, buf: UserBuf) -> Result<usize> {
         self.may_go_on()?;
         // SAFETY: the caller's promise.
@@ -164,7 +169,7 @@ impl Transaction {
         self.part_of(file)?.set_size(size)
     }
 
-    /// The size that the file will have.
+    /// The size that the file will have after the commit.
     ///
     /// # Errors
     /// `ETIMEDOUT`, `ECHILD`, `EBADF`.
@@ -173,7 +178,7 @@ impl Transaction {
         Ok(self.part_of(file)?.size())
     }
 
-    /// Commits it, and ends it whatever comes of that.
+    /// Commits the transaction, which ends in any case.
     ///
     /// # Errors
     /// `ETIMEDOUT`, `ECHILD`, `EBADF`. Those of [`AtomicFile::commit_transaction`].

@@ -1,4 +1,4 @@
-//! What a transaction has of one file.
+//! The part of a transaction that concerns one file.
 
 use crate::error::{Error, Result};
 use crate::file::transaction::{Seen, Share, WriteSet};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(super) struct Part {
     file: Arc<AtomicFile>,
     set: WriteSet,
-    /// Of a transaction that checks.
+    /// Only for a transaction that checks.
     seen: Option<Seen>,
     has_read: bool,
 }
@@ -33,7 +33,7 @@ impl Part {
         self.has_read || !self.set.is_empty()
     }
 
-    /// Nothing of it is kept any more.
+    /// Drops everything it has kept.
     pub fn forget(&mut self) {
         self.set.clear();
         self.seen = None;
@@ -50,7 +50,7 @@ impl Part {
     }
 
     /// # Errors
-    /// `ECHILD`: a forked child's parent began it. `EBADF`: the file was closed, or was opened for reading.
+    /// `ECHILD`: a forked child's parent began it. `EBADF`: the file was closed, or was opened for reading only.
     #[inline]
     pub fn is_usable(&self) -> Result<()> {
         if !self.file.is_parents() && self.file.is_open_for_writing() {
@@ -72,7 +72,7 @@ impl Part {
     }
 
     /// # Safety
-    /// The buffer is the caller's to be read; it may be bad.
+    /// The buffer may be read; it may also be a bad address.
     #[inline]
     pub unsafe fn write(&mut self, offset: u64, buf: UserBuf) -> Result<()> {
         self.see_overwritten(offset, buf.len)?;
@@ -89,13 +89,13 @@ impl Part {
     #[inline]
     fn see_overwritten(&mut self, offset: u64, len: usize) -> Result<()> {
         let Some(seen) = &mut self.seen else { return Ok(()) };
-        // Where nothing is there is nothing to be overwritten.
+        // Beyond the file's end there is nothing to overwrite.
         let end = offset.saturating_add(len as u64).min(self.file.size());
         self.file.see_overwritten(&(offset..end.max(offset)), seen)
     }
 
     /// # Safety
-    /// The buffer is the caller's to be overwritten; it may be bad.
+    /// The buffer may be overwritten; it may also be a bad address.
     pub unsafe fn read(&mut self, offset: u64, buf: UserBuf) -> Result<usize> {
         self.has_read = true;
         let there = match &mut self.seen {
@@ -134,12 +134,12 @@ impl Part {
         self.set.size_after(size)
     }
 
-    /// Whether it has something to commit, or to check.
+    /// Whether it has something to commit or to check.
     pub fn has_work(&self) -> bool {
         !self.set.is_empty() || self.seen.as_ref().is_some_and(|seen| !seen.is_empty())
     }
 
-    /// For a commit together with others.
+    /// Its share of a commit of several files.
     pub fn share(&self) -> Share<'_> {
         Share { file: &self.file, set: &self.set, seen: self.seen.as_ref() }
     }

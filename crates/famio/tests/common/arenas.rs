@@ -1,11 +1,11 @@
-//! Where the arena of a file lies whose process was killed: the file's control file names it.
+//! Finds the arena of a file whose process was killed: the file's control file names it.
 #![allow(dead_code)] // each test uses a part
 
 use famio::journal::{Identity, journal_name};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The control file of a file, in whatever pool below the file's folder or beside that.
+/// The control file of a file, in a pool below the file's folder or beside that.
 pub fn control(path: &Path) -> Option<PathBuf> {
     let name = journal_name(&Identity::of_path(path).ok()?).replace(".journal", ".control");
     let folder = path.parent()?;
@@ -26,7 +26,7 @@ fn below(folder: &Path, name: &str, levels: u32) -> Option<PathBuf> {
     folders.map(|entry| entry.path()).find_map(|path| below(&path, name, levels - 1))
 }
 
-/// The arena; a path where nothing is, if there is none.
+/// The arena; if there is none, a path where nothing is.
 pub fn arena(path: &Path) -> PathBuf {
     let page = control(path).and_then(|control| std::fs::read(control).ok()).unwrap_or_default();
     let word = |at: usize| page.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap()));

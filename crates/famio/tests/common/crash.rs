@@ -1,4 +1,4 @@
-//! A process that is killed with a history behind it, and what it leaves: to be damaged, moved, and recovered.
+//! A process that is killed after a series of operations, and what it leaves: to be damaged, moved, and recovered.
 //!
 //! A test that uses this has a test `crash_child` that calls [`child`]: the test binary runs itself for it.
 #![allow(dead_code)] // each test uses a part
@@ -15,10 +15,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// One step of a history.
+/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Writes so many of a byte.
+    /// Writes `len` bytes of this value.
     Write { at: u64, len: usize, byte: u8 },
     /// Zeros over a range.
     Zero { at: u64, len: u64 },
@@ -26,9 +26,9 @@ pub enum Step {
     Size(u64),
     /// SYNC.
     Sync,
-    /// Waits a while: the background settles.
+    /// Waits a while, so that the background checkpoints.
     Rest,
-    /// Says that it is there, and waits to be killed.
+    /// Reports that it has come here, and waits to be killed.
     Hold,
     /// Waits until the file has its write lease.
     Lease,
@@ -36,7 +36,7 @@ pub enum Step {
     Expose,
     /// Reads ten times.
     Reads,
-    /// Closes the file, and dies when the file has been cut to its size, before the journal says that it is clean.
+    /// Closes the file, and dies after the file was cut to its size, before the journal is marked clean.
     DieClosing,
     /// Closes the file: the last step.
     Close,
@@ -48,7 +48,7 @@ pub fn write(at: u64, len: usize, byte: u8) -> Step {
     Step::Write { at, len, byte }
 }
 
-/// What the steps leave: (with all of them, up to the last SYNC).
+/// The resulting contents: (with all steps, up to the last SYNC).
 pub fn model(initial: &[u8], steps: &[Step]) -> (Vec<u8>, Vec<u8>) {
     let (mut now, mut committed) = (initial.to_vec(), initial.to_vec());
     for step in steps {
@@ -114,8 +114,8 @@ const FILE: &str = "FAMIO_CRASH_FILE";
 const STEPS: &str = "FAMIO_CRASH_STEPS";
 const SETTINGS: &str = "FAMIO_CRASH_SETTINGS";
 const MAPS: &str = "FAMIO_CRASH_MAPS";
-/// With it the process says which thread does the steps, waits for a line before the first, and says when a SYNC is over; with
-/// `on-kill = keep` also when a step is.
+/// With this variable, the process reports the thread that executes the steps, waits for a line before the first
+/// step, and reports each finished SYNC; with `on-kill = keep`, each finished step, too.
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
 
 fn settings_text(settings: &Settings) -> String {
@@ -163,12 +163,12 @@ fn settings_of(text: &str) -> Settings {
         tier: TierChoice::Auto,
         write_back: Default::default(),
         atomicity: Default::default(),
-        journal: JournalChoice::Always, // what is looked at after the crash
+        journal: JournalChoice::Always, // the tests examine it after the crash
         shm: None,
     }
 }
 
-/// The killed process's part; does nothing in the others.
+/// The killed process; does nothing in other processes.
 pub fn child() {
     let Ok(path) = std::env::var(FILE) else { return };
     let settings = settings_of(&std::env::var(SETTINGS).unwrap());
@@ -213,11 +213,11 @@ pub fn child() {
     if let Ok(path) = std::env::var(MAPS) {
         fs::copy("/proc/self/maps", path).unwrap();
     }
-    // SAFETY: the end of this process, as sudden as it gets.
+    // SAFETY: kills only this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// A process that does the steps.
+/// A process that executes the steps.
 pub fn command(path: &Path, settings: &Settings, steps: &[Step]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "crash_child", "--nocapture"]).stdout(Stdio::null());
@@ -232,10 +232,10 @@ pub fn crash(path: &Path, settings: &Settings, steps: &[Step]) {
     assert_eq!(status.signal(), Some(signal), "{status}");
 }
 
-/// From now on this process is killed when it makes this system call.
+/// From now on, this process is killed when it makes this system call.
 fn die_at(call: libc::c_long) {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    // The number of the call is the first word of what a filter sees.
+    // The number of the call is the first word of the filter's input.
     let mut filter = [
         op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
@@ -251,7 +251,7 @@ fn die_at(call: libc::c_long) {
     }
 }
 
-/// Runs the steps in a process that then stays.
+/// Runs the steps in a process that then stays alive.
 pub fn hold(path: &Path, settings: &Settings, steps: &[Step]) -> Child {
     let steps: Vec<Step> = steps.iter().copied().chain([Hold]).collect();
     let mut child = command(path, settings, &steps).stderr(Stdio::piped()).spawn().unwrap();
@@ -260,14 +260,14 @@ pub fn hold(path: &Path, settings: &Settings, steps: &[Step]) -> Child {
     child
 }
 
-/// Runs the steps in a process that can't; what it says.
+/// Runs the steps in a process in which they fail; returns its output.
 pub fn fails(path: &Path, settings: &Settings, steps: &[Step]) -> String {
     let output = command(path, settings, steps).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(101), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file whose process was killed, with everything that is needed to have it again.
+/// A file whose process was killed, with everything needed to restore it.
 pub struct Crashed {
     pub dir: Scratch,
     pub path: PathBuf,
@@ -281,7 +281,8 @@ pub struct Crashed {
     pub journal: Vec<u8>,
 }
 
-/// A history with commits, sizes both ways, writes over what is committed, and an open epoch with all of that.
+/// Steps with commits, changes of size in both directions, overwritten committed data, and an open epoch with all of
+/// these.
 pub fn history() -> Vec<Step> {
     vec![
         write(0, 9000, 1),
@@ -301,7 +302,7 @@ pub fn history() -> Vec<Step> {
     ]
 }
 
-/// What a file holds before its history.
+/// The file's contents before the steps.
 pub fn initial() -> Vec<u8> {
     (0..16_000u32).map(|i| (i % 251) as u8).collect()
 }
@@ -319,13 +320,13 @@ impl Crashed {
         Self { dir, path, settings: settings.clone(), committed, raw, mark, journal_path, journal }
     }
 
-    /// With the usual history.
+    /// With the usual steps.
     pub fn usual(dir: Scratch, settings: &Settings) -> Self {
         Self::new(dir, settings, &history())
     }
 
-    /// As the kill left it, but for the arena, which knows when the last writer left: as after the end of a boot that the
-    /// journal survives.
+    /// Restores everything as the kill left it, except the arena, which knows when the last writer left: as after the
+    /// end of a boot that the journal survives.
     pub fn restore(&self) {
         if fs::read(&self.path).unwrap() != self.raw {
             fs::write(&self.path, &self.raw).unwrap();
@@ -335,7 +336,7 @@ impl Crashed {
         self.forget_arena();
     }
 
-    /// Puts something under the journal's name.
+    /// Puts these bytes under the journal's name.
     pub fn put_journal(&self, bytes: &[u8]) {
         let pool = self.journal_path.parent().unwrap();
         if !pool.exists() {
@@ -355,7 +356,8 @@ impl Crashed {
         let _ = fs::remove_file(arena(&self.path));
     }
 
-    /// What the killed process left in shared memory, and where that is named, to be put back after a `restore`.
+    /// What the killed process left in shared memory, and the control file that names it, to be put back after a
+    /// `restore`.
     pub fn arena(&self) -> [(PathBuf, Vec<u8>); 2] {
         let control = super::common::arenas::control(&self.path).expect("it has a control file");
         [control, arena(&self.path)].map(|path| (path.clone(), fs::read(path).unwrap()))
@@ -369,7 +371,8 @@ impl Crashed {
         }
     }
 
-    /// Opens it: an error, which must be one that leaves all as it is, or the right contents. Whether it was right.
+    /// Opens it: this fails with an error and changes nothing, or gives the right contents. Returns whether it was
+    /// right.
     pub fn is_told_or_right(&self, journal: &[u8], what: &str) -> bool {
         let opened = Opened::try_new(&self.path, &self.settings);
         match opened {
@@ -388,7 +391,7 @@ impl Crashed {
                 assert!(text.contains(self.path.to_str().unwrap()), "{what}: no file in: {text}");
                 assert!(text.contains(&journal_path), "{what}: no journal in: {text}");
                 assert!(fs::read(&self.path).unwrap() == self.raw, "{what}: the file was touched: {text}");
-                // All of it would take most of a test's time.
+                // Comparing everything would take most of a test's time.
                 let mut found = vec![0; journal.len().min(16384)];
                 let kept = File::open(&self.journal_path).unwrap();
                 kept.read_exact_at(&mut found, 0).unwrap();
@@ -467,18 +470,18 @@ pub fn remove_mark(path: &Path) {
     unsafe { libc::removexattr(path.as_ptr(), c"user.famio".as_ptr()) };
 }
 
-/// The policies that are one, on tmpfs, with and without flushes and fences.
+/// The fixed policies on tmpfs, with and without flushes and fences.
 pub fn in_place() -> Vec<Settings> {
     let plain = super::common::in_place_settings();
     plain.into_iter().filter(|settings| settings.policy != PolicyChoice::Auto).collect()
 }
 
-/// A crash under each of them.
+/// A crash with each of these settings.
 pub fn everywhere(name: &str, with: impl FnMut(Crashed)) {
     everywhere_with(name, &history(), with);
 }
 
-/// As [`everywhere`], with another history.
+/// As [`everywhere`], with other steps.
 pub fn everywhere_with(name: &str, steps: &[Step], mut with: impl FnMut(Crashed)) {
     for (i, settings) in in_place().into_iter().enumerate() {
         with(Crashed::new(Scratch::on_tmpfs(&format!("{name}{i}")), &settings, steps));

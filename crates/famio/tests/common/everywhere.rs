@@ -1,9 +1,9 @@
-//! Settings that a test goes through, each with its name and a folder.
+//! Settings for which a test is repeated, each with a name and a folder.
 
 use super::common::{Scratch, tiered_settings};
 use famio::{OnKill, PolicyChoice, Settings};
 
-/// The settings of these names, and a folder for each: `records` and `tiered` are on a disk, the others are in memory.
+/// The settings with these names, and a folder for each: `records` and `tiered` are on a disk, the others in memory.
 pub fn everywhere<const N: usize>(name: &str, all: [&'static str; N]) -> [(&'static str, Settings, Scratch); N] {
     all.map(|which| {
         let name = format!("{name}-{which}");
@@ -16,7 +16,8 @@ pub fn everywhere<const N: usize>(name: &str, all: [&'static str; N]) -> [(&'sta
     })
 }
 
-/// `tiered`, `tiered-tight`: with the journals in memory. `undo`, `redo` or `alternate`, `-emulated` behind it with flushes and fences; `keep`, with `on-kill = keep`; else the default.
+/// `tiered`, `tiered-tight`: with the journals in memory. `undo`, `redo` or `alternate`, with the suffix `-emulated`
+/// for flushes and fences; `keep`: with `on-kill = keep`; otherwise the default.
 pub fn settings_of(which: &str) -> Settings {
     if which.starts_with("tiered") {
         return tiered_settings(which.ends_with("tight"));

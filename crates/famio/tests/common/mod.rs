@@ -1,4 +1,4 @@
-//! What the tests of atomic files share.
+//! Shared by the tests of atomic files.
 #![allow(dead_code)] // each test uses a part
 
 pub mod arenas;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -24,7 +24,7 @@ impl Scratch {
         Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
 
-    /// None of its own.
+    /// No folder.
     pub fn none() -> Self {
         Self(PathBuf::new())
     }
@@ -50,7 +50,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What killed processes left in shared memory for the files below a folder.
+/// Removes what killed processes left in shared memory for the files below a folder.
 fn forget_arenas(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         match entry.metadata() {
@@ -63,7 +63,8 @@ fn forget_arenas(folder: &Path) {
     }
 }
 
-/// For files on a disk with their journals in memory: all tests' in one pool, which stays. `tight`: written back all the time.
+/// For files on a disk with their journals in memory: all tests share one pool, which stays. `tight`: blocks are
+/// written back all the time.
 pub fn tiered_settings(tight: bool) -> Settings {
     let pool = PathBuf::from("/dev/shm/famio-test-tier");
     std::fs::create_dir_all(&pool).unwrap();
@@ -99,7 +100,7 @@ impl Opened {
         self.atomic.as_ref().unwrap()
     }
 
-    /// Closes it; an error is none of the caller's.
+    /// Closes it, and ignores errors.
     pub fn close_anyhow(mut self) {
         if let Some(atomic) = self.atomic.take() {
             let _ = atomic.remove_descriptor(self.file.as_raw_fd());
@@ -143,7 +144,7 @@ impl Drop for Opened {
     }
 }
 
-/// Waits until something that another thread or process does is done; false if it is not in ten seconds.
+/// Waits for something that another thread or process does; false if it is not done in ten seconds.
 pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
@@ -153,11 +154,11 @@ pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
         if std::time::Instant::now() > end {
             return false;
         }
-        std::thread::sleep(std::time::Duration::from_millis(1)); // between two looks
+        std::thread::sleep(std::time::Duration::from_millis(1)); // pause between two checks
     }
 }
 
-/// How many kills whoever runs the tests wants: `FAMIO_KILLS`.
+/// The number of kills in `FAMIO_KILLS`, if set.
 pub fn kills_asked() -> Option<u64> {
     std::env::var("FAMIO_KILLS").ok()?.parse().ok()
 }
@@ -178,12 +179,12 @@ pub fn takes_lease(settings: &Settings) -> bool {
     matches!(settings.policy, PolicyChoice::Auto | PolicyChoice::Alternate)
 }
 
-/// Waits until the file has its lease. It has been written to, and nobody else has it open.
+/// Waits until the file has its lease. It has been written to, and no other process has it open.
 pub fn take_lease(opened: &Opened) {
     let begun = std::time::Instant::now();
     while !opened.atomic().has_lease() {
         assert!(begun.elapsed().as_secs() < 120, "no lease is to be had");
-        // Again: an attempt that was under way may have begun before somebody else was gone.
+        // Again: an attempt under way may have begun before another process had closed the file.
         opened.atomic().ask_for_lease();
         std::thread::yield_now();
     }

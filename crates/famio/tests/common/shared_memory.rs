@@ -1,11 +1,11 @@
-//! What lies in `/dev/shm` for the files of a folder, by what it says of them itself: its names tell nobody.
+//! What lies in `/dev/shm` for the files of a folder, according to its contents, since its names say nothing.
 #![allow(dead_code)] // each test uses a part
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Arenas say where their file is; what processes share says by which control file it is known.
+/// Arenas name the path of their file; control pages name their control file.
 pub fn of_folder(folder: &Path) -> Vec<PathBuf> {
     let folder = [folder.canonicalize().unwrap().as_os_str().as_bytes(), b"/"].concat();
     let is_of_it = |text: &[u8]| text.windows(folder.len()).any(|part| part == folder);

@@ -1,4 +1,4 @@
-//! A small file system of a test's own, to be filled up.
+//! A small file system for one test, to be filled up.
 #![allow(dead_code)] // each test uses a part
 
 use crate::common::Scratch;
@@ -6,24 +6,24 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A small file system, mounted as long as the test runs.
+/// A small file system, mounted until dropped.
 pub struct Small {
     dir: Scratch,
 }
 
 impl Small {
-    /// `None`, said loudly, where this process may not mount.
+    /// `None`, with a loud message, if this process may not mount.
     pub fn new(name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
         Self::within(Scratch::on_disk(name), name, on_tmpfs, megabytes)
     }
 
-    /// A file system on a disk that is memory: its syncs take no time.
+    /// A file system on a RAM disk: its syncs take no time.
     pub fn in_memory(name: &str, megabytes: usize) -> Option<Self> {
         Self::within(Scratch::on_tmpfs(name), name, false, megabytes)
     }
 
     fn within(dir: Scratch, name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
-        // Mounts of this thread and its children alone: they end with it, however it ends.
+        // Mounted only for this thread and its children: the mount ends with them, however they end.
         // SAFETY: numbers.
         let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]).is_ok();
         if !alone {
@@ -53,7 +53,7 @@ impl Small {
         self.dir.path().join("mnt")
     }
 
-    /// Takes all the room but so many bytes.
+    /// Takes all the free space except this many bytes.
     pub fn fill(&self, leave: u64) -> PathBuf {
         let path = self.path().join("filler");
         let file = File::create(&path).unwrap();
@@ -76,8 +76,8 @@ impl Small {
         rustix::fs::statvfs(self.path()).unwrap().f_bfree
     }
 
-    /// Until there is as much room as there was: the background may look at a file for a moment after it was closed, and what is
-    /// mapped takes its room until then.
+    /// Waits until there is as much free space as before: the background may use a file for a moment after it was
+    /// closed, and maps take its space until then.
     pub fn wait_for(&self, free: u64) {
         let begun = std::time::Instant::now();
         while self.free() < free {

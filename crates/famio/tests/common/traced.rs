@@ -1,10 +1,10 @@
-//! Another process, from one system call to the next.
+//! Runs another process from one system call to the next.
 
-/// A thread that stops at its system calls. Only the thread that attached it may ask.
+/// A thread that stops at its system calls. Only the thread that attached it may use this.
 pub struct Traced(libc::pid_t);
 
 impl Traced {
-    /// Stops it. `None`: not allowed here.
+    /// Attaches and stops it. `None`: not permitted here.
     pub fn attach(thread: libc::pid_t) -> Option<Self> {
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
         // SAFETY: numbers.
@@ -25,12 +25,12 @@ impl Traced {
         status
     }
 
-    /// Lets it go to its next entry to or return from the kernel; false: it ended.
+    /// Lets it run to its next entry to, or return from, the kernel; false: it has ended.
     pub fn step(&self) -> bool {
         self.go(libc::PTRACE_SYSCALL, libc::SIGTRAP | 0x80)
     }
 
-    /// Lets it go on by one instruction; false: it ended.
+    /// Lets it execute one instruction; false: it has ended.
     #[allow(dead_code, reason = "not every test looks so closely")]
     pub fn instruction(&self) -> bool {
         self.go(libc::PTRACE_SINGLESTEP, libc::SIGTRAP)
@@ -47,7 +47,7 @@ impl Traced {
             }
             match libc::WSTOPSIG(status) {
                 stop if stop == until => return true,
-                _ if status >> 16 != 0 => signal = 0, // the stop that was asked for
+                _ if status >> 16 != 0 => signal = 0, // the requested stop
                 other => signal = other,
             }
         }

@@ -9,7 +9,7 @@ const BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = BYTES / BLOCK as u64;
 
-/// An atomic file of [`BYTES`], all blocks of which have been written several times, under the write lease.
+/// An atomic file of [`BYTES`], all of whose blocks were written several times, under the write lease.
 fn attached(folder: &Path) -> AtomicFile {
     let path = folder.join("file.db");
     let settings = Settings { emulated: true, ..Settings::default() };
@@ -20,13 +20,13 @@ fn attached(folder: &Path) -> AtomicFile {
         file.write_at(&[block as u8; BLOCK], block % BLOCKS * BLOCK as u64).expect("write");
         file.sync().expect("sync");
     };
-    // A look at the inode: a second open for writing would take the lease away.
+    // Opened with O_PATH: a second open for writing would end the lease.
     lease::await_lease(&path_only(&path), write);
     (0..3 * BLOCKS).for_each(write);
     file
 }
 
-/// Opened as a name, which no lease minds.
+/// Opened with O_PATH, which breaks no lease.
 fn path_only(path: &Path) -> File {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).custom_flags(libc::O_PATH).open(path).expect("open")
@@ -45,7 +45,7 @@ pub fn transaction(folder: &Path) -> Operation {
     })
 }
 
-/// Without a SYNC, which under valgrind compares all of the region: valgrind knows no `userfaultfd`.
+/// Without a SYNC, which under valgrind compares the whole region: valgrind does not support `userfaultfd`.
 pub fn copy_into_region(folder: &Path) -> Operation {
     let file = attached(folder);
     let region = file.map(0..BYTES).expect("map");

@@ -11,7 +11,7 @@ use std::time::Duration;
 const BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = BYTES / BLOCK as u64;
-/// Of a call at the file position.
+/// Size of a call at the file position.
 const PIECE: usize = 128;
 
 fn open(path: &Path) -> File {
@@ -42,7 +42,7 @@ fn new_file(folder: &Path) -> File {
     file
 }
 
-/// Such a file under the write lease, all blocks of which have been written several times.
+/// The same under the write lease, with all blocks written several times.
 fn attached(folder: &Path) -> File {
     let file = new_file(folder);
     lease::await_lease(&file, |number| write_block(&file, number));
@@ -90,8 +90,8 @@ pub fn pwrite_random_and_fsync(folder: &Path) -> Operation {
     random_and_fsync(attached(folder), || ())
 }
 
-/// With pauses, in which the background prepares what the journal needs next: else the caller does some of that, more or less of it
-/// as the machine is loaded.
+/// With pauses, in which the background prepares what the journal needs next: otherwise the caller does some of that,
+/// depending on the machine's load.
 pub fn pwrite_random_and_fsync_on_disk(folder: &Path) -> Operation {
     let file = new_file(folder);
     write_all(&file);

@@ -1,10 +1,11 @@
-//! The state that an atomic file comes to when its process has it for itself: the policy and the place of locks depend on it.
+//! The state that an atomic file reaches when only one process uses it: the policy and the place of locks depend on
+//! it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// The library's background takes some milliseconds; under valgrind hundreds.
+/// The library's background takes some milliseconds; under valgrind, hundreds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes epochs until the process has the write lease.
@@ -12,7 +13,7 @@ pub fn await_lease(file: &File, epoch: impl FnMut(u64)) {
     repeat_until("the write lease", epoch, || is_in_kernel(file, "LEASE"));
 }
 
-/// Runs `step` until `done`. A path is counted in one state alone: it is an error if that does not come.
+/// Runs `step` until `done`. A path is counted in one state only, so it is an error if that state is not reached.
 pub fn repeat_until(what: &str, mut step: impl FnMut(u64), mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     for number in 0.. {

@@ -1,6 +1,7 @@
-//! The hot paths: what users call most.
+//! The hot paths: the most frequent calls.
 //!
-//! Each is a set-up that gives the operation. A warm-up of some operations is not counted, nor is what other threads do.
+//! Each is a set-up that returns the operation. Neither a warm-up of some operations nor the work of other threads is
+//! counted.
 
 mod crates;
 mod interposed;
@@ -8,7 +9,7 @@ mod lease;
 
 use std::path::Path;
 
-/// By which way a path enters the library.
+/// How a path enters the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Through {
     /// Calls of libc, with `libfamio_preload.so` in the program.
@@ -17,7 +18,7 @@ pub enum Through {
     Crate,
 }
 
-/// Where its files are.
+/// Where its files lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// On tmpfs, in the domain `emulated`.
@@ -26,20 +27,21 @@ pub enum Medium {
     Disk,
 }
 
-/// Runs one operation; the number of it is the argument.
+/// Runs one operation; the argument is its number.
 type Operation = Box<dyn FnMut(u32)>;
 
-/// Something that is counted.
+/// A path that is counted.
 pub struct HotPath {
     pub name: &'static str,
     pub through: Through,
     pub medium: Medium,
-    /// So many are counted.
+    /// The number of operations counted.
     pub operations: u32,
     set_up: fn(&Path) -> Operation,
 }
 
-/// Multiples of 10 and 64: an `fsync` every 10 operations, what the library does for one operation of 64.
+/// Multiples of 10 and 64: there is an `fsync` every 10 operations, and the library does some work for one operation
+/// in 64.
 const MANY: u32 = 3200;
 const FEW: u32 = 640;
 
@@ -51,7 +53,7 @@ const fn of_crate(name: &'static str, operations: u32, set_up: fn(&Path) -> Oper
     HotPath { name, through: Through::Crate, medium: Medium::Memory, operations, set_up }
 }
 
-/// All of them, in the order of the file.
+/// All paths, in the order of the file.
 pub static ALL: &[HotPath] = &[
     // pwrite of 4 KiB, always to the same block.
     interposed("pwrite-4k", MANY, interposed::pwrite_same_block),
@@ -96,7 +98,7 @@ pub fn run(path: &HotPath, folder: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What callgrind counts (`--toggle-collect`): the thread that is in here.
+/// What callgrind counts (`--toggle-collect`): the thread inside this function.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn famio_counted(operation: &mut Operation, from: u32, count: u32) {
@@ -105,7 +107,7 @@ fn famio_counted(operation: &mut Operation, from: u32, count: u32) {
     }
 }
 
-/// A block out of so many that depends on the number alone.
+/// A block below `blocks` that depends only on the number.
 fn random_block(number: u32, blocks: u64) -> u64 {
     (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % blocks
 }

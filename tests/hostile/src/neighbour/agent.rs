@@ -1,6 +1,6 @@
-//! The neighbour: another user without any right, who does what he can, as fast as he can.
+//! The neighbour: another user without privileges, who does whatever such a user can, as fast as possible.
 //!
-//! He says what he does, a line each; `SECRET WHERE` when he has read what he must not.
+//! The program prints each action as a line; `SECRET WHERE` when it has read what it must not.
 
 use super::attack::{self, Held};
 use super::forge::{self, Forge};
@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What he is told.
+/// The neighbour's options.
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
     /// Decides what he does
@@ -32,15 +32,15 @@ pub struct Agent {
     pub scene: PathBuf,
 }
 
-/// All that he has and knows.
+/// The neighbour's state.
 pub struct Mind {
-    /// Where all of it is.
+    /// The folder of the scene.
     pub scene: PathBuf,
-    /// For what is random.
+    /// Source of random decisions.
     pub random: Random,
-    /// What he may do.
+    /// The permitted classes of actions.
     pub classes: Classes,
-    /// What he looks for.
+    /// The secret to search for.
     pub secret: Vec<u8>,
     /// Descriptors with locks, leases and maps.
     pub held: Vec<Held>,
@@ -48,29 +48,29 @@ pub struct Mind {
     pub forge: Forge,
     /// The victim's files.
     pub victims: Vec<PathBuf>,
-    /// Programs of his own.
+    /// Programs that it has started.
     pub children: Vec<std::process::Child>,
 }
 
-/// Says what is done. What comes of it he does not care about.
+/// Prints an action. The outcome does not matter.
 pub fn say(what: &str, path: &Path) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(format!("{what} {}\n", path.display()).as_bytes());
 }
 
 impl Mind {
-    /// One of these.
+    /// One of these, at random.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.random.below(from.len() as u64) as usize].clone())
     }
 
-    /// One chance in so many.
+    /// True with a probability of one in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.random.below(times) == 0
     }
 }
 
-/// Goes on until he is killed.
+/// Runs until killed.
 pub fn run(agent: &Agent) -> Result<bool, String> {
     let mut mind = Mind {
         scene: agent.scene.clone(),
@@ -85,7 +85,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
             .collect(),
         children: Vec::new(),
     };
-    // SAFETY: no pointers; leases that are broken are not to end him.
+    // SAFETY: no pointers; broken leases must not end the process.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
         libc::umask(0);
@@ -104,7 +104,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         ("deep", litter::deep),
         ("shm", attack::let_go),
     ];
-    // Hints lead to it. He only looks whether somebody opens it for writing, who can't know what it is.
+    // Hints lead to this FIFO. It only checks whether a process opens it for writing, without knowing what it is.
     let bait = mind.scene.join("hostile/fifo");
     // SAFETY: a valid string.
     unsafe { libc::mkfifo(c(&bait).as_ptr(), 0o600) };
@@ -127,7 +127,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
             action(&mut mind);
         }
         if mind.one_in(4) {
-            // So that the others, too, get somewhere on a machine with two processors.
+            // Leaves time for the other processes on a machine with two processors.
             std::thread::sleep(Duration::from_micros(mind.random.below(800)));
         }
     }

@@ -1,4 +1,4 @@
-//! What he does to what is there already.
+//! Attacks on existing files.
 
 use super::agent::{Mind, say};
 use super::names::{c, entries, noise, write_file};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A descriptor that he keeps, with a lock or a lease by it, or a map.
+/// A descriptor that the neighbour keeps, with a lock or a lease by it, or a map.
 pub struct Held {
     _file: File,
     map: Option<(*mut libc::c_void, usize)>,
@@ -24,7 +24,7 @@ impl Drop for Held {
     }
 }
 
-/// One of what lies in `/dev/shm`.
+/// Attacks a file in `/dev/shm`.
 pub fn shared_memory(mind: &mut Mind) {
     let all = entries(Path::new("/dev/shm"));
     if let Some(path) = mind.pick(&all) {
@@ -32,7 +32,7 @@ pub fn shared_memory(mind: &mut Mind) {
     }
 }
 
-/// One of what lies in a folder that others use, or in `.famio` there.
+/// Attacks a file in a folder that other users use, or in `.famio` there.
 pub fn folders(mind: &mut Mind) {
     let Some(folder) = mind.pick(&["sticky", "sticky", "shared", "victim", "hostile"]) else { return };
     let mut folder = mind.scene.join(folder);
@@ -45,13 +45,13 @@ pub fn folders(mind: &mut Mind) {
     }
 }
 
-/// Something, to one file.
+/// Does something to one file.
 fn one(mind: &mut Mind, path: &Path) {
-    // By whatever way it leads there, that is his bait for others.
+    // However it leads there: this is the neighbour's bait for others.
     if path.file_name().is_some_and(|name| name == "fifo") {
         return;
     }
-    // By name.
+    // By its name.
     match mind.random.below(10) {
         0 => {
             say("unlink", path);
@@ -111,7 +111,7 @@ fn one(mind: &mut Mind, path: &Path) {
     }
 }
 
-/// Stores to memory that others use.
+/// Stores to memory that other processes use.
 fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
     let length = length.min(1 << 20) as usize;
     // SAFETY: a new map of a file.
@@ -130,7 +130,8 @@ fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
     }
     say("stores through a map to", path);
     for _ in 0..200 {
-        // Somebody may have cut the file: by write and not by a store, which would end us.
+        // Another process may have cut the file: written by a call rather than by a store, which would end this
+        // process.
         let offset = (mind.random.below(length as u64 / 8 + 1) * 8).min(if mind.one_in(2) { 8192 } else { u64::MAX });
         let word = if mind.one_in(2) { mind.random.next_u64() } else { mind.random.below(1 << 20) };
         let _ = file.write_at(&word.to_le_bytes(), offset);
@@ -175,7 +176,7 @@ fn lease(mind: &mut Mind, file: File, path: &Path) {
     }
 }
 
-/// Some of what he keeps.
+/// Drops some of what it keeps.
 pub fn let_go(mind: &mut Mind) {
     while mind.held.len() > 40 || (!mind.held.is_empty() && mind.one_in(3)) {
         let at = mind.random.below(mind.held.len() as u64) as usize;
@@ -199,7 +200,7 @@ fn search(mind: &Mind, file: &File, path: &Path) {
     }
 }
 
-/// In all that he can open, of files and of processes.
+/// Searches all files and processes that it can open.
 pub fn look_for_secret(mind: &mut Mind) {
     let mut places: Vec<PathBuf> =
         ["/dev/shm".into(), mind.scene.join("sticky/.famio"), mind.scene.join("shared/.famio")].into();
@@ -230,7 +231,7 @@ pub fn look_for_secret(mind: &mut Mind) {
     }
 }
 
-/// Under Famio, as a user of his own.
+/// Runs Famio as the neighbour's own user.
 pub fn read_under_famio(mind: &mut Mind) {
     if mind.children.len() >= 2 || !mind.one_in(6) {
         return;
@@ -258,7 +259,7 @@ pub fn read_under_famio(mind: &mut Mind) {
     mind.children.extend(command.spawn());
 }
 
-/// Exchanges names while somebody walks by.
+/// Exchanges names while other processes walk the folder.
 pub fn swap(mind: &mut Mind) {
     let own = mind.scene.join("hostile/walk");
     let (folder, link) = (own.join("folder"), own.join("link"));

@@ -1,4 +1,4 @@
-//! Journals and marks that he makes up, in his own folder.
+//! Forged journals and marks, in the neighbour's own folder.
 
 use super::agent::{Mind, say};
 use super::names::{c, entries, identity, noise, put, write_file};
@@ -8,15 +8,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// What he changes: journals with marks that a crash of a program of his own has left.
+/// The originals: journals with marks that a crash of the neighbour's own program has left.
 pub struct Forge {
-    /// By their names.
+    /// With their names.
     pub journals: Vec<(PathBuf, Vec<u8>)>,
     marks: Vec<(PathBuf, Vec<u8>)>,
 }
 
 impl Forge {
-    /// Those in his folder.
+    /// Reads the originals in the folder.
     pub fn new(folder: &Path) -> Self {
         let read = |path: PathBuf| {
             let file = File::open(&path).ok()?;
@@ -40,7 +40,7 @@ impl Forge {
         }
     }
 
-    /// A copy of each journal, for a folder that he moves about.
+    /// Copies each journal to a folder that is moved about.
     pub fn copy_to(&self, folder: &Path) {
         let _ = std::fs::create_dir(folder);
         for (path, bytes) in &self.journals {
@@ -51,7 +51,7 @@ impl Forge {
     }
 }
 
-/// One thing to a journal or to a mark.
+/// Changes a journal or a mark.
 pub fn journals(mind: &mut Mind) {
     let folder = mind.scene.join("hostile");
     let dot = folder.join(".famio");
@@ -60,7 +60,7 @@ pub fn journals(mind: &mut Mind) {
             let from = mind.forge.journals.clone();
             let Some((path, mut bytes)) = mind.pick(&from) else { return };
             change(mind, &mut bytes);
-            // Sometimes in the place of another's, which it does not fit but for what it says.
+            // Sometimes in another file's place, with a changed identity.
             let path = if mind.one_in(3) { another(mind, &path, &mut bytes) } else { path };
             say("a changed journal", &path);
             let _ = std::fs::create_dir(&dot);
@@ -88,7 +88,7 @@ pub fn journals(mind: &mut Mind) {
             put(mind, &dot.join(name));
         }
         5 => {
-            // Cut and grown while somebody reads it.
+            // Cut and extended while another process reads it.
             let from = mind.forge.journals.clone();
             let Some((path, bytes)) = mind.pick(&from) else { return };
             let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
@@ -98,7 +98,7 @@ pub fn journals(mind: &mut Mind) {
             say("cuts and grows", &path);
             for _ in 0..150 {
                 let _ = file.write_at(&bytes, 0);
-                // Time for somebody to map it.
+                // Time for another process to map it.
                 std::thread::sleep(std::time::Duration::from_micros(mind.random.below(150)));
                 let _ = file.set_len([0, 4096, 8192, bytes.len() as u64 / 2][mind.random.below(4) as usize]);
             }
@@ -125,7 +125,7 @@ pub fn journals(mind: &mut Mind) {
     }
 }
 
-/// Some bytes, or a word of the header with a checksum that fits.
+/// Changes some bytes, or a word of the header, with a valid checksum.
 fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
     match mind.random.below(8) {
         0 => bytes.truncate(mind.random.below(bytes.len() as u64 + 1) as usize),
@@ -148,7 +148,7 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
             if bytes.len() < 4096 {
                 return;
             }
-            // A word anywhere in the header's fields: kind, state, domain, identity, stamp, arena, geometry.
+            // Any word of the header's fields: kind, state, domain, identity, stamp, arena, geometry.
             for _ in 0..1 + mind.random.below(3) {
                 let at = [12, 16, 20, 24, 28, 32, 168, 200, 208, 352][mind.random.below(10) as usize];
                 let at = if mind.one_in(2) { 224 + 8 * mind.random.below(16) as usize } else { at };
@@ -183,7 +183,7 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Says that it is the journal of another file.
+/// Makes the journal claim to be another file's.
 fn another(mind: &mut Mind, path: &Path, bytes: &mut [u8]) -> PathBuf {
     let mut all = mind.victims.clone();
     all.extend(["canary/secret", "hostile/plain"].map(|name| mind.scene.join(name)));
@@ -210,7 +210,7 @@ fn set_hint(bytes: &mut [u8], hint: &Path) {
     }
 }
 
-/// Both copies alike, with the checksum that they are to have.
+/// Makes both copies equal, with the right checksum.
 pub fn seal(bytes: &mut [u8]) {
     let sum = xxh3_128(&bytes[..2032]).to_le_bytes();
     bytes[2032..2048].copy_from_slice(&sum);

@@ -1,33 +1,33 @@
-//! What is heard of the victim, of Famio and of the neighbour, by several threads.
+//! The output of the victim, of Famio and of the neighbour, collected by several threads.
 
 use super::oracle::Oracle;
 use crate::findings::Found;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What has been heard.
+/// The output so far.
 #[derive(Default)]
 pub struct Heard {
-    /// What the victim has said of its files.
+    /// What the victim has reported about its files.
     pub oracle: Oracle,
     /// What was found.
     pub found: Vec<Found>,
-    /// What the neighbour did last.
+    /// The neighbour's latest actions.
     pub deeds: VecDeque<String>,
-    /// What Famio said last.
+    /// Famio's latest messages.
     pub messages: VecDeque<String>,
 }
 
-/// Shared by those who listen.
+/// Shared by the collecting threads.
 pub type Ears = Arc<Mutex<Heard>>;
 
-/// What was heard so far.
+/// Locks the collected output.
 pub fn hear(ears: &Ears) -> std::sync::MutexGuard<'_, Heard> {
     ears.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Heard {
-    /// Takes a finding, once of its kind, with what was done and said before it.
+    /// Adds a finding, once per kind, with the preceding actions and messages.
     pub fn note(&mut self, found: Found) {
         if !self.found.iter().any(|other| other.kind == found.kind) {
             let deeds: Vec<&String> = self.deeds.iter().rev().take(8).collect();

@@ -1,4 +1,4 @@
-//! What he leaves lying about: settings, deep trees, a thousand journals, circles.
+//! Things that the neighbour leaves in folders: settings, deep trees, a thousand journals, link cycles.
 
 use super::agent::{Mind, say};
 use super::forge::seal;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// `famio.toml` where root and the victim walk by.
+/// `famio.toml` where root and the victim work.
 pub fn settings(mind: &mut Mind) {
     let Some(folder) = mind.pick(&["hostile", "sticky", "shared"]) else { return };
     let path = mind.scene.join(folder).join("famio.toml");
@@ -41,7 +41,7 @@ pub fn settings(mind: &mut Mind) {
     }
 }
 
-/// A tree that is deeper than a path may be long, a thousand journals of nothing, links in circles: once each.
+/// A tree deeper than the longest path, a thousand invalid journals, link cycles: once each.
 pub fn deep(mind: &mut Mind) {
     let folder = mind.scene.join("hostile");
     match mind.random.below(3) {

@@ -19,10 +19,10 @@ use famio_test_support::random::Random;
 use scene::Scene;
 use std::time::{Duration, Instant};
 
-/// Of a scene.
+/// Duration of a scene.
 const LASTS: Duration = Duration::from_millis(2500);
 
-/// Scenes until the time is over.
+/// Plays scenes until the time is over.
 pub fn campaign(
     space: &Space,
     options: &Options,

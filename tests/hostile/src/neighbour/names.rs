@@ -1,4 +1,4 @@
-//! Names that he can guess, or see, and what he puts there.
+//! Names that the neighbour can guess or see, and what it puts there.
 
 use super::agent::{Mind, say};
 use std::ffi::CString;
@@ -9,12 +9,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// A path for the kernel.
+/// A path as a C string.
 pub fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// What lies in `/dev/shm` for the files of the victim's, and for those that may get the next inodes.
+/// Creates files in `/dev/shm` under the names for the victim's files, and for files that may get the next inodes.
 pub fn squat_shared_memory(mind: &mut Mind) {
     let victims = mind.victims.clone();
     let Some(of) = mind.pick(&victims) else { return };
@@ -29,7 +29,7 @@ pub fn squat_shared_memory(mind: &mut Mind) {
     };
     let path = Path::new("/dev/shm").join(name);
     if mind.one_in(2) && path.symlink_metadata().is_err() {
-        // What looks as if the other had just made it, and all may read and write.
+        // As if the victim had just created it, readable and writable for all.
         say("put nothing, mode 666,", &path);
         write_file(&path, &[]);
         let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666));
@@ -38,7 +38,7 @@ pub fn squat_shared_memory(mind: &mut Mind) {
     put(mind, &path);
 }
 
-/// `.famio` itself, and the names of journals in it.
+/// Creates `.famio` itself, and files with the names of journals in it.
 pub fn squat_folders(mind: &mut Mind) {
     let Some(folder) = mind.pick(&["sticky", "shared", "victim", "hostile"]) else { return };
     let dot = mind.scene.join(folder).join(".famio");
@@ -60,12 +60,12 @@ pub fn squat_folders(mind: &mut Mind) {
     }
 }
 
-/// The name of a file's journal: the hash of its identity (docs/format.md), which everybody can ask for.
+/// The name of a file's journal: the hash of its identity (docs/format.md), which every user can query.
 pub fn journal_of(path: &Path) -> Option<String> {
     identity(path).map(|identity| format!("{:032x}.journal", xxh3_128(&identity)))
 }
 
-/// 96 bytes.
+/// The file's identity, 96 bytes.
 pub fn identity(path: &Path) -> Option<[u8; 96]> {
     let name = c(path);
     let mut bytes = [0; 96];
@@ -104,7 +104,7 @@ pub fn identity(path: &Path) -> Option<[u8; 96]> {
     Some(bytes)
 }
 
-/// Something where somebody else will look for something of his own.
+/// Puts something where another process will look for its own file.
 pub fn put(mind: &mut Mind, path: &Path) {
     let kinds = mind.classes.has("kinds");
     let how = if kinds { mind.random.below(12) } else { mind.random.below(4) };
@@ -174,7 +174,7 @@ pub fn put(mind: &mut Mind, path: &Path) {
             let _ = std::os::unix::net::UnixListener::bind(path);
         }
         _ => {
-            // What somebody else has put there under another name.
+            // A link to what another user has put there under another name.
             let all = entries(path.parent().unwrap_or(path));
             if let Some(from) = mind.pick(&all) {
                 say(&format!("copy of {} to", from.display()), path);
@@ -187,7 +187,7 @@ pub fn put(mind: &mut Mind, path: &Path) {
     }
 }
 
-/// Never waits: not for a reader of a FIFO, nor for a lease of his own.
+/// Never waits: neither for the reader of a FIFO nor for its own lease.
 pub fn write_file(path: &Path, bytes: &[u8]) {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     if let Ok(mut file) = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(path) {
@@ -205,7 +205,7 @@ pub fn read_file(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A regular file that can be copied in a moment.
+/// Whether it is a regular file that can be copied quickly.
 pub fn is_small(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|stat| stat.is_file() && stat.blocks() < 16 << 10 && stat.len() < 64 << 20)
 }

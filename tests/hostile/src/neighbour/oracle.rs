@@ -1,4 +1,4 @@
-//! What has to be in everybody's files.
+//! The expected contents of all files.
 
 use crate::findings::Found;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,26 +6,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the victim has said of a file.
+/// What the victim has reported about a file.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
-    /// Hash of what was synced.
+    /// Hash of the last synced contents.
     pub done: String,
-    /// Of what may have been since.
+    /// Hashes of contents that may have been synced since.
     pub may: Vec<String>,
 }
 
-/// All of its files.
+/// All of the victim's files.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// By name.
     pub files: BTreeMap<String, Past>,
-    /// Of which Famio has said that they are the kernel's, as long as the victim runs.
+    /// Files that Famio has reported as demoted while the victim runs.
     handed_back: BTreeSet<String>,
 }
 
 impl Oracle {
-    /// Takes a line of the victim's.
+    /// Processes a line of the victim's output.
     pub fn hear(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -37,7 +37,7 @@ impl Oracle {
         }
     }
 
-    /// Takes a message of Famio's.
+    /// Processes a message of Famio's.
     pub fn hear_famio(&mut self, message: &str) {
         if let Some((path, _)) = message.strip_prefix("famio: ").and_then(|text| text.split_once(": demoted")) {
             let name = Path::new(path).file_name().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Oracle {
         }
     }
 
-    /// The victim is gone. A plain file of one that was killed is as it was written last, which it has not said.
+    /// The victim has ended. If it was killed, a plain file is as it was written last, which it has not reported.
     pub fn end(&mut self, killed: bool) {
         for name in std::mem::take(&mut self.handed_back) {
             if killed {
@@ -54,7 +54,7 @@ impl Oracle {
         }
     }
 
-    /// For the victim, when it begins anew.
+    /// The state as input for the victim's next start.
     pub fn lines(&self) -> String {
         let empty = format!("{:x}", xxh3_64(&[]));
         let mut text = String::new();
@@ -65,7 +65,7 @@ impl Oracle {
         text + "\n"
     }
 
-    /// What is wrong with the files, read plainly.
+    /// Checks the files without Famio; returns what is wrong.
     pub fn look(&self, paths: &[PathBuf], when: &str) -> Vec<Found> {
         let mut found = Vec::new();
         for path in paths {
@@ -75,7 +75,7 @@ impl Oracle {
             let is_regular = path.symlink_metadata().is_ok_and(|stat| stat.is_file());
             let hash = match std::fs::read(path) {
                 Ok(bytes) if is_regular => format!("{:x}", xxh3_64(&bytes)),
-                // Removed by the victim, and not made again.
+                // Removed by the victim, and not created again.
                 _ => empty.clone(),
             };
             let done = if past.done.is_empty() { &empty } else { &past.done };
@@ -88,7 +88,7 @@ impl Oracle {
     }
 }
 
-/// Files that nobody may change, as they are now: mode, owner, links, size, time and bytes.
+/// Files that no other user may change, with mode, owner, links, size, time and bytes.
 pub fn picture(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut paths = vec![folder.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Root, who looks after everybody's files.
+//! Root, who runs Famio's commands on all users' files.
 
 use crate::findings::Found;
 use crate::people;
@@ -8,7 +8,7 @@ use famio_test_support::random::Random;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One command over a folder of the scene; what was found.
+/// Runs one command on a folder of the scene; returns what was found.
 pub fn command(space: &Space, scene: &Path, random: &mut Random) -> Result<Vec<Found>, String> {
     let folders =
         ["", "hostile", "sticky", "shared", "victim", "hostile/junk", "hostile/walk", "victim/v-3", "hostile/plain"];
@@ -28,7 +28,7 @@ pub fn command(space: &Space, scene: &Path, random: &mut Random) -> Result<Vec<F
     one(space, what, &over, &from)
 }
 
-/// This one.
+/// Runs this command.
 pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec<Found>, String> {
     let mut command = if what == ["hold"] {
         let mut command = space.famio_run(&["v-*"], &[]);
@@ -70,7 +70,7 @@ pub fn one(space: &Space, what: &[&str], over: &Path, from: &Path) -> Result<Vec
     Ok(found)
 }
 
-/// A complaint about what is in another user's settings, and not about a file of that name that is passed by.
+/// Whether a message complains about the contents of another user's settings, rather than about skipping such a file.
 fn reads_settings(line: &str) -> bool {
     const CONTENT: [&str; 5] = ["TOML", "UTF-8", "unknown", "expected", "too large"];
     line.contains("famio.toml") && !line.contains("not obeyed") && CONTENT.iter().any(|word| line.contains(word))

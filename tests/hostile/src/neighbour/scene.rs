@@ -1,4 +1,4 @@
-//! A scene: folders, people, and a while in which all of them do what they do.
+//! A scene: folders, users, and a period in which all of them are active.
 
 use super::heard::{Ears, hear};
 use super::oracle::picture;
@@ -28,11 +28,11 @@ pub struct Scene<'a> {
     seed: u64,
     classes: Classes,
     secret: String,
-    /// The neighbour is in the victim's group.
+    /// Whether the neighbour is in the victim's group.
     member: bool,
 }
 
-/// The victim's program while it runs.
+/// The victim's running program.
 struct Running {
     child: Child,
     lines: Arc<AtomicU64>,
@@ -41,7 +41,7 @@ struct Running {
 }
 
 impl<'a> Scene<'a> {
-    /// Makes its folders, and lets a program of the neighbour's crash for the journals that he changes.
+    /// Creates the folders, and lets a program of the neighbour's crash, for journals to forge.
     pub fn new(space: &'a Space, on: &str, seed: u64, classes: Classes) -> Result<Self, String> {
         let folder = space.fresh(on, "scene")?;
         space.empty_shm();
@@ -56,7 +56,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// A program of this user's is killed, and leaves a journal.
+    /// Kills a program of this user's, which leaves a journal.
     fn crash(&self, file: &Path, user: u32, options: &[&str]) -> Result<(), String> {
         let mut command = self.space.famio_run(&["v-*"], options);
         command.arg(self.space.binary("famio-hostile")).arg("crash").arg(file);
@@ -81,13 +81,13 @@ impl<'a> Scene<'a> {
         make("canary", 0o755, 0, 0)?;
         let file = |name: &str, mode: u32, user: u32| {
             let path = self.folder.join(name);
-            std::fs::write(&path, format!("{name}: nobody may change this\n{}\n", self.secret).repeat(50))?;
+            std::fs::write(&path, format!("{name}: no other user may change this\n{}\n", self.secret).repeat(50))?;
             chown(&path, Some(user), Some(user))?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
         };
         file("canary/secret", 0o600, 0)?;
         file("victim/secret", 0o600, VICTIM)?;
-        // These may be read.
+        // These files are readable.
         let quiet = |name: &str, user: u32| {
             let path = self.folder.join(name);
             std::fs::write(&path, "quiet\n".repeat(3000))?;
@@ -201,7 +201,7 @@ impl<'a> Scene<'a> {
         Ok((child, reader))
     }
 
-    /// Carries it out; what was found.
+    /// Plays the scene; returns what was found.
     pub fn play(&self, lasts: Duration) -> Result<Vec<Found>, String> {
         let ears = Ears::default();
         let mut random = Random::new(self.seed);
@@ -248,7 +248,7 @@ impl<'a> Scene<'a> {
                 next = Instant::now() + random.time_up_to(lasts);
                 running = self.victim(ears, random.below(1 << 40), None)?;
             } else if ended && !over {
-                // It ended by itself: that was noted. Another takes its place.
+                // It ended by itself, which was noted. Another one is started.
                 self.gone(ears, running)?;
                 running = self.victim(ears, random.below(1 << 40), None)?;
             } else if ended {
@@ -259,7 +259,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Looks after the victim for a moment; whether it has ended.
+    /// Watches the victim for a moment; returns whether it has ended.
     fn step(&self, ears: &Ears, running: &mut Running) -> Result<bool, String> {
         let pidfd = watch::pidfd(running.child.id() as i32)?;
         let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -288,12 +288,12 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// The neighbour has gone; what he put in the way is there still.
+    /// After the neighbour has gone, leaving its obstacles.
     fn afterwards(&self, ears: &Ears, before: &BTreeMap<PathBuf, String>) -> Result<(), String> {
         let mut running = self.victim(ears, self.seed ^ 7, Some(12))?;
         while !self.step(ears, &mut running)? {}
         self.gone(ears, running)?;
-        // Whatever lies in its way, root's recover gets to a file of the victim's.
+        // Whatever lies in its way, root's recover must recover a file of the victim's.
         let last = self.folder.join("victim/v-6");
         self.crash(&last, VICTIM, &[])?;
         for found in root::one(self.space, &["recover"], &self.folder, Path::new("/"))? {
@@ -318,7 +318,7 @@ impl<'a> Scene<'a> {
             if a != b {
                 let name = path.strip_prefix(&self.folder).unwrap_or(path).display();
                 hear(ears).note(Found::new(
-                    format!("{name} was changed, made or removed by somebody who may not"),
+                    format!("{name} was changed, made or removed by a user without the right"),
                     format!("{a:?}, then {b:?}"),
                 ));
             }
@@ -334,7 +334,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// What nobody may change.
+    /// The state of files that no other user may change.
     fn pictures(&self) -> BTreeMap<PathBuf, String> {
         let mut all = picture(&self.folder.join("canary"));
         all.extend(picture(&self.folder.join("victim/secret")));

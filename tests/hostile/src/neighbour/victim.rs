@@ -1,7 +1,7 @@
 //! The victim's program: it keeps records in its own files, and knows nothing of Famio.
 //!
-//! It says what it does, a line each: `M FILE HASH` (these bytes are about to be synced), `D FILE HASH` (they are), `E KIND DETAIL`
-//! (an error that a plain file would not give, or wrong bytes), `T` (it goes on).
+//! It prints one line per action: `M FILE HASH` (these bytes are about to be synced), `D FILE HASH` (they are), `E
+//! KIND DETAIL` (an error that a plain file would not give, or wrong bytes), `T` (it is alive).
 
 use clap::Args;
 use famio_test_support::random::Random;
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What it is told.
+/// The victim's options.
 #[derive(Args, Clone, Debug)]
 pub struct Victim {
     /// Decides what it does
@@ -34,7 +34,7 @@ struct Record {
     mode: u32,
     strict: bool,
     open: Option<File>,
-    /// What is in it; `None`: it is to be read first.
+    /// Its contents; `None`: it must be read first.
     bytes: Option<Vec<u8>>,
 }
 
@@ -56,7 +56,7 @@ impl Record {
         Ok(Self { path, name, mode, strict: kind == "strict", open: None, bytes: None })
     }
 
-    /// Says that a call failed, where it must not.
+    /// Reports an error of a call that must not fail.
     fn failed(&mut self, call: &str, error: &std::io::Error) {
         if self.strict {
             let name = crate::program::board::name_of_errno(error.raw_os_error().unwrap_or(0));
@@ -76,7 +76,7 @@ impl Record {
         self.open.is_some()
     }
 
-    /// All of it is as it was written.
+    /// Checks that all of it is as it was written.
     fn read(&mut self) {
         let Some(file) = &self.open else { return };
         let mut bytes = Vec::new();
@@ -152,13 +152,13 @@ impl Record {
     }
 }
 
-/// Does rounds until its input ends.
+/// Makes rounds until its input ends.
 pub fn run(victim: &Victim) -> Result<bool, String> {
     let mut records = victim.files.iter().map(|text| Record::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let mut random = Random::new(victim.seed);
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mut allowed = BTreeMap::<String, Vec<String>>::new();
-    // First what each file may be: `FILE HASH HASH…`, then an empty line.
+    // First the possible contents of each file: `FILE HASH HASH…`, then an empty line.
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| format!("stdin: {error}"))?;
         if line.is_empty() {
@@ -209,7 +209,7 @@ pub fn run(victim: &Victim) -> Result<bool, String> {
         }
         record.sync(random.below(3) == 0);
         if random.below(24) == 0 && record.open.is_none() && record.bytes.is_some() {
-            // A new file in its place: perhaps with the inode that another had.
+            // Replaces it by a new file, perhaps with another one's former inode number.
             if record.strict {
                 say(&format!("M {} {:x}", record.name, xxh3_64(&[])));
             }
@@ -229,7 +229,7 @@ pub fn run(victim: &Victim) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Leaves what a crash leaves: a journal with a commit, and writes after it.
+/// Leaves the state after a crash: a journal with a commit, and later writes.
 pub fn crash(file: &Path) -> Result<bool, String> {
     let failed = |error| format!("{}: {error}", file.display());
     let open = File::options().read(true).write(true).create(true).truncate(false).open(file).map_err(failed)?;
@@ -243,7 +243,7 @@ pub fn crash(file: &Path) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Has a file open for reading until it is killed, or its input ends.
+/// Keeps a file open for reading until it is killed, or its input ends.
 pub fn hold(file: &Path) -> Result<bool, String> {
     use std::os::fd::AsRawFd;
     let failed = |error| format!("{}: {error}", file.display());

@@ -1,64 +1,64 @@
-//! What the program wrote down (`struct board` in host.h).
+//! The program's record of its answers (`struct board` in host.h).
 
 use std::path::Path;
 
-/// Bytes of a board.
+/// Size of a board.
 pub const BYTES: u64 = (ENTRIES + ENTRY * MAX) as u64;
 const ENTRIES: usize = 216;
 const ENTRY: usize = 80;
 const MAX: usize = 1 << 15;
-/// Files whose names begin so are atomic.
+/// The number of files with atomic names; they come first.
 pub const ATOMIC: i8 = 4;
 
-/// An answer.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Of which step.
+    /// The step.
     pub step: u32,
-    /// What was called.
+    /// The call.
     pub what: String,
-    /// What it gave.
+    /// Its result.
     pub result: i64,
-    /// The errno, if that is negative.
+    /// The errno, if the result is negative.
     pub error: i32,
-    /// Something about it: a checksum of what was read, an argument.
+    /// More about it: a checksum of what was read, or an argument.
     pub sum: u64,
-    /// Which file, -1: none in particular.
+    /// The file; -1: none in particular.
     pub file: i8,
     /// 1: a SYNC, if it succeeded; 2: it may have been one.
     pub kind: u8,
 }
 
 impl Entry {
-    /// In words.
+    /// As text.
     pub fn answer(&self) -> String {
         if self.result < 0 { name_of_errno(self.error) } else { self.result.to_string() }
     }
 }
 
-/// All of them.
+/// The whole board.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     /// The step that was under way.
     pub begun: u32,
-    /// Calls.
+    /// Number of calls.
     pub ticks: u32,
-    /// Notices can't be seen.
+    /// Notices cannot be seen.
     pub mute: bool,
-    /// Something was done that no library sees: only other files, signals and hangs count.
+    /// The program has done something that no library sees: only other files, signals and hangs count.
     pub strange: bool,
-    /// Something was taken away that can't be made anew: until an answer differs, other files count as well.
+    /// Something was removed that cannot be created again: until an answer differs, other files count as well.
     pub out_of_reach: bool,
-    /// It is in another root.
+    /// The program is in another root.
     pub jail: bool,
-    /// Errnos that handlers got.
+    /// Errnos seen in signal handlers.
     pub handler: u64,
     /// Answers.
     pub entries: Vec<Entry>,
 }
 
 impl Board {
-    /// From the file.
+    /// Reads the file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
@@ -93,7 +93,8 @@ impl Board {
     }
 }
 
-/// Whether the program has removed what only another root or user, which it was or is by then, could make anew or take away.
+/// Whether the program has removed something that only another root or user, which it was or is by then, could create
+/// again or remove.
 fn is_out_of_reach(entries: &[Entry]) -> bool {
     let did = |what: &str| entries.iter().any(|entry| entry.what.starts_with(what) && entry.result == 0);
     did("rm -r") && ["chroot", "setresuid", "seteuid"].into_iter().any(did)

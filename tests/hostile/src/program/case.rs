@@ -1,4 +1,4 @@
-//! A case: all that its seed decides.
+//! A case: everything that its seed decides.
 
 use super::compare;
 use super::kill;
@@ -10,44 +10,44 @@ use crate::space::Space;
 use famio_test_support::random::Random;
 use std::path::PathBuf;
 
-/// Whose the program is.
+/// The user of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Root's.
+    /// Root.
     Root,
-    /// An ordinary user's, in his folder.
+    /// An ordinary user, in that user's folder.
     User,
-    /// An ordinary user's, in a folder that he may not write, with files that he may.
+    /// An ordinary user, in a folder without write permission, with writable files.
     Guest,
 }
 
 /// One case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Decides the rest, and the steps.
+    /// Decides everything else, and the steps.
     pub seed: u64,
-    /// So many.
+    /// Number of steps.
     pub steps: u32,
     /// `tmpfs` or `disk`.
     pub on: &'static str,
     /// For famio run.
     pub options: Vec<&'static str>,
-    /// Whose it is.
+    /// The user.
     pub start: Start,
-    /// There are files beforehand.
+    /// Files exist in the beginning.
     pub made: bool,
-    /// Of its folder.
+    /// Mode of its folder.
     pub folder_mode: u32,
     /// Killed before this step.
     pub kill: Option<u32>,
-    /// Which steps there are: each class in one of three cases, so that each can be met without the others.
+    /// The classes of steps: each class in one of three cases, so that each can occur without the others.
     pub classes: Classes,
     /// Whether nothing may be left.
     pub left: bool,
 }
 
 impl Case {
-    /// That of a seed.
+    /// The case of a seed.
     pub fn new(seed: u64, options: &Options, chosen: Classes) -> Self {
         let mut random = Random::new(seed ^ 0x0066_616d_696f);
         let mut classes = chosen;
@@ -91,7 +91,7 @@ impl Case {
         (0..self.kill.unwrap_or(self.steps)).collect()
     }
 
-    /// Carries it out with some of its steps; what was found.
+    /// Runs it with some of its steps; returns what was found.
     pub fn run(&self, space: &Space, only: &[u32]) -> Result<Option<Found>, String> {
         space.empty_shm();
         let only = if only.len() == self.all().len() { &[] } else { only };
@@ -108,7 +108,7 @@ impl Case {
         }
     }
 
-    /// In words.
+    /// As text.
     pub fn name(&self) -> String {
         let Self { on, start, made, kill, .. } = self;
         let classes: Vec<_> = CLASSES.iter().map(|class| class.name).filter(|name| self.classes.has(name)).collect();
@@ -121,7 +121,7 @@ impl Case {
         )
     }
 
-    /// The options of the command that make it the same case again.
+    /// The command's options that reproduce the case.
     pub fn same(&self, options: &Options) -> String {
         let list = |name: &str, words: &[String]| {
             if words.is_empty() { String::new() } else { format!(" --{name} {}", words.join(",")) }
@@ -130,7 +130,7 @@ impl Case {
         list("without", &options.without) + &list("with", &options.with) + &list("only", &options.only) + &steps
     }
 
-    /// What these steps did, as far as the last run under Famio wrote it down.
+    /// What these steps did, according to the board of the last run under Famio.
     pub fn describe(&self, space: &Space, steps: &[u32]) -> Result<String, String> {
         let run = Run { only: steps, kill: self.kill, limit: None };
         let all = steps.len() == self.all().len();

@@ -1,4 +1,4 @@
-//! Whether the program could tell.
+//! Whether the program could notice Famio.
 
 use super::board::name_of_errno;
 use super::case::Case;
@@ -8,14 +8,14 @@ use crate::findings::Found;
 use crate::space::Space;
 use famio_kill::harness::has_mark;
 
-/// Signals, hangs, and the first answer that differs.
+/// Compares signals, hangs, and the first answer that differs.
 pub fn answers(famio: &Side, plain: &Side) -> Option<Found> {
     let at = famio.board.entries.last().map_or("the start".into(), |entry| entry.what.clone());
     if plain.ended.crash().is_some() {
         return Some(Found::new("the plain twin crashed: a defect of this test", format!("after {at}")));
     }
     let strange = famio.board.strange || famio.board.out_of_reach;
-    // A crash is told first, but a wrong answer before it says more.
+    // A crash is reported first, but a wrong answer before it says more.
     let differs = if strange { None } else { first_difference(famio, plain) };
     if let Some((kind, detail)) = &differs
         && famio.ended.crash().is_none()
@@ -48,7 +48,7 @@ pub fn answers(famio: &Side, plain: &Side) -> Option<Found> {
     if famio.board.handler & !plain.board.handler != 0 && !strange {
         let errors = famio.board.handler & !plain.board.handler;
         let names: Vec<_> = (0..64).filter(|bit| errors >> bit & 1 == 1).map(name_of_errno).collect();
-        // Descriptors are short at other moments.
+        // Descriptors run out at different moments.
         if names != ["EMFILE"] {
             return Some(Found::new(format!("a handler of a signal got {}", names.join(", ")), stderr(famio)));
         }
@@ -86,7 +86,7 @@ fn first_difference(famio: &Side, plain: &Side) -> Option<(String, String)> {
     })
 }
 
-/// Whether the two did different things after an answer that differed, and may.
+/// Whether the two runs did different things after an answer that differed, as they may.
 pub fn has_gone_apart(famio: &Side, plain: &Side) -> bool {
     famio.board.out_of_reach && first_difference(famio, plain).is_some()
 }
@@ -96,13 +96,13 @@ fn general(what: &str) -> String {
     what.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-').to_owned()
 }
 
-/// What Famio said.
+/// Famio's messages.
 pub fn stderr(side: &Side) -> String {
     let lines: Vec<_> = side.messages.lines().filter(|line| line.starts_with("famio")).take(5).collect();
     lines.iter().map(|line| format!("\nstderr: {line}")).collect()
 }
 
-/// After a clean end: the same files with the same bytes, and nothing of ours.
+/// After a normal exit: the same files with the same bytes, and nothing of Famio's.
 pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Option<Found>, String> {
     let strange = famio.board.strange || famio.board.out_of_reach;
     if has_gone_apart(famio, plain) {
@@ -134,7 +134,7 @@ pub fn end(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Opt
     }
     if case.left && !strange {
         let mut left = space.empty_shm();
-        // Of a run whose processes ended at the same time: the next run sweeps it.
+        // Left by a run whose processes ended at the same time: the next run removes it.
         left.retain(|name| !name.starts_with("famio-run-"));
         if let Ok(inside) = std::fs::read_dir(famio.folder.join(".famio")) {
             left.push(".famio/".into());

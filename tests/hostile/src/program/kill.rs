@@ -1,6 +1,6 @@
-//! After a SIGKILL: an atomic file is as at its last SYNC, all others are as the program left them.
+//! After a SIGKILL: an atomic file must be as at its last SYNC, all others as the program left them.
 //!
-//! What the file was then, the plain twin tells: it does the same up to that answer, and is killed there.
+//! The plain twin shows what the file was then: it does the same up to that answer, and is killed there.
 
 use super::board::{ATOMIC, Entry};
 use super::case::Case;
@@ -14,7 +14,7 @@ use famio_kill::harness::has_mark;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-/// Looks at both.
+/// Compares both.
 pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Side) -> Result<Option<Found>, String> {
     if has_gone_apart(famio, plain) {
         return Ok(None);
@@ -37,7 +37,7 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
     };
     let after = contents(&famio.folder)?;
     for file in 0..ATOMIC {
-        // Names that were moved are followed to where the twin has them.
+        // Renamed files are followed to where the twin has them.
         let Some(name) = b.keys().find(|name| name.starts_with(&format!("atomic-{file}"))) else { continue };
         let allowed = allowed(&famio.board.entries, file, case);
         let Some(mine) = after.get(name) else {
@@ -48,11 +48,11 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
             let found = Found::new("famio recover refuses a file that was synced after rm -r .famio", said.trim());
             return Ok(Some(found));
         }
-        // Removing the journal takes what only it had; a SYNC after that has to bring it back.
+        // Removing the journal loses what only the journal had; a later SYNC must restore it.
         if removed.is_some_and(|at| allowed.synced.is_none_or(|synced| synced < at)) {
             continue;
         }
-        // By the name that it had then.
+        // Under the name that it had then.
         let told = famio.messages.contains(&format!("atomic-{file}")) || famio.board.mute || famio.board.jail;
         if told && b.get(name).is_some_and(|(.., bytes)| *bytes == mine.2) {
             continue;
@@ -107,7 +107,7 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
 }
 
 struct Allowed {
-    /// After so many answers the file may be as it is after the kill.
+    /// The file may be as after any of these numbers of answers.
     limits: Vec<usize>,
     /// It may be empty.
     empty: bool,
@@ -128,7 +128,7 @@ fn allowed(entries: &[Entry], file: i8, case: &Case) -> Allowed {
         }
         empty |= entry.file == file && (entry.what.starts_with("unlink") || entry.what.starts_with("open"));
     }
-    // A new file is the kernel's until its first SYNC: only then there is something to lose.
+    // The kernel keeps a new file until its first SYNC: only after that, something can be lost.
     Allowed {
         limits: limits.into_iter().collect(),
         empty: empty && synced.is_none_or(|_| replaced(entries, file, from)),
@@ -136,7 +136,7 @@ fn allowed(entries: &[Entry], file: i8, case: &Case) -> Allowed {
     }
 }
 
-/// Before it, what has set-user-id bits is committed, so that it keeps them.
+/// Before this, a file with set-user-id bits is committed, so that it keeps them.
 fn changes_rights(entry: &Entry) -> bool {
     ["setgroups", "setresgid", "setresuid", "seteuid", "chroot"].iter().any(|what| entry.what.starts_with(what))
 }
@@ -150,7 +150,7 @@ fn replaced(entries: &[Entry], file: i8, from: usize) -> bool {
 }
 
 impl Case {
-    /// What the file is at the start; `None`: it is not there.
+    /// The file's initial contents; `None`: it does not exist.
     pub fn begins(&self, file: i8) -> Option<Vec<u8>> {
         let made = self.made || self.start == super::case::Start::Guest;
         (made && (0..3).contains(&file)).then(|| vec![b'0' + file as u8; 30_000 * (file as usize + 1)])
@@ -162,7 +162,7 @@ enum Recovered {
     Crashed(Found),
 }
 
-/// After a clean end of a program that had no right to tidy up any more: root can, and that changes no byte.
+/// After a normal exit of a program that lacked the right to clean up: root can, and that must change no byte.
 pub fn tidy(space: &Space, famio: &Side) -> Result<Option<Found>, String> {
     let before = contents(&famio.folder)?;
     let (code, said) = match recover(space, famio)? {
@@ -188,7 +188,7 @@ pub fn tidy(space: &Space, famio: &Side) -> Result<Option<Found>, String> {
     Ok(Some(found))
 }
 
-/// As root, who is to be able to.
+/// As root, who must be able to.
 fn recover(space: &Space, famio: &Side) -> Result<Recovered, String> {
     let said = famio.folder.with_file_name("recover");
     let out = std::fs::File::create(&said).map_err(|error| format!("{}: {error}", said.display()))?;

@@ -1,11 +1,11 @@
-//! Fewer steps that show the same.
+//! Reduces the steps that show a finding.
 
 use super::case::Case;
 use crate::findings::Found;
 use crate::space::Space;
 use std::time::{Duration, Instant};
 
-/// Leaves out steps as long as what is found is of the same kind, and time is left.
+/// Leaves out steps as long as a finding of the same kind remains, and there is time.
 pub fn minimal(space: &Space, case: &Case, found: &Found, time: Duration) -> Result<(Vec<u32>, Found), String> {
     let (mut steps, mut found) = (case.all(), found.clone());
     if found.kind.starts_with("hung") {

@@ -1,4 +1,4 @@
-//! A hostile host program, beside a plain twin.
+//! A hostile host program, compared with a plain twin.
 
 pub mod board;
 mod case;
@@ -15,10 +15,10 @@ use case::Case;
 use famio_test_support::random::Random;
 use std::time::{Duration, Instant};
 
-/// How long a failure's steps are made fewer.
+/// Time for reducing a failure's steps.
 const MINIMISING: Duration = Duration::from_secs(8);
 
-/// Cases until the time is over.
+/// Runs cases until the time is over.
 pub fn campaign(
     space: &Space,
     options: &Options,

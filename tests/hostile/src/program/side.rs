@@ -31,7 +31,7 @@ pub fn compile(space: &Space) -> Result<(), String> {
         .current_dir(&folder)
         .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread", "-o", "host"])
         .args(sources)
-        // pthread_cancel would load it when it is called, which fails in another root, or without a free descriptor.
+        // pthread_cancel would load it when called, which fails in another root, or without a free descriptor.
         .args(["-Wl,--no-as-needed", "-lgcc_s"])
         .output()
         .map_err(|error| format!("cc: {error}"))?;
@@ -41,32 +41,32 @@ pub fn compile(space: &Space) -> Result<(), String> {
     Ok(())
 }
 
-/// What a run is to do.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     /// Only these steps; empty: all.
     pub only: &'a [u32],
     /// A SIGKILL comes before this step.
     pub kill: Option<u32>,
-    /// A SIGKILL comes after so many answers.
+    /// A SIGKILL comes after this many answers.
     pub limit: Option<usize>,
 }
 
-/// What a run gave.
+/// The result of a run.
 pub struct Side {
     /// Where its files are.
     pub folder: PathBuf,
     /// How it ended.
     pub ended: Ended,
-    /// Its children that went on after it, if they hung.
+    /// Where its remaining children hung, if they did.
     pub hung_later: Option<String>,
-    /// What it wrote down.
+    /// Its record.
     pub board: Board,
-    /// What went to stderr.
+    /// Its stderr.
     pub messages: String,
 }
 
-/// Carries one out.
+/// Carries out a run.
 pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, String> {
     let name = if famio { "famio" } else { "plain" };
     let place = space.fresh(case.on, name)?;
@@ -79,7 +79,7 @@ pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, St
     let file = std::fs::File::create(&log).map_err(failed(&log))?;
     file.set_len(board::BYTES).map_err(failed(&log))?;
     std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o666)).map_err(failed(&log))?;
-    // A pipe: no limit on file sizes keeps a notice from it.
+    // A pipe, so that no limit on file sizes suppresses a notice.
     let (mut said, stderr) = std::io::pipe().map_err(failed(&messages))?;
     let text = folder.to_string_lossy().into_owned();
     let host = space.binary("host");
@@ -102,7 +102,7 @@ pub fn run(space: &Space, case: &Case, famio: bool, run: Run) -> Result<Side, St
     let user = if case.start == Start::Root { 0 } else { people::USER };
     people::run_as(&mut command, user, &[people::GROUP]);
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-    drop(command); // and with it this process's end of the pipe
+    drop(command); // closes this process's end of the pipe
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
         said.read_to_end(&mut text).map(|_| text)

@@ -1,5 +1,6 @@
-//! What `file/inplace` does with a block, stated again over the real cell, lock, gate and list: settling against writers and
-//! readers (`settle.rs`, `write.rs`, `read.rs`), and the words that name blocks with dirty lines (`pending.rs`).
+//! A short version of what `file/inplace` does with a block, over the real cell, lock, gate and list: checkpoints
+//! concurrent with writers and readers (`settle.rs`, `write.rs`, `read.rs`), and the words that name blocks with
+//! dirty lines (`pending.rs`).
 
 use super::arena;
 use crate::index::gate::LONG;
@@ -10,14 +11,14 @@ use std::sync::Arc;
 
 const BLOCKS: usize = 2;
 
-/// Bytes: one granule a block in the file, and one in each log block.
+/// Bytes: one granule per block in the file, and one in each log block.
 struct Bytes {
     file: [AtomicU64; BLOCKS],
     log: [AtomicU64; BLOCKS],
 }
 
-/// Two writers, one block each, by redo; who settles takes their entries away as soon as they are committed, and gives them
-/// to the other block. A reader sees values that only grow.
+/// Two writers, one block each, with redo. A checkpointing thread takes their entries away as soon as they are
+/// committed, and assigns them to the other block. A reader must see values that only grow.
 pub fn settling() {
     let arena = arena();
     let words = || core::array::from_fn(|_| AtomicU64::new(0));
@@ -89,7 +90,7 @@ fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
                 cell.entry.store(number + 1, Ordering::Relaxed);
                 number
             }
-            // The other block's settling holds it back for a moment: to the file, as if the granule were fresh.
+            // The checkpoint of the other block holds it for a moment: write to the file, as if the granule were new.
             None => {
                 let _changing = cell.changing();
                 bytes.file[block].store(value, Ordering::Relaxed);
@@ -103,7 +104,8 @@ fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
     if let (Some((which, version)), None) = (held, open)
         && version.granules != 0
     {
-        // The committed copy is where the new one goes: to the file first, and the committed version says so.
+        // The committed copy is where the new one must go: copy it to the file first, and say so in the committed
+        // version.
         bytes.file[block].store(bytes.log[entry as usize].load(Ordering::Relaxed), Ordering::Relaxed);
         let _changing = cell.changing();
         cell.set_version(which, Version { granules: 0, ..version });
@@ -136,7 +138,7 @@ fn settle(arena: &Arena, bytes: &Bytes, cell: &Cell, block: usize) {
     Free::of(arena).give_back(entry);
 }
 
-/// `None`: writers were at it.
+/// `None`: writers were active.
 fn read(arena: &Arena, bytes: &Bytes, block: usize) -> Option<u64> {
     let cell = Index::new(arena).lookup(block as u64)?;
     for _ in 0..8 {
@@ -157,14 +159,14 @@ fn read(arena: &Arena, bytes: &Bytes, block: usize) -> Option<u64> {
     None
 }
 
-/// Three writers share two pending words. Whatever was stored is flushed by somebody before a SYNC's slot, and nothing is
-/// flushed twice at a time.
+/// Three writers share two pending words. Everything stored must be flushed by some thread before a SYNC's slot, and
+/// nothing by two threads at a time.
 pub fn pending_words() {
     let arena = arena();
     for block in 0..3 {
         Index::new(&arena).cell(block).unwrap();
     }
-    // Per block: stores, and how many of them were flushed.
+    // Per block: the number of stores, and how many of them were flushed.
     let stored: Arc<[AtomicU64; 3]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
     let flushed: Arc<[AtomicU64; 3]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
     let running: Vec<_> = (0..3u64)
@@ -222,7 +224,8 @@ fn take_over(arena: &Arena, stored: &[AtomicU64; 3], flushed: &[AtomicU64; 3], b
     flush(cell, stored, flushed, block as usize);
 }
 
-/// With the block's lock held. The code flushes after the lock; that this thread is inside the gate until then is what counts.
+/// Called with the block's lock held. The real code flushes after the lock; what matters is that this thread is
+/// inside the gate until then.
 fn flush(cell: &Cell, stored: &[AtomicU64; 3], flushed: &[AtomicU64; 3], at: usize) {
     if cell.unflushed.load(Ordering::Relaxed) != 0 {
         cell.unflushed.store(0, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! Cells: optimistic readers against writers.
+//! Cells: optimistic readers concurrent with writers.
 
 use super::arena;
 use crate::index::{Index, Version};
 use crate::sync::{AtomicU64, Ordering, spawn};
 use std::sync::Arc;
 
-/// A writer changes, under the lock, a cell's two versions, its entry and the bytes; who reads without a lock sees one state
-/// or another, and never an older one than before.
+/// A writer changes, under the lock, a cell's two versions, its entry and the bytes. A reader without a lock must see
+/// one consistent state, and never an older one than before.
 pub fn optimistic_reads() {
     let arena = arena();
     let bytes: Arc<[AtomicU64; 3]> = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);

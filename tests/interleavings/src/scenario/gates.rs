@@ -1,4 +1,4 @@
-//! The gate: writers against SYNC, and the thread that has the file alone.
+//! The gate: writers and SYNC, and a thread in exclusive mode.
 
 use super::arena;
 use crate::index::alone::prepare_process;
@@ -7,7 +7,7 @@ use crate::index::{Arena, PutOff};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
 
-/// Nobody is inside while the gate is closed, and who closed it sees all that was done inside.
+/// No thread is inside while the gate is closed, and the thread that closed it sees everything done inside.
 pub fn together() {
     let arena = arena();
     let (begun, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -28,9 +28,9 @@ pub fn together() {
         running.push(spawn(move || {
             let shared = arena.shared();
             let _closed = shared.gate.close(me, &shared.slots, &LONG).unwrap();
-            // The newest value of the one, and whatever is to be seen of the other.
+            // The newest value of one, and any visible value of the other.
             let begun = begun.fetch_add(0, Ordering::Relaxed);
-            assert_eq!(ended.load(Ordering::Relaxed), begun, "somebody is inside, or was and is not seen");
+            assert_eq!(ended.load(Ordering::Relaxed), begun, "a thread is inside, or was and is not seen");
         }));
     }
     running.into_iter().for_each(crate::sync::Running::join);
@@ -39,11 +39,11 @@ pub fn together() {
     assert!(shared.slots.iter().all(|slot| slot.inside.load(Ordering::Relaxed) == 0));
 }
 
-/// Who has the file alone goes in and out by plain stores, and changes what others change under a lock: no change is lost,
-/// through grants, revocations and SYNCs.
+/// A thread in exclusive mode enters and leaves by plain stores, and changes what other threads change under a lock:
+/// no change may be lost, through grants, revocations and SYNCs.
 pub fn one_alone() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // there is no exclusive mode here
     }
     const ROUNDS: u64 = 4;
     let arena = arena();
@@ -70,7 +70,7 @@ pub fn one_alone() {
                         let closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
                         let seen = count.load(Ordering::Relaxed);
                         shared.gate.grant(0, true);
-                        assert_eq!(count.load(Ordering::Relaxed), seen, "somebody wrote while the gate was closed");
+                        assert_eq!(count.load(Ordering::Relaxed), seen, "a thread wrote while the gate was closed");
                         drop(closed);
                     }
                 }
@@ -81,8 +81,8 @@ pub fn one_alone() {
     assert_eq!(count.load(Ordering::Relaxed), 2 * ROUNDS, "two wrote at a time");
 }
 
-/// Four rounds of writes, with a SYNC after each of the first two: the thread has the file alone after that. Then it stores
-/// around the cache, and fences nothing.
+/// Four rounds of writes, with a SYNC after each of the first two, after which the thread is in exclusive mode. Then
+/// it uses non-temporal stores, without fences.
 fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<AtomicU64>) -> Running {
     let (arena, words, told) = (arena.clone(), words.clone(), told.clone());
     spawn(move || {
@@ -112,7 +112,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
     })
 }
 
-/// A thread that ends it that another has the file alone, at some moment after that one's second write.
+/// A thread that revokes the other thread's exclusive mode, at some moment after that thread's second write.
 fn joins_once_two_are_written(arena: &Arc<Arena>, told: &Arc<AtomicU64>) -> crate::sync::Running {
     let (arena, told) = (arena.clone(), told.clone());
     spawn(move || {
@@ -124,7 +124,7 @@ fn joins_once_two_are_written(arena: &Arc<Arena>, told: &Arc<AtomicU64>) -> crat
     })
 }
 
-/// What is read after the sequence was `seen`, if it holds.
+/// The data read after the sequence was `seen`, if it is consistent.
 fn read_since(seen: u64, arena: &Arena, [sequence, a, b]: &[AtomicU64; 3]) -> Option<(u64, u64)> {
     let read = (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
     let joined = arena.shared().gate.is_joined(0);
@@ -132,11 +132,11 @@ fn read_since(seen: u64, arena: &Arena, [sequence, a, b]: &[AtomicU64; 3]) -> Op
     (joined && seen & 1 == 0 && sequence.load(Ordering::Relaxed) == seen).then_some(read)
 }
 
-/// Who has the file alone stores around the cache and fences nothing: its stores may be seen in any order. Who reads sees
-/// no mix all the same, and all that was written before it came.
+/// A thread in exclusive mode uses non-temporal stores without fences, which may become visible in any order. A
+/// reader must see no mixture all the same, and everything that was written before it came.
 pub fn read_alone() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // there is no exclusive mode here
     }
     let arena = arena();
     let words: Arc<[AtomicU64; 3]> = Arc::default();
@@ -160,11 +160,11 @@ pub fn read_alone() {
     reader.join();
 }
 
-/// A reader that was let in before the file was given to one thread alone goes from block to block: it looks again before each,
-/// since a third thread may have ended that by the time it looks after it (found by a review).
+/// A reader that was let in before the exclusive mode began goes from block to block: it checks again before each
+/// block, since a third thread may have revoked the mode by the time of the check after it (found by a review).
 pub fn read_in_a_long_call() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // there is no exclusive mode here
     }
     let arena = arena();
     let words: Arc<[AtomicU64; 3]> = Arc::default();
@@ -192,11 +192,11 @@ pub fn read_in_a_long_call() {
     reader.join();
 }
 
-/// Who reads from another process (`file/turn/joined.rs`) ends nothing: it looks whether a thread has the file alone, before it reads
+/// A reader in another process (`file/turn/joined.rs`) revokes nothing: it checks for exclusive mode before it reads
 /// a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
 fn read_from_outside(looks_between: bool) {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // there is no exclusive mode here
     }
     let arena = arena();
     let words: Arc<[AtomicU64; 3]> = Arc::default();
@@ -231,23 +231,23 @@ fn read_from_outside(looks_between: bool) {
     reader.join();
 }
 
-/// As it is.
+/// The real protocol.
 pub fn read_along() {
     read_from_outside(true);
 }
 
-/// Without the look between sequence and bytes: a sequence that the thread which had the file alone has stored may be seen before the
-/// bytes, and that thread have it no longer by the look after them.
+/// Without the check between sequence and bytes: a sequence stored in exclusive mode may become visible before the
+/// bytes, and the mode may have ended by the check after them.
 pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/deferred.rs` does with the word, over plain values: two blocks, a place for each write that is put off.
+/// What `file/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred write.
 struct Blocks {
     arena: Arc<Arena>,
     values: [AtomicU64; 2],
     places: [AtomicU64; 2],
-    /// Held by who writes together with others.
+    /// Held by a thread that writes together with others.
     lock: AtomicU64,
 }
 
@@ -302,10 +302,10 @@ impl Blocks {
     }
 }
 
-/// A write that was put off is seen by who reads after it, and does not come over a later one.
+/// A deferred write must be seen by every later reader, and must not overwrite a later write.
 pub fn put_off() {
     if !prepare_process() {
-        return; // nobody ever has it alone here
+        return; // there is no exclusive mode here
     }
     let arena = arena();
     let blocks =
@@ -342,7 +342,7 @@ pub fn put_off() {
         let (blocks, told, over) = (blocks.clone(), told.clone(), over.clone());
         spawn(move || {
             for _ in 0..40 {
-                // The last but one: one that is put off may be this, and is older.
+                // The last but one: a deferred write may be this one, which is older.
                 if told.load(Ordering::Acquire) == 4 {
                     blocks.write(0, 10);
                     return over.store(1, Ordering::Relaxed);

@@ -5,10 +5,10 @@ use crate::journal::{Free, Geometry};
 use crate::sync::{AtomicU32, Ordering, spawn};
 use std::sync::Arc;
 
-/// Entries are taken, given back and added at the same time: none is ever in two hands, none is lost.
+/// Entries are taken, given back and added concurrently: no entry may be taken twice or lost.
 pub fn free_entries() {
     let arena = arena();
-    // Two entries are free, the others are somebody's.
+    // Two entries are free, the others in use.
     let free = Free::of(&arena);
     free.make_links(Geometry::of(0)).unwrap();
     free.give_back(0);

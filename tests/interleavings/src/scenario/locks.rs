@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::sync::{AtomicU64, Ordering, spawn};
 use std::sync::Arc;
 
-/// One at a time, each sees what the one before did, and nobody sleeps for ever.
+/// One thread at a time holds it, each sees what the previous one did, and none sleeps forever.
 pub fn mutual_exclusion() {
     let arena = arena();
     let sum = Arc::new(AtomicU64::new(0));

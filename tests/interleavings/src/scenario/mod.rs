@@ -1,4 +1,4 @@
-//! What threads do at the same time. Each function is one execution, with its assertions; `run` repeats it.
+//! Concurrent scenarios. Each function is one execution, with its assertions; `run` repeats it.
 
 mod blocks;
 mod cells;
@@ -18,8 +18,8 @@ use crate::index::Arena;
 use crate::sync;
 use std::sync::Arc;
 
-/// Runs a scenario so often: half of the executions with threads switched at random, half with a few switches placed by
-/// priorities (PCT), which finds what takes a rare but short order. `FAMIO_INTERLEAVINGS` multiplies.
+/// Runs a scenario this many times: half of the executions with threads switched at random, half with a few switches
+/// placed by priorities (PCT), which finds rare but short orders. `FAMIO_INTERLEAVINGS` multiplies the number.
 pub fn run(times: usize, scenario: fn()) {
     let more = std::env::var("FAMIO_INTERLEAVINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let once = move || {

@@ -4,8 +4,8 @@ use super::arena;
 use crate::index::Index;
 use crate::sync::{Ordering, spawn};
 
-/// Threads that make cells at the same time agree on them, and find them again; far blocks and near, so that the skip pointer
-/// changes.
+/// Threads that create cells concurrently agree on them, and find them again; distant and close blocks, so that the
+/// skip pointer changes.
 pub fn same_cells() {
     let arena = arena();
     let blocks = [[3, 515, 1 << 20], [515, 3, 7], [1 << 20, 7, 515]];

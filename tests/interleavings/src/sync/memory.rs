@@ -1,29 +1,30 @@
-//! A weak memory: C11's, as far as an interpreter can have it that runs one step after the other.
+//! Weak memory: C11's, as far as an interpreter that executes one step after the other can model it.
 //!
-//! Each location has its history of values. A thread has a *view*: per location, the oldest value that it may still read. A
-//! store adds a value at the end; a load may take any from the view on. Acquire takes over the view that the value was
-//! released with; fences, read-modify-writes and sequentially consistent accesses are as in C11. Loads are not delayed
-//! behind later stores ("load buffering"), and stores take their place in the history in the order of execution.
+//! Each location has a history of values. A thread has a *view*: for each location, the oldest value that it may
+//! still read. A store adds a value at the end; a load may return any value from the view on. Acquire takes over the
+//! view with which the value was released; fences, read-modify-writes and sequentially consistent accesses are as in
+//! C11. Loads are not delayed behind later stores ("load buffering"), and stores enter the history in the order of
+//! execution.
 
 use core::sync::atomic::Ordering;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Per location, an index into its history.
+/// For each location, an index into its history.
 type View = Vec<usize>;
 
 struct Value {
     bits: u64,
-    /// What who reads it by acquire knows.
+    /// The view that an acquire load of this value takes over.
     released: View,
 }
 
 #[derive(Default)]
 struct Thread {
     now: View,
-    /// Of values read by relaxed loads: counts from the next acquire fence on.
+    /// Views of values read by relaxed loads; they count from the next acquire fence on.
     read: View,
-    /// As of the last release fence: goes with relaxed stores.
+    /// The view at the last release fence; it goes with relaxed stores.
     fenced: View,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Memory, usize) -> R) -> R {
     })
 }
 
-/// As at the beginning of an execution.
+/// Resets to the beginning of an execution.
 pub(super) fn reset() {
     MEMORY.with_borrow_mut(|memory| *memory = Memory::default());
 }
@@ -80,7 +81,7 @@ fn releases(order: Ordering) -> bool {
 }
 
 impl Memory {
-    /// The location at an address; `first` is what lies there when it is first seen.
+    /// The location at an address; `first` is its value when it is first seen.
     pub fn place(&mut self, address: usize, first: u64) -> usize {
         let next = self.histories.len();
         let place = *self.places.entry(address).or_insert(next);
@@ -90,7 +91,7 @@ impl Memory {
         place
     }
 
-    /// `choose`: which of so many values, the last being the newest.
+    /// `choose`: which of the possible values, the last being the newest.
     pub fn load(&mut self, me: usize, place: usize, order: Ordering, choose: impl FnOnce(usize) -> usize) -> u64 {
         if order == Ordering::SeqCst {
             let index = self.total.get(place).copied().unwrap_or(0);
@@ -112,7 +113,7 @@ impl Memory {
         value.bits
     }
 
-    /// `after`: the view that the value before was released with, for a read-modify-write.
+    /// `after`: for a read-modify-write, the view with which the previous value was released.
     pub fn store(&mut self, me: usize, place: usize, bits: u64, order: Ordering, after: Option<View>) {
         let index = self.histories[place].len();
         let thread = &mut self.threads[me];
@@ -165,7 +166,7 @@ impl Memory {
         }
     }
 
-    /// A full barrier of every thread, at one moment.
+    /// A full barrier in every thread at once.
     pub fn fence_all(&mut self) {
         for _ in 0..2 {
             for me in 0..self.threads.len() {
@@ -174,7 +175,7 @@ impl Memory {
         }
     }
 
-    /// What `from` knows, `to` knows: it was begun by it, or waited for its end.
+    /// What `from` knows, `to` knows: `from` has started it, or was joined by it.
     pub fn hand_over(&mut self, from: usize, to: usize) {
         while self.threads.len() <= to {
             self.threads.push(Thread::default());

@@ -1,4 +1,4 @@
-//! `crate::sync` of the library's files: atomics over real memory, with shuttle's choice before each access.
+//! `crate::sync` for the library's files: atomics over real memory, with a choice of shuttle's before each access.
 
 mod memory;
 
@@ -13,12 +13,12 @@ thread_local! {
     static TICKETS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Another thread may go on here.
+/// A point where another thread may continue.
 fn point() {
     shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
-/// Which of so many values a load gives: mostly the newest.
+/// Which of the possible values a load returns: mostly the newest.
 fn choose(values: usize) -> usize {
     if values == 1 || shuttle::rand::thread_rng().gen_range(0..2) == 0 {
         values - 1
@@ -29,7 +29,7 @@ fn choose(values: usize) -> usize {
 
 macro_rules! atomic {
     ($name:ident, $real:ty, $word:ty) => {
-        /// As the library's, over the model of memory.
+        /// As the library's, over the memory model.
         #[repr(transparent)]
         #[derive(Debug, Default)]
         pub struct $name($real);
@@ -123,7 +123,7 @@ macro_rules! atomic {
                 }
             }
 
-            /// As the standard library's; fails now and then.
+            /// As the standard library's; fails sometimes.
             pub fn compare_exchange_weak(
                 &self,
                 old: $word,
@@ -160,7 +160,7 @@ pub fn sched_yield() {
     shuttle::thread::yield_now();
 }
 
-/// The system call, unless a test took it away.
+/// The system call, unless a test has disabled it.
 pub(crate) fn membarrier() {
     point();
     if BARRIERS.get() {
@@ -168,7 +168,7 @@ pub(crate) fn membarrier() {
     }
 }
 
-/// For tests of this crate: whether `membarrier` does anything.
+/// For tests of this crate: whether `membarrier` has any effect.
 pub fn set_membarrier(works: bool) {
     BARRIERS.set(works);
 }
@@ -190,7 +190,7 @@ pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Running {
     Running(handle)
 }
 
-/// A thread that was started.
+/// A started thread.
 pub(crate) struct Running(shuttle::thread::JoinHandle<usize>);
 
 impl Running {
@@ -202,7 +202,7 @@ impl Running {
     }
 }
 
-/// As rustix has them. Nobody wakes by time: a wake that is lost is a deadlock, and shuttle says so.
+/// As in rustix. There are no time-outs: a lost wake is a deadlock, which shuttle reports.
 pub mod futex {
     use super::{AtomicU32, SLEEPING, TICKETS, point};
     use core::sync::atomic::Ordering;
@@ -210,10 +210,10 @@ pub mod futex {
     pub use rustix::thread::futex::Flags;
     use rustix::time::Timespec;
 
-    /// Sleeps if the word is what it is expected to be.
+    /// Sleeps if the word has the expected value.
     pub fn wait(word: &AtomicU32, _: Flags, expected: u32, _: Option<&Timespec>) -> Result<(), Errno> {
         point();
-        // The kernel looks at the word itself.
+        // The kernel reads the word itself.
         if word.0.load(Ordering::Relaxed) != expected {
             return Err(Errno::AGAIN);
         }
@@ -230,7 +230,7 @@ pub mod futex {
         Ok(())
     }
 
-    /// Wakes so many.
+    /// Wakes up to `count` threads.
     pub fn wake(word: &AtomicU32, _: Flags, count: u32) -> Result<usize, Errno> {
         point();
         let address = core::ptr::from_ref(word) as usize;

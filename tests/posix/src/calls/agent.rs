@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// Nothing here takes this long (seconds); what does, hangs. A turn is waited for up to a minute.
+/// Nothing here takes longer (in seconds), unless it hangs. Waits for ownership take up to a minute.
 const LONGEST: i32 = 100;
 
 /// A worker process.
@@ -22,18 +22,18 @@ pub struct Agent {
     messages: File,
 }
 
-/// What came of a command.
+/// The answer to a command.
 pub enum Said {
-    /// It is done.
+    /// Done.
     Ok,
-    /// What differs.
+    /// The difference found.
     Differs(String),
     /// The worker was killed meanwhile.
     Killed,
 }
 
 impl Agent {
-    /// Starts one under Famio; files in the folder whose name begins with `atomic` are atomic.
+    /// Starts a worker under Famio; files in the folder whose names begin with `atomic` are atomic.
     pub fn start(setup: &Setup, folder: &Path, seed: u64, options: &[&str]) -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
         let mut glob: OsString = literal(folder);
@@ -59,7 +59,7 @@ impl Agent {
         Ok(Self { child, told, says, messages: file })
     }
 
-    /// Gives a command, and waits for the answer.
+    /// Sends a command, and waits for the answer.
     pub fn tell(&mut self, what: &str) -> Said {
         let told = self.told.as_mut().is_some_and(|told| writeln!(told, "{what}").is_ok());
         let line = if told { self.line() } else { Some(String::new()) };
@@ -74,7 +74,7 @@ impl Agent {
         }
     }
 
-    /// As [`Self::tell`], where it is not to be killed.
+    /// As [`Self::tell`], if the worker must not be killed.
     pub fn ask(&mut self, what: &str) -> Result<(), String> {
         match self.tell(what) {
             Said::Ok => Ok(()),
@@ -112,7 +112,7 @@ impl Agent {
         }
     }
 
-    /// What it, and Famio in it, wrote to stderr.
+    /// The stderr of the worker and of Famio in it.
     fn messages(&mut self) -> String {
         let mut text = String::new();
         let _ = self.messages.rewind();
@@ -120,7 +120,7 @@ impl Agent {
         if text.is_empty() { text } else { format!("\n  stderr: {}", text.trim_end()) }
     }
 
-    /// Lets it end.
+    /// Makes it exit.
     pub fn end(mut self) -> Result<(), String> {
         drop(self.told.take());
         let rest = self.line();
@@ -131,7 +131,7 @@ impl Agent {
         if status.success() { Ok(()) } else { Err(format!("at its end: {status}{}", self.messages())) }
     }
 
-    /// SIGKILL now.
+    /// Kills it.
     pub fn kill(mut self) -> Result<(), String> {
         self.child.kill().map_err(|error| format!("kill: {error}"))?;
         self.child.wait().map(|_| ()).map_err(|error| format!("wait: {error}"))

@@ -3,8 +3,8 @@
 use super::side::{Seen, Side, bytes, result};
 
 impl Side {
-    /// From the file into a pipe, and from a pipe into the file, by `splice`; gives what came and how much went. What is spliced is
-    /// read out in between: a plain file's pages would change in the pipe.
+    /// From the file into a pipe, and from a pipe into the file, by `splice`; returns the bytes read and how many
+    /// were written. Spliced bytes are read out in between: a plain file's pages would change in the pipe.
     pub(super) fn through_pipes(&self, from: i32, to: i32, at: i64, len: usize, tag: u64) -> Seen {
         let (mut at, len) = (at, len.min(60_000));
         let (mut buffer, mut ends) = (vec![0xee; len], [0; 2]);

@@ -1,4 +1,4 @@
-//! SIGKILL at a random moment, alone or with others who live on, and what is there then.
+//! SIGKILL at a random moment, of one process alone or beside others that go on; and the file's state afterwards.
 
 use super::agent::{Agent, Said};
 use super::past::{Moment, Past, Writer, difference};
@@ -11,16 +11,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Kills that hit, and checks after them.
+/// Counts of kills that hit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kills {
-    /// Workers that were killed.
+    /// Killed workers.
     pub kills: u64,
-    /// Recoveries that were.
+    /// Killed recoveries.
     pub recoveries: u64,
 }
 
-/// A file and what it may be.
+/// A file and its possible states.
 struct Run<'a> {
     setup: &'a Setup,
     folder: &'a Path,
@@ -46,7 +46,7 @@ pub fn alone(setup: &Setup, seed: u64, maps: bool, rounds: u64) -> (Kills, Resul
     })
 }
 
-/// `processes` of them at one file. Each round one is killed, and begun anew; at times all are.
+/// `processes` processes with one file. In each round one is killed and restarted; sometimes all are.
 pub fn together(setup: &Setup, seed: u64, maps: bool, processes: usize, rounds: u64) -> (Kills, Result<(), String>) {
     within(setup, seed, |run| {
         run.options = vec!["--stays", "--no-locks"];
@@ -60,7 +60,8 @@ pub fn together(setup: &Setup, seed: u64, maps: bool, processes: usize, rounds: 
             }
             let victim = run.random.below(processes as u64) as usize;
             let other = (victim + 1) % processes;
-            // Who gives up a lock hands over what it wrote: what goes is what the victim writes from here on.
+            // A process that gives up a lock makes its writes permanent: what the victim writes from here on is
+            // rolled back.
             run.hand_over(&mut agents, victim, other)?;
             agents[other].ask("base")?;
             run.until_killed(&mut agents[victim]).map_err(|why| format!("process {victim}: {why}"))?;
@@ -132,7 +133,7 @@ impl Run<'_> {
         Agent::start(self.setup, self.folder, self.seed, &options)
     }
 
-    /// All of them, each at the file.
+    /// Starts all of them, with the file open.
     fn agents(&self, processes: usize) -> Result<Vec<Agent>, String> {
         let mut agents = (0..processes).map(|_| self.agent()).collect::<Result<Vec<_>, _>>()?;
         agents.iter_mut().try_for_each(|agent| agent.ask("compare"))?;
@@ -144,7 +145,7 @@ impl Run<'_> {
         format!("steps {}", numbers.join(" "))
     }
 
-    /// The victim writes before the other looks, and after; then it gives up a lock.
+    /// The victim writes before and after the other process looks; then it gives up a lock.
     fn hand_over(&mut self, agents: &mut [Agent], victim: usize, other: usize) -> Result<(), String> {
         let [before, after] = [(); 2].map(|()| self.steps(3));
         for (who, what) in
@@ -155,7 +156,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Some steps, then more, in which the kernel kills it.
+    /// Some steps, then more, during which the kernel kills it.
     fn until_killed(&mut self, agent: &mut Agent) -> Result<(), String> {
         let before = self.random.below(40);
         let steps = self.steps(before);
@@ -181,8 +182,8 @@ impl Run<'_> {
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// What those who live see. Where the file is mapped, whose a byte is may not be known: what one who died wrote may have gone
-    /// or not, but all see the same.
+    /// What the living processes see. If the file is mapped, it may be unknown which process wrote a byte: the dead
+    /// process's writes may be there or not, but all must see the same.
     fn settled(&self, agents: &mut [Agent], victim: usize) -> Result<Vec<u8>, String> {
         let mut first: Option<(usize, Vec<u8>)> = None;
         for (who, agent) in agents.iter_mut().enumerate().filter(|(who, _)| *who != victim) {
@@ -196,7 +197,7 @@ impl Run<'_> {
                 }
             }
         }
-        first.map(|(_, there)| there).ok_or_else(|| "nobody lives".into())
+        first.map(|(_, there)| there).ok_or_else(|| "no process is alive".into())
     }
 
     fn read(&self, which: &str) -> Result<Vec<u8>, String> {
@@ -204,7 +205,7 @@ impl Run<'_> {
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Recovers in one of several ways; then the file is one of its committed states, and nothing is left.
+    /// Recovers in one of several ways; then the file must have one of its committed states, and nothing be left.
     fn all_are_dead(&mut self) -> Result<(), String> {
         let path = name(self.folder, "atomic");
         let there = match self.random.below(3) {
@@ -232,7 +233,8 @@ impl Run<'_> {
         self.goes_on_from(&there, Moment::Done)
     }
 
-    /// What a kill leaves when all is done but for an empty folder, or a file in `/dev/shm`, goes with who next writes the file.
+    /// If a kill left only an empty folder, or a file in `/dev/shm`, the next process that writes the file removes
+    /// it.
     fn nothing_is_left(&mut self) -> Result<(), String> {
         let path = name(self.folder, "atomic");
         if left::of(self.folder, &[&path]).is_ok() {
@@ -244,7 +246,7 @@ impl Run<'_> {
         left::of(self.folder, &[&path]).map_err(|why| format!("after another write and close: {why}"))
     }
 
-    /// `famio recover`; with a time, killed so long after its start.
+    /// Runs `famio recover`; with a time, kills it that long after its start.
     fn recover(&self, path: &Path, micros: Option<u64>) -> Result<(), String> {
         let mut command = Command::new(self.setup.famio()?.binary);
         command.arg("recover").arg(path);
@@ -260,11 +262,11 @@ impl Run<'_> {
         child.wait().map(|_| ()).map_err(|error| format!("famio recover: {error}"))
     }
 
-    /// The twin gets these bytes, and the log begins anew with them.
+    /// Gives the twin these bytes, and restarts the log with them.
     fn goes_on_from(&mut self, bytes: &[u8], moment: Moment) -> Result<(), String> {
         let twin = name(self.folder, "twin");
         std::fs::write(&twin, bytes).map_err(|error| format!("{}: {error}", twin.display()))?;
-        // Named as the atomic file is, whose name may have been changed alone.
+        // Its name follows the atomic file, which may have been renamed alone.
         let end = if self.folder.join("atomic-a").exists() { "a" } else { "b" };
         let same = self.folder.join(format!("twin-{end}"));
         std::fs::rename(&twin, &same).map_err(|error| format!("{}: {error}", same.display()))?;

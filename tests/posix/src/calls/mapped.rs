@@ -1,4 +1,4 @@
-//! Steps on maps: loads and stores by the processor, and what changes a map.
+//! Steps on maps: loads and stores, and changes of maps.
 
 use super::side::{Map, Seen, Side, bytes, result};
 use super::step::{PAGE, Step};
@@ -7,7 +7,7 @@ impl Side {
     pub(super) fn on_a_map(&mut self, step: &Step, tag: u64) -> Seen {
         let plain = |result: i64| (result, Vec::new(), Vec::new());
         let prot = |writable: bool| if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: the addresses are of maps that this side has, and are touched only below the end of the file.
+        // SAFETY: the addresses belong to maps of this side, and are accessed only below the end of the file.
         unsafe {
             match *step {
                 Step::Map { slot, map, page, pages, shared, writable } => {
@@ -21,7 +21,7 @@ impl Side {
                     self.maps[map] = Some(Map { start: start as usize, len, at, writable });
                     let seen = self.load(map, 0, len);
                     if !shared {
-                        self.unmap(map); // what it shows later is not said
+                        self.unmap(map); // what it shows later is undefined
                     }
                     seen
                 }
@@ -73,13 +73,13 @@ impl Side {
         }
     }
 
-    /// Takes a map away.
+    /// Removes a map.
     pub fn unmap(&mut self, map: usize) -> i64 {
         // SAFETY: ours, and forgotten.
         self.maps[map].take().map_or(0, |map| result(unsafe { libc::munmap(map.start as *mut _, map.len) }))
     }
 
-    /// Where a part of a map is, as far as the file has it: behind its end there is a signal, or what nobody has promised.
+    /// The part of a map within the file: after its end, an access causes a signal or gives undefined bytes.
     fn there(&self, map: usize, at: usize, len: usize, store: bool) -> Option<(usize, usize)> {
         let map = self.maps[map].filter(|map| map.writable || !store)?;
         // SAFETY: plain words, filled in by the call.
@@ -94,7 +94,7 @@ impl Side {
 
     fn load(&self, map: usize, at: usize, len: usize) -> Seen {
         let Some((start, len)) = self.there(map, at, len, false) else { return (0, Vec::new(), Vec::new()) };
-        // SAFETY: the map has these bytes, and the file, too.
+        // SAFETY: the map and the file have these bytes.
         let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, len) }.to_vec();
         (len as i64, bytes, Vec::new())
     }

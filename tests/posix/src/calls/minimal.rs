@@ -1,10 +1,10 @@
-//! A shorter plan that shows the same.
+//! Reduces a plan that shows a failure.
 
 use super::together::{Plan, run};
 use crate::setup::Setup;
 use std::time::{Duration, Instant};
 
-/// Leaves out steps as long as something is found, for at most this time. Gives the plan and what it shows.
+/// Leaves out steps as long as something is found, for at most this time. Returns the plan and its finding.
 pub fn minimal(setup: &Setup, plan: &Plan, why: String, longest: Duration) -> (Plan, String) {
     let (mut plan, mut why) = (plan.clone(), why);
     let end = Instant::now() + longest;

@@ -1,4 +1,4 @@
-//! The atomic file and its twin, a plain file: each step is done to both, and what they give is compared.
+//! The atomic file and its twin, a plain file: each step is done to both, and the results are compared.
 
 use super::past::{Moment, Writer, difference};
 use super::side::{Seen, Side};
@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// Steps that are shown when something differs.
+/// The number of steps shown when something differs.
 const SHOWN: usize = 40;
 
 /// Whether a step is a SYNC.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sync {
     No,
-    /// It may be one: what is there after it may be there after a kill.
+    /// It may be one: its result may be there after a kill.
     May,
-    /// If it succeeds, nothing older may be there.
+    /// If it succeeds, no older state may be there.
     Is,
 }
 
@@ -26,13 +26,13 @@ pub struct Pair {
     twin: Side,
     log: Option<Writer>,
     kinds: Kinds,
-    /// Only one process has the file: its last close is a SYNC.
+    /// Only one process has the file, so its last close is a SYNC.
     alone: bool,
     trace: VecDeque<String>,
 }
 
 impl Pair {
-    /// Both files in a folder; with `log`, what a kill may leave is written down there.
+    /// Both files in a folder; with `log`, possible states after a kill are recorded there.
     pub fn new(folder: &Path, log: Option<Writer>, kinds: Kinds, alone: bool) -> Self {
         let tmpfs = famio_test_support::place::file_system(folder) == "tmpfs";
         let side = |name, twin| Side::new(folder, name, twin, tmpfs, kinds.stays);
@@ -47,7 +47,7 @@ impl Pair {
         self.note(0, &open, outcome)
     }
 
-    /// Does a step to both. `Err`: what differs, with the steps before it.
+    /// Does a step to both. `Err`: the difference, with the preceding steps.
     pub fn step(&mut self, number: u64, step: &Step, look: Look) -> Result<(), String> {
         let step = self.adjusted(step);
         if let Some(log) = &mut self.log {
@@ -85,20 +85,21 @@ impl Pair {
         self.atomic.bytes_anyhow()
     }
 
-    /// Writes to the atomic file what is there, and closes it.
+    /// Rewrites the atomic file with its own contents, and closes it.
     pub fn touch(&mut self) -> Result<(), String> {
         let bytes = self.atomic.bytes_anyhow()?;
         let done = self.atomic.write_again(bytes.first().copied().unwrap_or(0), bytes.is_empty());
         if done == 0 { Ok(()) } else { Err(format!("a write to it gives errno {}", -done)) }
     }
 
-    /// Locks the atomic file and gives it free: who locks it sees nothing that one who died is to take back.
+    /// Locks and unlocks the atomic file: a process that locks it sees nothing that will be rolled back for a dead
+    /// one.
     pub fn lock(&self) -> Result<(), String> {
         let done = self.atomic.lock_all();
         if done == 0 { Ok(()) } else { Err(self.told(&format!("a lock of it gives errno {}", -done))) }
     }
 
-    /// What is written from here on goes if this process dies.
+    /// What is written from here on is rolled back if this process dies.
     pub fn base(&mut self) -> Result<(), String> {
         let bytes = self.twin.bytes_anyhow()?;
         let log = self.log.as_mut().ok_or("there is no log")?;
@@ -149,7 +150,7 @@ impl Pair {
         format!("{why}\n  {}", steps.join("\n  "))
     }
 
-    /// Slot 0 is left alone where this process is to stay at the file.
+    /// Slot 0 is left alone if this process must stay at the file.
     fn adjusted(&self, step: &Step) -> Step {
         let not_first = |slot: usize| if self.kinds.stays { slot.max(1) } else { slot };
         match *step {
@@ -157,9 +158,9 @@ impl Pair {
             Step::Close(slot) => Step::Close(not_first(slot)),
             Step::Dup { from, to } => Step::Dup { from, to: not_first(to) },
             Step::Dup2 { from, to } => Step::Dup2 { from, to: not_first(to) },
-            // What a map holds can't go to a child; what it would be told is no plain file's answer.
+            // The contents of a map cannot be passed to a child, whose error a plain file would not give.
             Step::Fork { .. } if self.atomic.maps() > 0 => Step::CloseAll,
-            // Documented: handed back at the next write, if the only name that was opened for writing is gone.
+            // Documented: the file is demoted at the next write if the only name opened for writing was removed.
             Step::Link { .. }
                 if self.atomic.descriptors() > 0 && !(0..SLOTS).any(|slot| self.atomic.is_writable(slot)) =>
             {
@@ -176,7 +177,7 @@ impl Pair {
         let twin = self.twin.run(step, number);
         let mut name = None;
         if let Some(log) = self.log.as_mut().filter(|_| sync != Sync::No) {
-            // A link is a SYNC of what is there before the write by it, and its unlink one of what is there after.
+            // The link commits what is there before the write, and its unlink what is there after it.
             if let Some(before) = &before {
                 let kept = log.keep(before)?;
                 log.say(Moment::May, &kept)?;
@@ -218,7 +219,7 @@ impl Pair {
             Step::Copy { to, .. } | Step::Send { to, .. } => each(to, false),
             Step::Close(slot) => leaves(atomic.is_open(slot) && atomic.descriptors() == 1),
             Step::CloseAll => leaves(atomic.descriptors() > 0 && !self.kinds.stays),
-            // What it replaces goes first.
+            // What it replaces is removed first.
             Step::Unmap(map) | Step::Map { map, .. } if atomic.map(map).is_some() && atomic.descriptors() == 0 => {
                 surely(self.alone && atomic.maps() == 1 && matches!(step, Step::Unmap(_)))
             }
@@ -238,7 +239,7 @@ impl Pair {
         }
     }
 
-    /// A child does these steps, with the descriptors that it has from its parent, and ends.
+    /// A child makes these steps with its parent's descriptors, and exits.
     fn fork(&mut self, number: u64, steps: &[Step]) -> Result<i64, String> {
         let (mut reader, mut writer) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
         // SAFETY: there is one thread; the child ends by `_exit`.

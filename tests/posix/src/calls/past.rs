@@ -1,25 +1,25 @@
-//! What a file may be after a kill: written down outside, as plain files that a kill leaves alone.
+//! The possible states of a file after a kill, recorded outside in plain files, which a kill does not change.
 //!
-//! `log` has a line for each moment that counts: `D` (a SYNC has returned), `M` (one begins), `B` (from here on the writes are
-//! those of one process, which goes with it). Each names a file beside it with all bytes of that moment.
+//! `log` has a line for each relevant moment: `D` (a SYNC has returned), `M` (one begins), `B` (from here on, all
+//! writes are one process's, and are rolled back with it). Each names a file beside it with all bytes of that moment.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// A SYNC has returned: an earlier state is lost.
+    /// A SYNC has returned: earlier states must not appear.
     Done,
-    /// A SYNC is about to begin: this state may be there.
+    /// A SYNC is about to begin: this state may appear.
     May,
-    /// What is written from here on goes if its writer dies.
+    /// What is written from here on is rolled back if its writer dies.
     Base,
 }
 
-/// Writes it.
+/// Writes the log.
 pub struct Writer {
     folder: PathBuf,
     log: File,
@@ -27,7 +27,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Goes on with the log in a folder, or begins it.
+    /// Continues the log in a folder, or begins it.
     pub fn new(folder: &Path) -> Result<Self, String> {
         let open = |name: &str| {
             let path = folder.join(name);
@@ -37,12 +37,12 @@ impl Writer {
         Ok(Self { folder: folder.into(), log: open("log")?, trace: open("trace")? })
     }
 
-    /// What is being done, for who looks for the reason: `trace` has it for all processes.
+    /// Records what is being done, for debugging: `trace` has it for all processes.
     pub fn trace(&mut self, text: &str) {
         let _ = self.trace.write_all(format!("{} {text}\n", std::process::id()).as_bytes());
     }
 
-    /// Keeps a state; gives its name.
+    /// Keeps a state; returns its name.
     pub fn keep(&mut self, bytes: &[u8]) -> Result<String, String> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("state-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -50,25 +50,25 @@ impl Writer {
         Ok(name)
     }
 
-    /// Says what a state that was kept is.
+    /// Records the meaning of a kept state.
     pub fn say(&mut self, moment: Moment, name: &str) -> Result<(), String> {
         let letter = match moment {
             Moment::Done => 'D',
             Moment::May => 'M',
             Moment::Base => 'B',
         };
-        // One call: what is there of it after a kill is a whole line, or nothing.
+        // One call, so that a kill leaves a whole line or nothing.
         self.log.write_all(format!("{letter} {name}\n").as_bytes()).map_err(|error| format!("log: {error}"))
     }
 }
 
-/// What it says.
+/// The content of the log.
 #[derive(Debug, Default)]
 pub struct Past {
     folder: PathBuf,
-    /// Names of states that may be there when all have died.
+    /// Names of states that may be there when all processes have died.
     pub committed: Vec<String>,
-    /// The same when others live who have the file open.
+    /// The same if living processes have the file open.
     pub lived: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Past {
         std::fs::read(self.folder.join(name)).map_err(|error| format!("{name}: {error}"))
     }
 
-    /// Whether what is there is one of these states; `Err`: how it differs from each.
+    /// Checks that the contents are one of these states; `Err`: how they differ from each.
     pub fn is_one_of(&self, states: &[String], there: &[u8]) -> Result<(), String> {
         let mut differs = Vec::new();
         for name in states {
@@ -115,7 +115,7 @@ impl Past {
     }
 }
 
-/// Where two files differ, in words: sizes, the first byte, and how many bytes do.
+/// Describes where two files differ: sizes, the first byte, and how many bytes do.
 pub fn difference(there: &[u8], expected: &[u8]) -> String {
     let pairs = || there.iter().zip(expected).enumerate().filter(|(_, (a, b))| a != b);
     let first = match pairs().next() {

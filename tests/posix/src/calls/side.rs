@@ -1,5 +1,5 @@
-//! One of the two files with its descriptors and maps, and the calls on it. Which of the two it is makes no difference, but
-//! for what a plain file would only be slowed by: it is never made durable.
+//! One of the two files, with its descriptors and maps, and the calls on it. The only difference between the two: the
+//! plain file is never made durable, which would only slow it down.
 
 use super::step::{MAPS, SLOTS, Step};
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A number that is never open.
 const CLOSED: i32 = 1 << 20;
-/// What makes each write a SYNC.
+/// Flags that make each write a SYNC.
 const EACH: i32 = libc::O_SYNC | libc::O_DSYNC;
 
 /// A shared map.
@@ -15,9 +15,9 @@ const EACH: i32 = libc::O_SYNC | libc::O_DSYNC;
 pub struct Map {
     pub(super) start: usize,
     pub(super) len: usize,
-    /// Where in the file.
+    /// Its offset in the file.
     pub(super) at: usize,
-    /// It may be stored to now.
+    /// It is writable now.
     pub writable: bool,
 }
 
@@ -25,20 +25,20 @@ pub struct Map {
 pub struct Side {
     /// The two names that it may have.
     pub(super) names: [CString; 2],
-    /// One that it has for a moment.
+    /// A temporary name.
     pub(super) link: CString,
     pub(super) fds: [i32; SLOTS],
-    /// What each was opened with.
+    /// The flags with which each was opened.
     pub(super) flags: [i32; SLOTS],
     pub(super) maps: [Option<Map>; MAPS],
     pub(super) twin: bool,
-    /// The kernel's own `fallocate` writes no zeros there.
+    /// The kernel's `fallocate` writes no zeros there.
     pub(super) tmpfs: bool,
     /// The first slot that may be closed.
     first: usize,
 }
 
-/// What a step gave: the result (or `-errno`), what was read, and numbers besides.
+/// The outcome of a step: the result (or `-errno`), what was read, and other numbers.
 pub type Seen = (i64, Vec<u8>, Vec<i64>);
 
 pub(super) fn result(value: impl Into<i64>) -> i64 {
@@ -46,7 +46,7 @@ pub(super) fn result(value: impl Into<i64>) -> i64 {
     if value == -1 { -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { value }
 }
 
-/// What a step writes.
+/// The bytes that a step writes.
 pub(super) fn bytes(len: usize, tag: u64) -> Vec<u8> {
     let tag = (tag as u8).wrapping_mul(37);
     (0..len).map(|i| tag.wrapping_add((i % 251) as u8).wrapping_mul(3) | 1).collect()
@@ -57,7 +57,7 @@ fn iovecs(pieces: &mut [Vec<u8>]) -> Vec<libc::iovec> {
 }
 
 impl Side {
-    /// The file of this name in a folder; a twin is the plain one.
+    /// The file of this name in a folder; a twin is the plain file.
     pub fn new(folder: &Path, name: &str, twin: bool, tmpfs: bool, stays: bool) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let path =
@@ -75,7 +75,7 @@ impl Side {
         }
     }
 
-    /// The name that it has now, and the other one. Another process may have renamed it.
+    /// Its current name, and the other one. Another process may have renamed it.
     pub(super) fn path(&self) -> [&CString; 2] {
         // SAFETY: a path that ends with a zero.
         let first = unsafe { libc::access(self.names[0].as_ptr(), libc::F_OK) == 0 };
@@ -103,22 +103,22 @@ impl Side {
         self.fds[slot] != CLOSED
     }
 
-    /// Whether this slot can write, and each write of it is a SYNC.
+    /// Whether this slot is writable, with a SYNC at each write.
     pub fn is_writable(&self, slot: usize) -> bool {
         self.is_open(slot) && self.flags[slot] & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// Whether each write to this slot is a SYNC.
+    /// Whether each write through this slot is a SYNC.
     pub fn syncs_each(&self, slot: usize) -> bool {
         self.is_open(slot) && self.flags[slot] & EACH != 0
     }
 
-    /// How many descriptors there are.
+    /// Number of descriptors.
     pub fn descriptors(&self) -> usize {
         self.fds.iter().filter(|&&fd| fd != CLOSED).count()
     }
 
-    /// How many shared maps there are.
+    /// Number of shared maps.
     pub fn maps(&self) -> usize {
         self.maps.iter().flatten().count()
     }
@@ -128,12 +128,12 @@ impl Side {
         self.maps[map]
     }
 
-    /// Runs a step. `tag` marks what it writes.
+    /// Runs a step. `tag` marks the bytes that it writes.
     pub fn run(&mut self, step: &Step, tag: u64) -> Seen {
         let plain = |result: i64| (result, Vec::new(), Vec::new());
         let fds = self.fds;
-        // SAFETY: all buffers are alive and as long as they are said to be; paths end with a zero; maps are used only where
-        // this side has one.
+        // SAFETY: all buffers are alive and as long as said; paths end with a zero; maps are used only where this
+        // side has one.
         unsafe {
             match *step {
                 Step::Open { slot, flags } => {
@@ -190,7 +190,7 @@ impl Side {
                     } as i64))
                 }
                 Step::Seek { slot, to, whence } => {
-                    // Holes differ, and may: 3 stands for a whence that does not exist.
+                    // Holes may differ: 3 stands for an invalid whence.
                     plain(result(libc::lseek(fds[slot], to, if whence == 3 { 77 } else { whence })))
                 }
                 Step::Truncate { slot, size } => plain(result(libc::ftruncate(fds[slot], size))),
@@ -269,7 +269,7 @@ impl Side {
         }
     }
 
-    /// Locks all of it by the first descriptor, for reading, and unlocks it.
+    /// Locks the whole file by the first descriptor, for reading, and unlocks it.
     pub fn lock_all(&self) -> i64 {
         let set = |kind: i32| {
             // SAFETY: all-zero bytes are a `flock` of the whole file, which the call reads.
@@ -282,7 +282,7 @@ impl Side {
         set(libc::F_RDLCK).min(0) + set(libc::F_UNLCK).min(0)
     }
 
-    /// Where each descriptor is, and the size.
+    /// The position of each descriptor, and the size.
     pub fn positions(&self) -> Vec<i64> {
         // SAFETY: plain words, filled in by the call.
         unsafe {
@@ -293,13 +293,13 @@ impl Side {
         }
     }
 
-    /// All bytes, by one of the descriptors; `None`: none of them reads.
+    /// All bytes, by one of the descriptors; `None`: none of them is readable.
     pub fn bytes(&self) -> Option<Result<Vec<u8>, String>> {
         let reads = |slot: &usize| self.is_open(*slot) && self.flags[*slot] & libc::O_ACCMODE != libc::O_WRONLY;
         (0..SLOTS).find(reads).map(|slot| read_all(self.fds[slot]))
     }
 
-    /// All bytes, by a descriptor of its own if none of the others reads.
+    /// All bytes, by a new descriptor if none of the others is readable.
     pub fn bytes_anyhow(&self) -> Result<Vec<u8>, String> {
         if let Some(bytes) = self.bytes() {
             return bytes;

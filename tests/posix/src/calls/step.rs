@@ -1,23 +1,23 @@
-//! What a worker does, step by step. A step comes from the seed and its number alone, so that any of them can be left out and
-//! the others stay what they are.
+//! The steps of a worker. A step depends only on the seed and its number, so that any of them can be left out without
+//! changing the others.
 
 use famio_test_support::random::Random;
 
-/// Descriptors that a worker juggles.
+/// The number of a worker's descriptors.
 pub const SLOTS: usize = 4;
-/// Maps that it juggles.
+/// The number of its maps.
 pub const MAPS: usize = 3;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 
-/// What may come.
+/// Which kinds of steps may occur.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kinds {
     /// Maps of the file.
     pub maps: bool,
-    /// Children that use the descriptors, too.
+    /// Children that also use the descriptors.
     pub forks: bool,
-    /// Slot 0 stays open for reading and writing, so that the process never leaves the file.
+    /// Slot 0 stays open for reading and writing, so that the process never detaches from the file.
     pub stays: bool,
     /// Record locks.
     pub locks: bool,
@@ -65,10 +65,10 @@ pub enum Step {
     Advise { map: usize, what: i32 },
 }
 
-/// What is compared after a step, besides what it gave.
+/// What is compared after a step, besides its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing: a look is a call, too, and may put right what was wrong.
+    /// Nothing: a check is a call, too, and may hide a defect.
     No,
     /// Each descriptor's position and the size.
     Positions,
@@ -76,7 +76,7 @@ pub enum Look {
     Bytes,
 }
 
-/// The step of this number, and what is compared after it.
+/// The step with this number, and what is compared after it.
 pub fn step(seed: u64, number: u64, kinds: Kinds) -> (Step, Look) {
     let mut random =
         Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)));
@@ -109,7 +109,7 @@ fn any(random: &mut Random, kinds: Kinds) -> Step {
         50..53 => Step::Readv { slot, at: perhaps(random), lens: lengths(random) },
         53..58 => {
             let (at, flags) = (perhaps(random), rwf(random));
-            // At a position that no file has, the kernel looks at that first.
+            // At an offset that no file supports, the kernel checks that first.
             let flags = if at.is_none() { flags & !UNKNOWN } else { flags };
             Step::Writev { slot, at, lens: lengths(random), flags }
         }

@@ -1,5 +1,5 @@
-//! One process, or several that take turns step by step, with the same files. Who does which step comes from the seed, so that
-//! a run repeats.
+//! One process, or several that alternate step by step, with the same files. The seed decides which process makes
+//! which step, so that a run can be repeated.
 
 use super::agent::Agent;
 use super::step::Kinds;
@@ -8,19 +8,19 @@ use crate::setup::Setup;
 use famio_test_support::random::Random;
 use std::path::Path;
 
-/// What is done.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For the steps.
+    /// The seed of the steps.
     pub seed: u64,
-    /// Processes.
+    /// Number of processes.
     pub processes: usize,
-    /// Who does which step, in this order.
+    /// The process and number of each step, in order.
     pub steps: Vec<(usize, u64)>,
 }
 
 impl Plan {
-    /// So many steps, in turns of a few.
+    /// This many steps; the processes alternate after a few.
     pub fn new(seed: u64, processes: usize, steps: u64) -> Self {
         let mut random = Random::new(seed);
         let (mut who, mut left) = (0, 0);
@@ -34,7 +34,7 @@ impl Plan {
         Self { seed, processes, steps: steps.collect() }
     }
 
-    /// What comes.
+    /// The kinds of steps.
     pub fn kinds(&self) -> Kinds {
         Kinds { maps: true, forks: true, stays: false, locks: true }
     }
@@ -46,7 +46,7 @@ impl Plan {
     }
 }
 
-/// Both files, with the same bytes.
+/// Creates both files, with the same bytes.
 pub fn prepare(folder: &Path, seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0x5eed);
     let len = [0, 1, 4096, 10_000, 70_000][random.below(5) as usize];
@@ -57,18 +57,18 @@ pub fn prepare(folder: &Path, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The name that a file has now.
+/// The current name of a file.
 pub fn name(folder: &Path, which: &str) -> std::path::PathBuf {
     let first = folder.join(format!("{which}-a"));
     if first.exists() { first } else { folder.join(format!("{which}-b")) }
 }
 
-/// Carries out a plan. `Err`: what was found.
+/// Carries out a plan. `Err`: the finding.
 pub fn run(setup: &Setup, plan: &Plan) -> Result<(), String> {
     let place = setup.place()?;
     let folder = place.path();
     prepare(folder, plan.seed)?;
-    // Those who are alone end now and then, and another begins: the file is opened anew.
+    // A single process sometimes exits, and another one starts: the file is opened again.
     let lives = if plan.processes == 1 { 2 } else { 1 };
     let half = plan.steps.len().div_ceil(lives).max(1);
     for steps in plan.steps.chunks(half) {

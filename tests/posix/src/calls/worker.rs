@@ -1,7 +1,9 @@
-//! The program under test: it knows nothing of Famio. It does what it is told on stdin, a line each, and answers with one line.
+//! The program under test: it knows nothing of Famio. It executes the commands on stdin, one per line, and answers
+//! each with one line.
 //!
-//! `steps N …`: those steps; `arm MICROSECONDS`: SIGKILL to itself after that time, from the next `steps` on; `compare`; `take
-//! PATH`: all bytes of the atomic file, into that file; `touch`: a write to it that changes nothing; `lock`: all of it, for a moment; `base`: see [`super::past`]. It ends with the input.
+//! `steps N …`: those steps; `arm MICROSECONDS`: SIGKILL to itself after that time, from the next `steps` on;
+//! `compare`; `take PATH`: copies all bytes of the atomic file to that file; `touch`: a write to it that changes
+//! nothing; `lock`: locks all of it, for a moment; `base`: see [`super::past`]. It exits when the input ends.
 
 use super::pair::Pair;
 use super::past::Writer;
@@ -10,7 +12,7 @@ use clap::Args;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 
-/// What a worker is.
+/// The worker's options.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
     /// Where the files are
@@ -30,18 +32,18 @@ pub struct Worker {
     /// Stay at the file
     #[arg(long)]
     pub stays: bool,
-    /// Take no locks: to give one up changes what a kill takes back
+    /// Take no locks: releasing one changes what a kill rolls back
     #[arg(long)]
     pub no_locks: bool,
-    /// Nobody else has the file
+    /// No other process has the file open
     #[arg(long)]
     pub alone: bool,
 }
 
-/// Lines of an answer that is one.
+/// Separates the lines within one answer.
 pub const LINE: char = '\u{1f}';
 
-/// Does what it is told until the input ends.
+/// Executes commands until the input ends.
 pub fn run(worker: &Worker) -> Result<bool, String> {
     let kinds = Kinds { maps: worker.maps, forks: worker.forks, stays: worker.stays, locks: !worker.no_locks };
     let log = worker.log.as_deref().map(Writer::new).transpose()?;
@@ -82,7 +84,7 @@ pub fn run(worker: &Worker) -> Result<bool, String> {
     Ok(true)
 }
 
-/// SIGKILL, by the kernel, at a moment that no call knows of.
+/// SIGKILL, by the kernel, at a moment unrelated to calls.
 fn kill_me_in(micros: u64) -> Result<(), String> {
     // SAFETY: both structures are plain words; the timer is never deleted: it ends the process.
     unsafe {

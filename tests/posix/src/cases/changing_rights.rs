@@ -1,4 +1,5 @@
-//! Rights that are not there when a file is written or closed: its mode, its user, its root, a limit, a flag of the inode.
+//! Rights that are missing when a file is written or closed: because of its mode, its user, its root, a limit, or an
+//! inode flag.
 
 use super::{Case, script::Script};
 use libc::{O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY};
@@ -51,7 +52,7 @@ fn sync(s: &mut Script, fd: i32) {
     s.gave("fsync", done);
 }
 
-/// In a child, whose lines count.
+/// Runs in a child, whose lines count.
 fn told(s: &mut Script, what: &str, body: impl FnOnce(&mut Script)) {
     s.child(what, || {
         let mut child = Script::default();
@@ -164,7 +165,7 @@ fn user_after_the_first_write(s: &mut Script) {
             use_it(child, fd);
             child.close(fd);
         });
-        // Root takes away what its own child could not.
+        // Root removes what its own child could not.
         s.holds(&name);
         let fd = s.open(&name, O_RDWR);
         s.pwrite(fd, "ROOT", 0);
@@ -265,7 +266,7 @@ fn limit(s: &mut Script) {
             child.gave("setrlimit", done);
             let name = format!("atomic-{most}");
             let fd = child.open(&name, O_RDWR | O_CREAT);
-            // Each block of it several times: a journal of it is longer than the file.
+            // Each block several times: with a journal longer than the file.
             for _ in 0..3 {
                 for at in (0..most).step_by(50_000) {
                     child.pwrite(fd, &"x".repeat(50_000.min((most - at) as usize)), at as i64);
@@ -302,7 +303,8 @@ const SET_FLAGS: u64 = 0x4008_6602;
 
 fn flag(s: &mut Script, name: &str, flag: u32, on: bool) {
     let name = CString::new(name).unwrap_or_default();
-    // SAFETY: the name ends with a zero, the number is alive. A descriptor that the library knows nothing of, as `chattr` has it.
+    // SAFETY: the name ends with a zero, the number is alive. A descriptor that the library does not know, as
+    // `chattr` uses.
     let done = unsafe {
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), O_RDONLY) as i32;
         let mut flags = 0u32;

@@ -40,7 +40,7 @@ fn bad_memory(s: &mut Script) {
     let fd = s.open("atomic-a", O_RDWR | O_CREAT);
     s.write(fd, "text");
     let bad = 8 as *mut libc::c_void;
-    // SAFETY: an address that is nobody's: an error.
+    // SAFETY: an unmapped address gives an error.
     unsafe {
         s.gave("read", libc::pread(fd, bad, 4, 0) as i64);
         s.gave("read beyond the end", libc::pread(fd, bad, 4, 10) as i64);
@@ -164,7 +164,7 @@ fn shared_by_fork(s: &mut Script) {
     s.holds("atomic-a");
 }
 
-/// To look for holes must not move a position that a child shares.
+/// Looking for holes must not move a position that a child shares.
 fn holes_of_a_parent(s: &mut Script) {
     let fd = s.open("atomic-a", O_RDWR | O_CREAT);
     s.write(fd, "0123456789");
@@ -182,7 +182,7 @@ fn holes_of_a_parent(s: &mut Script) {
     s.close(fd);
 }
 
-/// A child that has used one of its parent's descriptors, which reads, has the other one, too.
+/// A child that has used one of its parent's descriptors, which reads, also has the other one.
 fn a_child_cuts(s: &mut Script) {
     let fd = s.open("atomic-a", O_RDWR | O_CREAT);
     s.write(fd, "0123456789");

@@ -1,6 +1,6 @@
-//! A table of what POSIX and Linux say of files. Each case runs twice, in folders of their own: on plain files without Famio, and
-//! on atomic files under it. What the calls give, and what is there then, has to be the same, but for the differences that are
-//! listed with a reason.
+//! A table of cases for what POSIX and Linux define for files. Each case runs twice, in separate folders: on plain
+//! files without Famio, and on atomic files under it. Results and final state must be the same, except for the
+//! differences listed with a reason.
 
 mod changing_rights;
 mod io;
@@ -23,20 +23,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// One of them. Files whose names begin with `atomic` are.
+/// A case. Files whose names begin with `atomic` are atomic.
 pub struct Case {
     name: &'static str,
     run: fn(&mut Script),
     differs: &'static [Differs],
 }
 
-/// A line that is not the same, and may not be.
+/// A line that may differ.
 pub struct Differs {
-    /// How it begins.
+    /// Its beginning.
     line: &'static str,
     /// Only on this file system, or only with a `pool`, or with `no pool`.
     on: Option<&'static str>,
-    /// The reason; `docs/posix.md` and `docs/guarantees.md` say it to users.
+    /// The reason; `docs/posix.md` and `docs/guarantees.md` tell users.
     why: &'static str,
 }
 
@@ -65,7 +65,7 @@ pub fn script(name: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-/// All cases whose name begins so, in these setups. Whether all were as they should be.
+/// Runs all cases whose names begin with `begin`, in these setups. Returns whether all were right.
 pub fn run(setups: &[Setup], begin: &str) -> Result<bool, String> {
     let started = Instant::now();
     let (mut count, mut found, mut listed) = (0, 0, 0);
@@ -90,15 +90,15 @@ pub fn run(setups: &[Setup], begin: &str) -> Result<bool, String> {
     Ok(found == 0)
 }
 
-/// A case that looks at times may come out otherwise where the worker was off its processor for as long as it takes until the
-/// background settles an atomic file: not three times running.
+/// A case that checks times may come out differently if the worker was not scheduled for so long that the background
+/// checkpointed an atomic file; but not three times in a row.
 fn several_times(setup: &Setup, case: &Case) -> Result<usize, String> {
     let times = if case.name.starts_with("times/") { 3 } else { 1 };
     let first = one(setup, case);
     (1..times).fold(first, |last, _| last.or_else(|_| one(setup, case)))
 }
 
-/// Gives how many listed differences there were.
+/// Returns the number of listed differences.
 fn one(setup: &Setup, case: &Case) -> Result<usize, String> {
     let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
     let (plain, atomic) = (setup.place()?, setup.place()?);

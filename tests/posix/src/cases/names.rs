@@ -313,7 +313,7 @@ fn link_and_unlink(s: &mut Script) {
     s.holds("atomic-a");
 }
 
-/// As editors save: written anew beside, synced, renamed over.
+/// As editors save: written to a new file, synced, renamed over the old one.
 fn safe_save(s: &mut Script) {
     s.make("atomic-a", "version one");
     let reader = s.open("atomic-a", O_RDONLY);

@@ -1,4 +1,4 @@
-//! Modes and owners, and what they do to open files.
+//! Modes and owners, and their effect on open files.
 
 use super::{Case, script::Script};
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_WRONLY};
@@ -12,7 +12,7 @@ pub const CASES: &[Case] = &[
     Case { name: "rights/bits-go", run: bits_go, differs: &[] },
 ];
 
-/// Another user, for the rest of a child.
+/// Becomes another user, for the rest of a child.
 fn as_nobody() {
     // SAFETY: no memory is passed.
     unsafe {
@@ -138,7 +138,7 @@ fn access(s: &mut Script) {
     });
 }
 
-/// A write by somebody else takes the set-user-id bit away.
+/// A write by another user clears the set-user-id bit.
 fn bits_go(s: &mut Script) {
     mode(s, ".", 0o777);
     s.make("atomic-a", "text");

@@ -1,9 +1,9 @@
-//! What a case is written in: system calls by libc, each of which leaves a line with what it gave.
+//! The language of cases: system calls by libc, each of which adds a line with its result.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write;
 
-/// The transcript of a case, which runs in a folder of its own.
+/// The transcript of a case, which runs in its own folder.
 #[derive(Default)]
 pub struct Script {
     lines: String,
@@ -23,12 +23,12 @@ impl Script {
         &self.lines
     }
 
-    /// A line of its own.
+    /// Adds a line.
     pub fn line(&mut self, what: &str, gave: impl std::fmt::Display) {
         let _ = writeln!(self.lines, "{what} = {gave}");
     }
 
-    /// What a call gave: a number, or the name of an error.
+    /// Adds the result of a call: a number, or the name of an error.
     pub fn gave(&mut self, what: &str, value: impl Into<i64>) -> i64 {
         let value = value.into();
         if value == -1 {
@@ -44,7 +44,7 @@ impl Script {
         value
     }
 
-    /// As [`gave`](Self::gave), of a call that gives a descriptor: which one does not count.
+    /// As [`gave`](Self::gave), for a call that returns a descriptor, whose number does not count.
     pub fn fd(&mut self, what: &str, fd: i32) -> i32 {
         if fd >= 0 {
             self.line(what, "a descriptor");
@@ -54,7 +54,7 @@ impl Script {
         fd
     }
 
-    /// A file with these bytes, by a descriptor that is closed again.
+    /// Creates a file with these bytes, by a temporary descriptor.
     pub fn make(&mut self, name: &str, text: &str) {
         let fd = self.open(name, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC);
         self.write(fd, text);
@@ -95,7 +95,7 @@ impl Script {
         self.gave(&format!("pwrite({}, {at})", shown(text)), done as i64)
     }
 
-    /// `read`, and what came.
+    /// `read`, with the bytes read.
     pub fn read(&mut self, fd: i32, len: usize) {
         let mut buffer = vec![b'?'; len];
         // SAFETY: the buffer is as long as said.
@@ -104,7 +104,7 @@ impl Script {
         self.came(&buffer, done);
     }
 
-    /// `pread`, and what came.
+    /// `pread`, with the bytes read.
     pub fn pread(&mut self, fd: i32, len: usize, at: i64) {
         let mut buffer = vec![b'?'; len];
         // SAFETY: the buffer is as long as said.
@@ -120,7 +120,7 @@ impl Script {
         }
     }
 
-    /// All bytes by a descriptor of its own.
+    /// All bytes, by a temporary descriptor.
     pub fn holds(&mut self, name: &str) {
         let fd = self.open(name, libc::O_RDONLY);
         if fd >= 0 {
@@ -175,7 +175,7 @@ impl Script {
         }
     }
 
-    /// Waits until the clock that gives files their times has moved on.
+    /// Waits until the clock of file times has advanced.
     pub fn later(&mut self) {
         // SAFETY: zeros are a valid time; filled in by the calls.
         unsafe {
@@ -193,7 +193,7 @@ impl Script {
         }
     }
 
-    /// Whether the times of an open file have moved since `before`.
+    /// Whether the times of an open file have changed since `before`.
     pub fn moved(&mut self, fd: i32, before: &libc::stat) {
         let now = Self::look(fd);
         let mtime = (now.st_mtime, now.st_mtime_nsec) > (before.st_mtime, before.st_mtime_nsec);
@@ -201,7 +201,7 @@ impl Script {
         self.line("  mtime, ctime moved", format!("{mtime}, {ctime}"));
     }
 
-    /// A call that takes names.
+    /// A call with names.
     pub fn named(&mut self, what: &str, names: &[&str], call: impl FnOnce(&[*const libc::c_char]) -> i32) -> i64 {
         let names: Vec<CString> = names.iter().map(|name| c(name)).collect();
         let pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
@@ -209,7 +209,7 @@ impl Script {
         self.gave(what, done)
     }
 
-    /// In a child: gives its exit status, or the signal that ended it.
+    /// Runs in a child; adds its exit status, or the signal that ended it.
     pub fn child(&mut self, what: &str, body: impl FnOnce() -> i32) {
         // SAFETY: there is one thread; the child ends by `_exit`.
         unsafe {
@@ -232,7 +232,7 @@ unsafe extern "C" {
     fn strerrorname_np(errno: i32) -> *const libc::c_char;
 }
 
-/// Short, for a line.
+/// Shortened, for a line.
 fn shown(text: &str) -> String {
     let text = text.replace('\n', "\\n");
     if text.len() > 70 { format!("{}… ({} bytes)", &text[..20], text.len()) } else { format!("{text:?}") }

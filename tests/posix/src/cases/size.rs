@@ -259,7 +259,7 @@ fn blocks(s: &mut Script) {
     let plausible = |fd: i32| {
         let stat = Script::look(fd);
         let (bytes, size) = (stat.st_blocks * 512, stat.st_size);
-        // Less would be a hole for `cp`; while it is open there may be more, made ahead.
+        // Less would be a hole for `cp`; while it is open, more may be preallocated.
         bytes >= size
     };
     s.line("blocks for all bytes", plausible(fd));
@@ -286,7 +286,7 @@ fn too_large(s: &mut Script) {
     s.close(fd);
 }
 
-/// More than the journal of a small file needs at first: its files are the process's own, and limited as others are.
+/// More than the journal of a small file needs at first: Famio's files belong to the process, and its limits apply.
 const LIMIT: i64 = 1 << 20;
 
 fn limit(s: &mut Script) {

@@ -1,4 +1,4 @@
-//! What other suites found: LTP, pjdfstest, SQLite's own tests.
+//! Cases found by other suites: LTP, pjdfstest, SQLite's own tests.
 
 use super::{Case, Differs, script::Script};
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
@@ -41,13 +41,13 @@ fn mode(s: &mut Script, name: &str, mode: u32) {
     });
 }
 
-/// Where no memory is.
+/// An unmapped address.
 const BAD: usize = 8;
 
-/// Done to a file.
+/// A change of a file.
 type Change = fn(&str);
 
-/// What takes set-user-id bits away, done by a user who is not the owner.
+/// Changes that clear set-user-id bits, made by a user who is not the owner.
 const CHANGES: [(&str, Change); 8] = [
     ("write", |name| {
         let mut s = Script::default();
@@ -157,7 +157,7 @@ fn bits_of_its_owner(s: &mut Script) {
     });
 }
 
-/// Written, then given the bits, then closed, as an installer does it: what is settled later does not take them away.
+/// Written, then given the bits, then closed, as an installer does: a later checkpoint must not clear them.
 fn bits_set_last(s: &mut Script) {
     mode(s, ".", 0o777);
     s.child("an owner", || {
@@ -293,7 +293,7 @@ fn openat2_errors(s: &mut Script) {
         });
         let _ = fd;
     }
-    // SAFETY: bad memory is what is asked about.
+    // SAFETY: tests bad memory.
     unsafe {
         let bad = 8 as *const libc::c_char;
         s.gave("a bad path", libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, bad, how.as_ptr(), 24));
@@ -314,7 +314,7 @@ fn map_errors(s: &mut Script) {
             ("too long", usize::MAX, libc::MAP_SHARED, 0),
             ("far too long", 1 << 62, libc::MAP_SHARED, 0),
         ] {
-            // SAFETY: where the kernel likes.
+            // SAFETY: a new map at an address that the kernel chooses.
             let map = unsafe { libc::mmap(null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, at) };
             s.gave(what, if map == libc::MAP_FAILED { -1 } else { 0 });
         }

@@ -1,4 +1,4 @@
-//! Times: what moves them, and what is set.
+//! Times: what changes them, and how they are set.
 
 use super::{Case, Differs, script::Script};
 use libc::{O_CREAT, O_RDWR, O_TRUNC};

@@ -5,7 +5,7 @@ use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What a reader has to know of it.
+/// What a reader has to know about it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
@@ -46,7 +46,7 @@ pub fn file_system(folder: &Path) -> String {
     }
 }
 
-/// The type of the longest mount point that the folder is below; of several at one place, the last.
+/// The type of the longest mount point above the folder; if there are several at one place, the last.
 fn mount<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let above = fields.filter(|fields| fields.len() > 2 && folder.starts_with(fields[1].replace("\\040", " ")));

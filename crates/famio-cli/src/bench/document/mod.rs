@@ -1,4 +1,4 @@
-//! What a bench gives to programs, and to `famio bench compare`: docs/json.md describes it.
+//! The results of a bench, for programs and for `famio bench compare`: docs/json.md describes them.
 
 pub mod machine;
 
@@ -20,7 +20,7 @@ pub struct Document {
     pub began: u64,
     pub machine: Machine,
     pub method: Method,
-    /// Nothing was left out because of a signal.
+    /// False if a signal ended the run early.
     pub complete: bool,
     pub figures: Vec<Figure>,
 }
@@ -31,7 +31,7 @@ pub struct Method {
     pub folder: String,
     pub file_system: String,
     pub rounds: u32,
-    /// Of each measurement, if it is not a number of calls.
+    /// Of each measurement, unless that is a number of calls.
     pub seconds: Option<f64>,
     pub calls: Option<u64>,
     /// Bytes of the file, or of the files of all threads together.
@@ -47,16 +47,16 @@ pub struct Method {
 pub struct Figure {
     pub name: String,
     pub title: String,
-    /// What is shown from left to right.
+    /// The quantity on the x axis.
     pub x: String,
-    /// What is shown from bottom to top, with its unit.
+    /// The quantity on the y axis, with its unit.
     pub y: String,
     pub higher_is_better: bool,
     pub shape: Shape,
     pub points: Vec<Point>,
-    /// Details, of figures that consist of file calls.
+    /// Details, for figures that consist of file calls.
     pub rows: Vec<Row>,
-    /// Why there is nothing to show.
+    /// Why there is no result.
     pub skipped: Option<String>,
 }
 
@@ -72,11 +72,11 @@ pub enum Shape {
 pub struct Point {
     pub series: String,
     pub x: String,
-    /// The median of the rounds, and the interval that 95 of 100 such runs would give.
+    /// The median of the rounds, and its 95 % confidence interval.
     pub value: f64,
     pub low: f64,
     pub high: f64,
-    /// Of each round.
+    /// The value of each round.
     pub rounds: Vec<f64>,
 }
 
@@ -95,7 +95,7 @@ impl Point {
 }
 
 impl Figure {
-    /// Names of the series, or of the places on the x axis, in their order.
+    /// Names of the series, or of the places on the x axis, in order.
     pub fn names(&self, of: impl Fn(&Point) -> &str) -> Vec<&str> {
         let mut names = Vec::new();
         for point in &self.points {
@@ -112,7 +112,7 @@ impl Figure {
 }
 
 impl Document {
-    /// Without figures yet, begun now.
+    /// A document without figures, for a run that begins now.
     pub fn new(folder: &Path, effort: &Effort, options: &Options) -> Self {
         let (seconds, calls) = match effort.length {
             Length::Seconds(seconds) => (Some(seconds), None),

@@ -113,7 +113,7 @@ pub fn all(args: &AllArgs) -> Result<i32, Failure> {
     measure(all_figures(), &args.shared)
 }
 
-/// Measures them, and shows each when it is done; a signal leaves what is there.
+/// Measures figures, and shows each when it is done. A signal keeps the results so far.
 fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
     let failed = |error: String| Failure::new(FAILED, error);
     let extent = extent(args).map_err(failed)?;
@@ -121,7 +121,7 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
         Session::new(&args.folder, figures.iter().map(|figure| count(figure, &extent)).sum()).map_err(failed)?;
     let mut document = Document::new(&args.folder, &extent.effort(), &args.options);
     if let Some(folder) = &args.output.report {
-        // Now, and not when all has been measured.
+        // Written after each figure, not only at the end.
         report::write(folder, &document).map_err(failed)?;
     }
     document.complete = false;
@@ -141,7 +141,7 @@ fn measure(figures: Vec<Declared>, args: &Shared) -> Result<i32, Failure> {
         }
     }
     let status = session.status();
-    drop(session); // the bar
+    drop(session); // removes the progress bar
     if args.output.json() {
         crate::out::json(&document)?;
     }

@@ -1,4 +1,4 @@
-//! What this project wants to reach: the tables of docs/performance.md.
+//! This project's goals: the tables of docs/performance.md.
 
 use super::Work::Calls;
 use super::{Cell, Declared, Metric, Paper::Famio, cell, plain_and_famio};

@@ -1,5 +1,5 @@
-//! The figures of papers, and our own: what each shows, and how it is measured. A figure is a declaration of a few lines in the file of its
-//! paper; to add one, add a line there.
+//! The figures of papers, and our own: what each shows, and how it is measured. A figure is a declaration of a few
+//! lines in the file of its paper; add new ones there.
 
 mod command;
 mod famio;
@@ -29,7 +29,7 @@ pub enum Paper {
     Lawn,
     /// Map-ahead and the mapping cache
     MapAhead,
-    /// What this project wants to reach
+    /// This project's goals
     Famio,
 }
 
@@ -49,7 +49,7 @@ pub enum Work {
     Maps(Task),
     /// By SQLite, in all its journal modes.
     Sqlite,
-    /// Not yet: why.
+    /// Not implemented; the reason.
     NotBuilt(&'static str),
 }
 
@@ -57,19 +57,19 @@ pub enum Work {
 pub struct Cell {
     /// Its place on the x axis.
     pub x: String,
-    /// What it adds to the side's name, where a figure has several lines a side.
+    /// Added to the side's name if a figure has several lines per side.
     pub group: &'static str,
     pub workload: Workload,
 }
 
-/// What is shown of a workload.
+/// The quantity shown for a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Bytes of all threads in a second.
+    /// Bytes per second, of all threads.
     Throughput,
-    /// How long single calls take: the mean, percentiles, and the longest, each a place on the x axis.
+    /// Duration of single calls: the mean, percentiles, and the longest, each a place on the x axis.
     Latency,
-    /// The plain side's time by this one's.
+    /// Ratio of the plain side's time to this side's.
     Ratio,
 }
 
@@ -96,7 +96,7 @@ fn plain_and_famio() -> Vec<Side> {
     vec![Side::plain(), Side::famio(None)]
 }
 
-/// What the papers compare: one way of logging for all, and the choice between them.
+/// The comparison of the papers: one way of logging for everything, and the choice between them.
 fn every_policy() -> Vec<Side> {
     let policies = [PolicyName::Undo, PolicyName::Redo, PolicyName::Alternate].map(Some);
     [Side::plain()].into_iter().chain(policies.into_iter().chain([None]).map(Side::famio)).collect()

@@ -9,14 +9,14 @@ use crate::bench::session::Session;
 use crate::bench::{map, processes};
 use crate::settings::Options;
 
-/// How much of each.
+/// The extent of each measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     pub rounds: u32,
     pub seconds: f64,
-    /// Of a file.
+    /// Size of a file.
     pub file_size: u64,
-    /// Of mapped files together.
+    /// Total size of mapped files.
     pub map_size: u64,
 }
 
@@ -39,7 +39,7 @@ pub fn count(figure: &Declared, extent: &Extent) -> u64 {
     }
 }
 
-/// Measures one; what is there of it, if a signal ends the session.
+/// Measures one figure; partial if a signal ends the session.
 pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Declared) -> Result<Figure, String> {
     session.show(declared.name);
     let mut figure = Figure {
@@ -62,7 +62,7 @@ pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Dec
             figure.shape = *shape;
             let effort = extent.effort();
             for cell in cells() {
-                // The first second is what counts there.
+                // For cold measurements, the first second is what counts.
                 let length = if cell.workload.cold { Length::Seconds(2.0 * extent.seconds) } else { effort.length };
                 let effort = Effort { length, ..effort };
                 session.show(&format!("{}: {}", declared.name, cell.workload.title()));

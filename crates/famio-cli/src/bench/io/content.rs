@@ -1,9 +1,11 @@
-//! What is written. Bytes differ from write to write, since a journal leaves out what did not change; each piece says which
-//! write it is of, so that it can be checked later; and making it costs two stores a write, so that the loop measures the calls.
+//! The data written. Bytes differ from write to write, since a journal leaves out unchanged bytes. Each piece says to
+//! which write it belongs, so that it can be checked later; and making it costs two stores per write, so that the
+//! loop measures the calls.
 //!
-//! A piece is a part of one random block of memory, from a place that follows from its stamp, with the stamp in its first 8 bytes.
+//! A piece is a part of one random block of memory, at a position derived from its stamp, with the stamp in its first
+//! 8 bytes.
 
-/// Places that a piece can begin at: one in so many rewrites changes its stamp alone.
+/// Positions at which a piece can begin: one of this many rewrites changes only the stamp.
 const PLACES: usize = 128;
 const LINE: usize = 64;
 
@@ -11,7 +13,7 @@ const LINE: usize = 64;
 #[derive(Clone)]
 struct Page([u8; 4096]);
 
-/// The memory that all pieces of one size come from: the same in every process.
+/// The memory from which all pieces of one size come; the same in every process.
 pub struct Content {
     pages: Vec<Page>,
     size: usize,
@@ -30,15 +32,15 @@ impl Content {
         self.pages.as_ptr().cast()
     }
 
-    /// Makes the piece of this stamp, and lets it be used.
+    /// Makes the piece with this stamp, and calls `use_piece` with it.
     #[inline]
     pub fn with<T>(&mut self, stamp: u64, use_piece: impl FnOnce(*const u8) -> T) -> T {
-        // SAFETY: a place is followed by `size` bytes at least; it is aligned to a line.
+        // SAFETY: each position is followed by at least `size` bytes, and aligned to a line.
         let place = unsafe { self.pages.as_mut_ptr().cast::<u8>().add(place(stamp)).cast::<u64>() };
         // SAFETY: as above.
         let before = unsafe { place.replace(stamp) };
         let result = use_piece(place.cast_const().cast());
-        // SAFETY: as above. Other pieces overlap with this one, and must not see its stamp.
+        // SAFETY: as above. Other pieces overlap this one, and must not see its stamp.
         unsafe { place.write(before) };
         result
     }
@@ -50,7 +52,7 @@ impl Content {
         self.with(stamp, |piece| unsafe { std::slice::from_raw_parts(piece, size) }.to_vec())
     }
 
-    /// Whether these bytes are the whole piece of their stamp.
+    /// Whether these bytes are exactly the piece of their stamp.
     pub fn is_whole(&self, piece: &[u8]) -> bool {
         debug_assert_eq!(piece.len(), self.size);
         // SAFETY: within the pages, as in `with`.
@@ -69,18 +71,18 @@ pub fn stamp_of(piece: &[u8]) -> u64 {
     piece.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The stamp of a thread's write number `write` in measurement number `measurement` of this file.
+/// The stamp of write number `write` by thread `lane` in measurement number `measurement` of this file.
 #[inline]
 pub fn stamp(measurement: u32, lane: u32, write: u64) -> u64 {
     u64::from(measurement) << 48 | u64::from(lane) << 40 | write
 }
 
-/// Of the number `pass` of the passes over the file that come before a measurement: no thread has this number.
+/// The stamp of warm-up pass number `pass` over the file, before a measurement; no thread uses it.
 pub fn warm_stamp(measurement: u32, pass: u64) -> u64 {
     stamp(measurement, 255, pass)
 }
 
-/// What the file is made with.
+/// The stamp with which the file is created.
 pub const FIRST: u64 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The files of one side of a comparison, and what is in them: checked after each measurement.
+//! The files of one side of a comparison. Their content is checked after each measurement.
 
 use super::content::{Content, FIRST, stamp, stamp_of, warm_stamp};
 use super::lane::WARM_PASSES;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 /// Some files of one size.
 pub struct Files {
     paths: Vec<PathBuf>,
-    /// Of each file, of each piece, the stamp of its last write.
+    /// For each file and piece, the stamp of the last write.
     stamps: Vec<Vec<u64>>,
     workload: Workload,
     measurements: u32,
 }
 
-/// Bytes that are written or read at once, here.
+/// Bytes written or read at once by this module.
 const CHUNK: u64 = 1 << 20;
 
 impl Files {
-    /// Makes what the workload needs, with data, on the medium; no measurement changes their size.
+    /// Creates the files of the workload, with data, on the medium; no measurement changes their size.
     pub fn new(folder: &Path, name: &str, size: u64, workload: &Workload) -> Result<Self, String> {
         let units = size / workload.io_size;
         let piece = Content::new(workload.io_size).piece(FIRST);
@@ -38,13 +38,14 @@ impl Files {
         &self.paths
     }
 
-    /// The number of the measurement that begins now.
+    /// Begins a measurement; returns its number.
     pub fn begin(&mut self) -> u32 {
         self.measurements += 1;
         self.measurements
     }
 
-    /// Checks that each piece is whole, and has what was written last to it, if these threads have made so many calls each.
+    /// Checks that each piece is complete, and has the last write to it, if each thread has made the given number of
+    /// calls.
     pub fn check(&mut self, ops: &[u64]) -> Result<(), String> {
         if !self.workload.writes() {
             return Ok(());
@@ -86,7 +87,7 @@ fn fill(path: &Path, chunk: &[u8], size: u64) -> Result<(), Error> {
     file.sync_all()
 }
 
-/// The stamp of a thread's last write to each piece, 0 where it has none: its calls once more, without doing them.
+/// The stamp of a thread's last write to each piece, 0 if there is none: repeats its calls without executing them.
 fn last(workload: &Workload, units: u64, measurement: u32, lane: u32, ops: u64) -> Vec<u64> {
     let mut stream = Stream::new(workload, units, measurement, lane);
     let (mut last, mut writes) = (vec![0; units as usize], 0);
@@ -100,7 +101,7 @@ fn last(workload: &Workload, units: u64, measurement: u32, lane: u32, ops: u64) 
     last
 }
 
-/// Each piece must have the last write of one of the threads, or if none has written it, what it had.
+/// Each piece must have the last write of one of the threads or, if none has written it, its former content.
 fn check(path: &Path, content: &Content, size: usize, stamps: &mut [u64], last: &[Vec<u64>]) -> Result<(), Error> {
     let mut file = File::open(path)?;
     let mut chunk = vec![0; (CHUNK as usize / size).max(1) * size];
@@ -149,7 +150,7 @@ mod tests {
         ]
     }
 
-    /// As workers do it, one thread after another.
+    /// Works as the workers do, one thread after the other.
     fn run(files: &mut Files, workload: &Workload) -> Vec<u64> {
         let measurement = files.begin();
         let mut lanes: Vec<Lane> = (0..workload.lanes())
@@ -196,7 +197,7 @@ mod tests {
         let file = File::options().write(true).open(&files.paths()[0]).unwrap();
         file.write_all_at(b"x", 3 * 4096 + 4000).unwrap();
         assert!(files.check(&ops).unwrap_err().contains("at 12288 have parts of two writes"));
-        // A write that was lost: what a stream with one call less has written is not the last.
+        // A lost write: the last write of a stream with one call less is a different one.
         let ops = run(&mut files, &workload);
         assert!(files.check(&[ops[0] + 1]).unwrap_err().contains("not the last write"));
     }

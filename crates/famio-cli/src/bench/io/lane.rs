@@ -1,4 +1,5 @@
-//! One thread of a workload: calls libc as a program does, so that under `famio run` the preload library gets the calls.
+//! One thread of a workload. It calls libc as a program does, so that under `famio run` the preload library gets the
+//! calls.
 
 use super::content::{Content, stamp, stamp_of, warm_stamp};
 use super::stream::{Part, Stream};
@@ -13,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Instant;
 
-/// How long a phase is.
+/// The length of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
@@ -24,13 +25,13 @@ pub enum Length {
 /// When a phase ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// By the clock that all threads share: if each measured its own time, those that the scheduler lets begin late would work when the
-    /// others have ended.
+    /// By the clock that all threads share: if each measured its own time, threads that the scheduler starts late
+    /// would still work when the others have ended.
     Time(u64),
     Calls(u64),
 }
 
-/// Calls of one phase, when they were made, and how long the thread had a processor meanwhile.
+/// The calls of one phase: their number, the time, and the thread's processor time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Phase {
     pub calls: u64,
@@ -39,7 +40,7 @@ pub struct Phase {
     pub cpu: u64,
 }
 
-/// Times of single calls: reads, writes, SYNCs.
+/// Durations of single calls: reads, writes, SYNCs.
 pub struct CallTimes {
     pub reads: Times,
     pub writes: Times,
@@ -56,9 +57,9 @@ pub struct Lane {
     units: u64,
     stream: Stream,
     content: Content,
-    /// What was read last.
+    /// The last data read.
     read: Vec<u8>,
-    /// Calls from the stream since its beginning.
+    /// Calls of the stream since its beginning.
     pub ops: u64,
     /// Writes among them.
     pub writes: u64,
@@ -66,12 +67,13 @@ pub struct Lane {
     pub times: CallTimes,
 }
 
-/// Passes over the file that bring every block to its usual state: undo, redo and alternate each have their homes then.
+/// Passes over the file that bring every block to its usual state: under undo, redo and alternate, each block then
+/// has its homes.
 pub const WARM_PASSES: u64 = 3;
-/// Bytes of a write, and writes of an epoch, of these passes.
+/// Bytes per write, and writes per epoch, of these passes.
 const WARM_SIZE: u64 = 4096;
 const WARM_EPOCH: usize = 1000;
-/// Bytes between two looks at the clock: they cost more than one look by far.
+/// Bytes between two readings of the clock; they cost far more than a reading.
 const BATCH_BYTES: u64 = 64 << 10;
 const BATCH_MOST: u64 = 128;
 
@@ -97,8 +99,8 @@ impl Lane {
         })
     }
 
-    /// The common path is measured, not a page's first touch: every piece of this thread's part is written in three passes, or read
-    /// once. Plain files get the same.
+    /// Measures the common path, not the first touch of a page: every piece of this thread's part is first written in
+    /// three passes, or read once. Plain files get the same.
     pub fn warm(&mut self) -> Result<(), Error> {
         let size = self.workload.io_size;
         if !self.workload.writes() {
@@ -106,13 +108,13 @@ impl Lane {
             self.rewind();
             return Ok(());
         }
-        // Small pieces go together, as a program writes a file: the passes take less time.
+        // Small pieces are written together, as a program writes a file, so that the passes take less time.
         let together = (WARM_SIZE / size).max(1);
         for pass in 1..=WARM_PASSES {
             let piece = self.content.piece(warm_stamp(self.measurement, pass)).repeat(together as usize);
             for (count, unit) in (self.part.first..self.part.end).step_by(together as usize).enumerate() {
                 let bytes = (self.part.end - unit).min(together) * size;
-                // SAFETY: the buffer is that long at least.
+                // SAFETY: the buffer has at least that length.
                 let done = unsafe {
                     libc::pwrite64(self.file.as_raw_fd(), piece.as_ptr().cast(), bytes as usize, (unit * size) as i64)
                 };
@@ -126,8 +128,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Works until then. `TIMED`: takes the time of each call; that costs two looks at the clock a call, so that the time of all calls
-    /// together is taken from phases without it.
+    /// Works until then. `TIMED`: times each call, which costs two readings of the clock per call; so the time of all
+    /// calls together is taken from phases without it.
     pub fn run<const TIMED: bool>(&mut self, until: Until) -> Result<Phase, Error> {
         let batch = (BATCH_BYTES / self.workload.io_size).clamp(1, BATCH_MOST);
         let (most, time) = match until {
@@ -192,7 +194,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Where the file begins anew, or the same place comes again.
+    /// At the end of the file, or of one visit of the same place.
     fn pass<const TIMED: bool>(&mut self) -> Result<(), Error> {
         self.rewind();
         if self.workload.sync == SyncEvery::Pass { self.timed_fsync::<TIMED>() } else { Ok(()) }
@@ -235,11 +237,11 @@ impl Lane {
         expect(unsafe { libc::fsync(self.file.as_raw_fd()) } as isize, 0)
     }
 
-    /// A read that gives something else than was written would make a good figure. Reads beside writes by other threads are
-    /// not checked: a plain file may give parts of two writes.
+    /// Checks the last read: a read that returned wrong data would look good in the figures. Not done beside other
+    /// threads' writes, where a plain file may return parts of two writes.
     fn check_last_read(&self) -> Result<(), Error> {
         let shared = self.workload.lanes() > 1 && !self.workload.own_files && self.workload.writes();
-        // Nothing was read yet, or by a write's place: all zero.
+        // Nothing was read yet, or a place that is still all zeros.
         if shared || self.workload.reads == 0 || stamp_of(&self.read) == 0 || self.content.is_whole(&self.read) {
             Ok(())
         } else {

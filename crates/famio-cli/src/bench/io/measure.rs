@@ -1,4 +1,4 @@
-//! Runs workloads: all sides in each round, in an order drawn anew, each in processes of its own.
+//! Runs workloads: all sides in each round, in a random order, each in processes of its own.
 
 use super::files::Files;
 use super::lane::Length;
@@ -16,11 +16,11 @@ use crate::settings::Options;
 pub struct Effort {
     pub rounds: u32,
     pub length: Length,
-    /// Bytes of a workload's file, or files.
+    /// Bytes of a workload's file or files.
     pub file_size: u64,
 }
 
-/// Measures one row; what is there of it, if a signal ends the session. Calls `step` after each measurement.
+/// Measures one row; partial if a signal ends the session. Calls `step` after each measurement.
 pub fn measure(
     session: &Session,
     options: &Options,
@@ -40,12 +40,13 @@ pub fn measure(
         random.shuffle(&mut order);
         for &at in &order {
             let side = &sides[at];
-            // Made anew: Famio leaves a file in huge pages where it can, and a plain one is to be as a plain program has it. Which pages of
-            // memory a file gets makes a difference of some percent, that must be seen as one between rounds, and not between the sides.
+            // New files each time: Famio may leave a file in huge pages, and the plain file must be as a plain
+            // program has it. Which pages of memory a file gets makes a difference of some percent, which must appear
+            // between rounds rather than between sides.
             let mut files = Files::new(session.folder(), &at.to_string(), size, workload)?;
             let done = one(options, effort.length, side, &mut files, workload, &mut gathered[at]);
             if session.interrupted() {
-                // The measurement that the signal has ended is no failure.
+                // A measurement ended by the signal is no failure.
                 break 'rounds;
             }
             done.map_err(|error| format!("{}, {}: {error}", workload.title(), side.name))?;
@@ -56,7 +57,7 @@ pub fn measure(
     row(workload, &names, &gathered)
 }
 
-/// One measurement of one side.
+/// Measures one side once.
 fn one(
     options: &Options,
     length: Length,
@@ -90,8 +91,8 @@ fn one(
     Ok(())
 }
 
-/// Starts all processes, lets them begin at once when all are warm, and waits for their ends. What they report, and the bytes that went to the
-/// disk meanwhile.
+/// Starts all processes, lets them begin at once when all are warm, and waits for them to end. Returns their reports,
+/// and the bytes written to the disk meanwhile.
 fn processes(
     options: &Options,
     length: Length,
@@ -130,13 +131,13 @@ fn processes(
         let line = member.line()?;
         reports.push(serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?);
     }
-    // Not before all have reported: a process that closes the file would disturb the others.
+    // Only after all have reported: a process that closes the file would disturb the others.
     members.iter_mut().try_for_each(Member::end)?;
     let to_disk = written().zip(before).map(|(after, before)| after.saturating_sub(before));
     Ok((reports, to_disk))
 }
 
-/// How many measurements a row takes.
+/// The number of measurements for a row.
 pub fn steps(effort: &Effort, sides: usize) -> u64 {
     u64::from(effort.rounds) * sides as u64
 }

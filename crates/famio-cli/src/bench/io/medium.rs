@@ -1,10 +1,10 @@
-//! How much was written to the disk that a folder is on.
+//! Counts the bytes written to the disk of a folder.
 
 use rustix::fs::{major, minor, stat};
 use std::path::{Path, PathBuf};
 
-/// A disk's counters. They are of all programs: on a quiet machine, of the bench. What the kernel counts for a single process
-/// (/proc/self/io) is no help: it counts a whole large folio when a byte of it is changed.
+/// A disk's counters. They cover all programs; on a quiet machine, only the bench. The kernel's count for a single
+/// process (/proc/self/io) is useless here: it counts a whole large folio when one byte of it is changed.
 pub struct Disk(PathBuf);
 
 const SECTOR: u64 = 512;

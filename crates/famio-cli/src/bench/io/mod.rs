@@ -1,4 +1,4 @@
-//! `famio bench io`: a generator of file calls.
+//! `famio bench io`: generates file calls.
 
 mod content;
 mod files;
@@ -120,11 +120,11 @@ pub struct Args {
     options: Options,
 }
 
-/// Options that describe a workload.
+/// The options that describe a workload.
 const CUSTOM: [&str; 8] = ["pattern", "io_size", "reads", "sync", "threads", "processes", "own_files", "at_position"];
 
 impl Args {
-    /// The workload that the options describe, if they do.
+    /// The workload that the options describe, if any.
     fn custom(&self) -> Option<Workload> {
         let options = [
             self.pattern.is_some(),

@@ -1,4 +1,4 @@
-//! What came of a workload: docs/json.md describes it.
+//! The results of a workload: docs/json.md describes them.
 
 use super::statistics::{Estimate, ratio};
 use super::workload::Workload;
@@ -11,33 +11,33 @@ use serde::{Deserialize, Serialize};
 pub struct Row {
     pub title: String,
     pub workload: Workload,
-    /// The first is what the others are compared with.
+    /// The others are compared with the first.
     pub sides: Vec<SideResult>,
 }
 
-/// What one side of the comparison has done.
+/// The results of one side.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SideResult {
     pub side: String,
-    /// Nanoseconds a call, of each round: what all threads together took, divided by all their calls.
+    /// Nanoseconds per call, for each round: the total time of all threads, divided by all their calls.
     pub rounds: Vec<f64>,
     /// The median of the rounds.
     pub nanoseconds: f64,
-    /// The first side's time by this one's.
+    /// Ratio of the first side's time to this side's.
     pub ratio: Option<Estimate>,
-    /// The same by the CPU time of the threads that call, which neighbours on a busy machine disturb less.
+    /// The same by the CPU time of the calling threads, which is less disturbed on a busy machine.
     pub cpu_nanoseconds: f64,
     pub cpu_ratio: Option<Estimate>,
-    /// Times of single calls, of all rounds.
+    /// Durations of single calls, of all rounds.
     pub calls: Percentiles,
     pub reads: Option<Percentiles>,
     pub writes: Option<Percentiles>,
     pub syncs: Option<Percentiles>,
-    /// Bytes written to the disk for each byte of the calls.
+    /// Bytes written to the disk per byte of the calls.
     pub disk_bytes_per_byte: Option<f64>,
 }
 
-/// How long single calls took, in nanoseconds.
+/// Durations of single calls, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Percentiles {
     pub count: u64,
@@ -70,14 +70,14 @@ impl Percentiles {
         Self { count: 0, mean: 0.0, p50: 0.0, p90: 0.0, p99: 0.0, p99_9: 0.0, p99_99: 0.0, p99_999: 0.0, longest: 0.0 };
 }
 
-/// What is gathered of one side while the rounds go on.
+/// The data of one side while the rounds go on.
 pub struct Gathered {
     pub rounds: Vec<f64>,
     pub cpu: Vec<f64>,
     pub reads: Times,
     pub writes: Times,
     pub syncs: Times,
-    /// To the disk, and by the calls.
+    /// Bytes written to the disk, and by the calls.
     pub bytes: Option<(u64, u64)>,
 }
 
@@ -113,7 +113,7 @@ impl Gathered {
     }
 }
 
-/// The row of what was gathered, of all sides that have at least one round.
+/// The row for the data of all sides that have at least one round.
 pub fn row(workload: &Workload, names: &[String], gathered: &[Gathered]) -> Result<Option<Row>, String> {
     let rounds = gathered.iter().map(|side| side.rounds.len()).min().unwrap_or(0);
     if rounds == 0 {

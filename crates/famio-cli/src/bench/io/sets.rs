@@ -1,10 +1,10 @@
-//! Rows that belong together, by name.
+//! Named groups of rows.
 
 use super::workload::Pattern::{Random, Same, Sequential};
 use super::workload::{SyncEvery, Workload};
 use clap::ValueEnum;
 
-/// A table.
+/// A table of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Set {
     /// The cases of docs/performance.md: one thread, small blocks

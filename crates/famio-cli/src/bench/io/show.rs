@@ -10,9 +10,9 @@ const HEAD: [&str; 14] = [
 ];
 const DISK: &str = "TO DISK";
 
-/// For people: a line for each side.
+/// For people: one line per side.
 pub fn text(rows: &[Row]) -> String {
-    // Memory writes nothing to a disk.
+    // In memory, nothing is written to a disk.
     let with_disk = rows.iter().flat_map(|row| &row.sides).any(|side| side.disk_bytes_per_byte.is_some());
     let mut head = HEAD.map(String::from).to_vec();
     head.extend(with_disk.then(|| DISK.into()));
@@ -42,7 +42,7 @@ fn line(title: &str, side: &SideResult) -> Vec<String> {
     line
 }
 
-/// For programs: nanoseconds, empty where there is nothing.
+/// For programs: nanoseconds; missing values are empty.
 pub fn csv(rows: &[Row]) -> String {
     let mut out =
         "workload,side,ns_per_call,ratio,ratio_low,ratio_high,cpu_ns_per_call,cpu_ratio,calls_timed,mean,p50,p90,p99,p99.9,p99.99,p99.999,\
@@ -111,7 +111,7 @@ mod tests {
         let lines: Vec<_> = csv.lines().collect();
         assert!(lines[1].starts_with("\"random 4 KiB pwrite, fsync every 10\",plain,1000.0,,,,900.0,,1,"));
         let cells = |line: &str| line.split(',').count();
-        // One more: the comma in the title.
+        // One more because of the comma in the title.
         assert!(lines.len() == 3 && lines[1..].iter().all(|line| cells(line) == cells(lines[0]) + 1), "{csv}");
     }
 }

@@ -1,4 +1,4 @@
-//! The sides of a comparison: the same program, started in different ways.
+//! The sides of a comparison: different ways to start the same program.
 
 use crate::bench::launch::{Under, me, name};
 use crate::settings::{Options, PolicyName};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// One way.
+/// One side.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub name: String,
@@ -18,7 +18,7 @@ enum Kind {
     Plain,
     /// `None`: the policy that Famio chooses.
     Famio(Option<PolicyName>),
-    /// Another library that takes file calls over.
+    /// Another library that intercepts file calls.
     Preload(PathBuf),
 }
 
@@ -27,7 +27,7 @@ impl Side {
         Self { name: "plain".into(), kind: Kind::Plain }
     }
 
-    /// Once more, to see what differs by itself.
+    /// The plain side again, to see the noise.
     pub fn plain_again() -> Self {
         Self { name: "plain again".into(), kind: Kind::Plain }
     }
@@ -37,7 +37,7 @@ impl Side {
         Self { name, kind: Kind::Famio(policy) }
     }
 
-    /// The library that this side must have loaded, where the loader alone sees to that.
+    /// The library that this side must have loaded, if only the loader ensures that.
     pub fn library(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Preload(library) => Some(library),
@@ -45,7 +45,7 @@ impl Side {
         }
     }
 
-    /// This command in that way, for files in a folder in which no other files have that ending.
+    /// The command to run this program in that way, for files in a folder where no other files have their suffix.
     pub fn command(&self, options: &Options, files: &[PathBuf]) -> Result<Command, String> {
         let me = me()?;
         match &self.kind {
@@ -75,7 +75,7 @@ impl FromStr for Side {
         if name.is_empty() || ["plain", "Famio"].contains(&name) {
             return Err(format!("'{name}' can't be the name of another library"));
         }
-        // The loader only says on stderr that it has not found the library, and runs the program without it.
+        // If the loader does not find the library, it only reports that on stderr, and runs the program without it.
         let path = Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"))?;
         Ok(Self { name: name.into(), kind: Kind::Preload(path) })
     }

@@ -1,9 +1,9 @@
-//! How sure a ratio is: a bootstrap over the rounds.
+//! The confidence of a ratio: a bootstrap over the rounds.
 
 use crate::bench::median::median;
 use serde::{Deserialize, Serialize};
 
-/// A figure, and the interval that 95 of 100 such runs would give.
+/// A value, and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub value: f64,
@@ -13,12 +13,12 @@ pub struct Estimate {
 
 const RESAMPLES: usize = 2000;
 
-/// The median of a round's figures.
+/// The median of the rounds' values.
 pub fn estimate(values: &[f64]) -> Estimate {
     bootstrap(values.len(), |rounds| median(rounds.iter().map(|&round| values[round]).collect()))
 }
 
-/// `base : values`, by their medians. Both of a round stay together: what disturbs a round disturbs both.
+/// Ratio `base : values` of the medians. Pairs of one round stay together: a disturbance affects both.
 pub fn ratio(base: &[f64], values: &[f64]) -> Estimate {
     bootstrap(base.len().min(values.len()), |rounds| {
         let of = |values: &[f64]| median(rounds.iter().map(|&round| values[round]).collect());
@@ -26,7 +26,7 @@ pub fn ratio(base: &[f64], values: &[f64]) -> Estimate {
     })
 }
 
-/// The same of two runs whose rounds have nothing in common.
+/// The same for two runs with unrelated rounds.
 pub fn ratio_of_runs(base: &[f64], values: &[f64]) -> Estimate {
     let mut random = fastrand::Rng::with_seed(2);
     let mut draw = |values: &[f64]| median((0..values.len()).map(|_| values[random.usize(..values.len())]).collect());
@@ -34,7 +34,7 @@ pub fn ratio_of_runs(base: &[f64], values: &[f64]) -> Estimate {
     interval(value, (0..RESAMPLES).map(|_| draw(base) / draw(values)).collect())
 }
 
-/// A figure of all rounds, and of many draws of as many rounds, each as often as it comes. Draws are the same in each run.
+/// A statistic of all rounds, and of many resamples of as many rounds. The resamples are the same in each run.
 fn bootstrap(rounds: usize, figure: impl Fn(&[usize]) -> f64) -> Estimate {
     let mut random = fastrand::Rng::with_seed(1);
     let value = figure(&(0..rounds).collect::<Vec<_>>());

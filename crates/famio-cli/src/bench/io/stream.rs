@@ -1,17 +1,17 @@
-//! The calls of one thread, one after another. A stream that is made anew gives the same calls: that is how the check at the end
-//! knows what was written last, without a note in the measured loop.
+//! The calls of one thread. A new stream with the same parameters gives the same calls: so the check at the end knows
+//! the last writes, without records in the measured loop.
 
 use super::workload::{Pattern, Workload};
 
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Which piece of the file.
+    /// The number of the piece of the file.
     pub unit: u64,
     pub is_read: bool,
 }
 
-/// The part of the file that a thread works on, in pieces of the workload's size.
+/// The part of the file on which a thread works, in pieces of the workload's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub first: u64,
@@ -19,7 +19,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Threads that share a file each have a part of it in sequence, so that they do not write the same pieces.
+    /// In sequential patterns, threads that share a file each get a part of it, so that they do not write the same
+    /// pieces.
     pub fn of(workload: &Workload, units: u64, lane: u32) -> Self {
         let lanes = u64::from(if workload.own_files { 1 } else { workload.lanes() });
         let lane = if workload.own_files { 0 } else { u64::from(lane) };
@@ -36,13 +37,13 @@ pub struct Stream {
     state: u64,
     /// A call reads if its 32 random bits are below this.
     reads_below: u64,
-    /// Places by Zipf's law, drawn beforehand.
+    /// Places by Zipf's law, drawn in advance.
     drawn: Vec<u32>,
 }
 
-/// They begin anew after so many.
+/// After this many, they repeat.
 const DRAWN: usize = 1 << 18;
-/// As YCSB has it.
+/// As in YCSB.
 const EXPONENT: f64 = 0.99;
 
 impl Stream {
@@ -57,7 +58,7 @@ impl Stream {
         Self { pattern: workload.pattern, units, part, next: part.first, state: random.u64(..), reads_below, drawn }
     }
 
-    /// The next 32 random bits: one multiplication.
+    /// The next 32 random bits, by one multiplication.
     #[inline]
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -88,11 +89,12 @@ impl Stream {
     }
 }
 
-/// The inverse of Zipf's distribution, taken as continuous: no table, so that it also works for many places.
+/// The inverse of Zipf's distribution, in a continuous approximation: without a table, so that it works for many
+/// places.
 fn zipf(units: u64, share: f64) -> u64 {
     let power = 1.0 - EXPONENT;
     let rank = (((units as f64 + 1.0).powf(power) - 1.0) * share + 1.0).powf(1.0 / power) as u64 - 1;
-    // Neighbours by rank are not neighbours in the file. A prime: each place once.
+    // Places of similar rank are not adjacent in the file. A prime, so that each place occurs once.
     rank.min(units - 1) * 1_000_003 % units
 }
 

@@ -1,12 +1,12 @@
-//! How sizes and times are written in tables and titles.
+//! Sizes and times as text, for tables and titles.
 
-/// A size as people say it: `64 B`, `4 KiB`, `2 MiB`; with a decimal only where it is needed.
+/// A size: `64 B`, `4 KiB`, `2 MiB`; with a decimal only where needed.
 pub fn bytes(count: u64) -> String {
     let whole = crate::text::bytes(count);
     whole.replace(".0 ", " ")
 }
 
-/// A time, with three digits or four: `410 ns`, `16.1 us`, `2.05 ms`.
+/// A time, with three or four digits: `410 ns`, `16.1 us`, `2.05 ms`.
 pub fn time(nanoseconds: f64) -> String {
     match nanoseconds.abs() {
         size if size < 10_000.0 => format!("{nanoseconds:.0} ns"),

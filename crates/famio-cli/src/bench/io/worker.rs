@@ -1,4 +1,4 @@
-//! One process of a measurement: opens, warms up, waits for the word to begin, works, and reports.
+//! One process of a measurement: opens, warms up, waits for the start, works, and reports.
 
 use super::lane::{Lane, Length, Phase, Until};
 use super::workload::Workload;
@@ -25,19 +25,19 @@ pub struct Job {
     pub phases: Phases,
     /// Counts the measurements of these files.
     pub measurement: u32,
-    /// The number of the first thread of this process, among those of all.
+    /// The number of this process's first thread among all threads.
     pub first_lane: u32,
-    /// One for each thread, or one for all.
+    /// One for each thread, or one for all threads.
     pub files: Vec<PathBuf>,
-    /// Must be loaded: the loader runs a program without a library that it can't load.
+    /// Must be loaded: the loader runs a program even without a library that it cannot load.
     pub library: Option<PathBuf>,
 }
 
-/// What is measured. Both in one process, except where the first calls of a process are what matters.
+/// The phases measured. Both in one process, unless the first calls of a process are what matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phases {
-    /// All calls together, without a look at the clock for each.
+    /// All calls together, without reading the clock for each.
     Together,
     /// Each call by itself.
     Each,
@@ -53,7 +53,7 @@ pub struct Report {
 /// What a thread has done.
 #[derive(Serialize, Deserialize)]
 pub struct LaneReport {
-    /// Calls from its stream, with those to warm up.
+    /// Calls of its stream, including the warm-up.
     pub ops: u64,
     pub writes: u64,
     pub together: Option<Phase>,
@@ -63,9 +63,9 @@ pub struct LaneReport {
     pub syncs: Counts,
 }
 
-/// What a worker says when it is warm.
+/// Printed by a worker that is warm.
 pub const READY: &str = "ready";
-/// A process that hangs must not hang the bench.
+/// A process that hangs must not make the bench hang.
 const PATIENCE: u32 = 1800;
 
 /// Works, and prints the report.
@@ -99,7 +99,7 @@ fn say(line: &str) -> Result<(), String> {
 fn run(job: &Job) -> Result<Report, String> {
     let threads = job.workload.threads;
     let (warm, begin) = (Barrier::new(threads as usize + 1), Barrier::new(threads as usize + 1));
-    // When the work begins; 0: it does not.
+    // The time when the work begins; 0: it does not begin.
     let start = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..threads)
@@ -108,7 +108,7 @@ fn run(job: &Job) -> Result<Report, String> {
                 let (warm, begin, start) = (&warm, &begin, &start);
                 scope.spawn(move || {
                     let named = |error: std::io::Error| format!("{}: {error}", path.display());
-                    // An error is told after the barriers, at which the others wait.
+                    // An error is reported after the barriers, where the other threads wait.
                     let lane = open(job, path, job.first_lane + number).map_err(named);
                     warm.wait();
                     begin.wait();
@@ -134,7 +134,7 @@ fn run(job: &Job) -> Result<Report, String> {
     })
 }
 
-/// Whether the bench says that it begins; another process may have failed.
+/// Waits for the start; false if the bench cancels it because another process has failed.
 fn hear() -> Result<bool, String> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map(|length| length > 0).map_err(|error| format!("stdin: {error}"))
@@ -148,7 +148,7 @@ fn open(job: &Job, path: &Path, number: u32) -> std::io::Result<Lane> {
     Ok(lane)
 }
 
-/// A fifth of a phase to warm up, and the phases that are measured.
+/// Warms up for a fifth of a phase, then runs the measured phases.
 fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
     let mut end = start;
     let mut next = |share: f64| match job.length {
@@ -170,7 +170,7 @@ fn work(job: &Job, mut lane: Lane, start: u64) -> std::io::Result<LaneReport> {
         _ => Some(lane.run::<true>(next(1.0))?),
     };
     if job.workload.writes() {
-        // What is still dirty is not to disturb the measurement that comes next; and its bytes count.
+        // Dirty data must not disturb the next measurement; and its bytes count.
         lane.fsync()?;
     }
     let counts = |times: &Times| times.counts();

@@ -19,9 +19,9 @@ pub struct Workload {
     pub processes: u32,
     /// Each thread has a file of its own; otherwise all share one.
     pub own_files: bool,
-    /// `read` and `write`, at the descriptor's position, in place of `pread` and `pwrite`.
+    /// Uses `read` and `write` at the descriptor's position, instead of `pread` and `pwrite`.
     pub at_position: bool,
-    /// Opened for reading only; otherwise for both, as databases do.
+    /// Opened for reading only; otherwise for both, as by databases.
     #[serde(default)]
     pub read_only: bool,
     /// Measured from a process's first call on.
@@ -90,7 +90,7 @@ impl Workload {
         Self::new(pattern, io_size, 0)
     }
 
-    /// With an `fsync` after so many writes.
+    /// With an `fsync` after every `writes` writes.
     pub const fn fsync(self, writes: u32) -> Self {
         Self { sync: SyncEvery::Writes(writes), ..self }
     }
@@ -116,12 +116,12 @@ impl Workload {
         self.reads < 100
     }
 
-    /// Bytes of each file, if all together have so many.
+    /// Size of each file, for a total of `together` bytes.
     pub fn file_size(&self, together: u64) -> u64 {
         together / u64::from(self.files())
     }
 
-    /// Why it can't be run on files that have this size together.
+    /// Why it cannot be run on files with this total size.
     pub fn check(&self, file_size: u64) -> Result<(), String> {
         let (size, lanes) = (self.io_size, u64::from(self.lanes()));
         if !(64..=2 << 20).contains(&size) || !size.is_multiple_of(64) {
@@ -152,7 +152,7 @@ impl Workload {
         Ok(())
     }
 
-    /// For tables.
+    /// Its title in tables.
     pub fn title(&self) -> String {
         let call = match (self.reads, self.at_position) {
             (100, false) => "pread",
@@ -194,7 +194,7 @@ impl Workload {
     }
 }
 
-/// A thread's number has 8 bits in what it writes, and one number is taken.
+/// Data written has 8 bits for the thread's number, and one number is reserved.
 const MOST_LANES: u32 = 128;
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ fn ways(task: Task) -> &'static [Way] {
     }
 }
 
-/// How many measurements it takes.
+/// The number of measurements.
 pub fn steps(task: Task, rounds: u32) -> u64 {
     ways(task).len() as u64 * u64::from(rounds)
 }
 
-/// A bar for each way: MiB a second. `size`: of the one large file, or of all small ones together.
+/// A bar for each way, in MiB per second. `size`: of the one large file, or of all small ones together.
 pub fn figure(session: &Session, task: Task, rounds: u32, size: u64) -> Result<Vec<Point>, String> {
     const SMALL: u64 = 1 << 20;
     const WRITTEN: u64 = 128 << 10;

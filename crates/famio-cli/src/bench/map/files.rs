@@ -1,4 +1,4 @@
-//! The files that are read: written in whole, so that they are in memory, and removed at the end.
+//! The files to read: written completely, so that they are in memory, and removed at the end.
 
 use rustix::fs::statvfs;
 use std::fs::File;
@@ -12,7 +12,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes them, by writes of `written` bytes.
+    /// Creates them by writes of `written` bytes.
     pub fn new(parent: &Path, count: u64, size: u64, written: u64) -> Result<Self, String> {
         let folder = parent.join(format!("famio-bench-{}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -28,7 +28,7 @@ impl Files {
                 left -= now;
             }
         }
-        // What is dirty is written back now, and not while something is measured.
+        // Dirty data is written back now, not during a measurement.
         rustix::fs::sync();
         Ok(made)
     }
@@ -48,7 +48,7 @@ impl Drop for Files {
     }
 }
 
-/// Bytes that fit: a third of what is free in the folder and in memory, so that the page cache keeps all.
+/// Bytes that fit: a third of the free space in the folder and in memory, so that the page cache keeps everything.
 pub fn room(folder: &Path) -> Result<u64, String> {
     let found = statvfs(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let space = found.f_bavail.saturating_mul(found.f_frsize);

@@ -1,4 +1,4 @@
-//! `famio bench map`: mapped files read from front to back, at random, and one after another.
+//! `famio bench map`: mapped files read sequentially, at random, and one after the other.
 
 mod figure;
 mod files;
@@ -61,22 +61,23 @@ pub struct Args {
     output: Json,
 }
 
-/// What one measurement gave, of a record: nanoseconds, CPU nanoseconds of the reading thread and of all, page faults of 1000.
+/// The result of one measurement, per record: nanoseconds, CPU nanoseconds of the reading thread and of all threads,
+/// page faults of 1000 records.
 type Figures = [f64; 4];
 
-/// Which files are read.
+/// The files to read.
 #[derive(Clone, Copy, Serialize)]
 struct Extent {
     /// Bytes of a record.
     record_bytes: u64,
-    /// Of the one large file.
+    /// Size of the one large file.
     large_file_bytes: u64,
-    /// Small ones.
+    /// Number of small files.
     files: u64,
     file_bytes: u64,
-    /// What the mapping cache may keep where it has a limit.
+    /// What the mapping cache may keep when it has a limit.
     limit_bytes: u64,
-    /// Of each write that the files were made with.
+    /// Size of the writes that created the files.
     written_bytes: u64,
 }
 
@@ -110,7 +111,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     method.show(&args.output, || measure_all(args, extent), text)
 }
 
-/// The workloads that are wanted.
+/// Measures the workloads asked for.
 fn measure_all(args: &Args, extent: Extent) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     let mut group = |files: &Files, task, ways: &[Way], limit| {
@@ -135,7 +136,7 @@ fn measure_all(args: &Args, extent: Extent) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Measures all ways in turn; gives the figures of all rounds for each way. Stops early when `go_on` returns false.
+/// Measures all ways in turn; returns the results of all rounds for each way. Stops early when `go_on` returns false.
 fn measure(
     rounds: u32,
     files: &Files,
@@ -149,7 +150,7 @@ fn measure(
         for (&way, figures) in ways.iter().zip(&mut figures) {
             let measured = one(files, task, way, limit);
             if !go_on() {
-                break 'rounds; // a signal: it may have ended the measurement too
+                break 'rounds; // a signal may have ended the measurement, too
             }
             figures.extend(measured?);
         }
@@ -157,7 +158,7 @@ fn measure(
     Ok(figures)
 }
 
-/// One measurement. `None`: there is no such thing on this file system.
+/// One measurement. `None`: this file system does not support it.
 fn one(files: &Files, task: Task, way: Way, limit: Option<u64>) -> Result<Option<Figures>, String> {
     let me = me()?;
     let mut command = Command::new(&me);

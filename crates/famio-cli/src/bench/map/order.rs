@@ -1,8 +1,8 @@
-//! In which order files and records are read.
+//! The order in which files and records are read.
 
-/// Numbers below `count` by Zipf's law with exponent 0.99, as YCSB has it: few often, many seldom.
+/// Numbers below `count` by Zipf's law with exponent 0.99, as in YCSB: a few often, many seldom.
 pub struct Zipf {
-    /// Of each number, the share of it and all before.
+    /// For each number, the cumulative share up to it.
     shares: Vec<f64>,
     random: fastrand::Rng,
 }
@@ -26,7 +26,7 @@ impl Iterator for Zipf {
     fn next(&mut self) -> Option<u64> {
         let at = self.random.f64();
         let rank = self.shares.partition_point(|&share| share < at).min(self.shares.len() - 1) as u64;
-        // Neighbours by rank are not neighbours in the folder. A prime: each number once.
+        // Files of similar rank are not adjacent in the folder. A prime, so that each number occurs once.
         Some(rank * 1_000_003 % self.shares.len() as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! The rows: each way beside mmap with MAP_POPULATE and without it.
+//! The rows: each way compared with mmap, with and without MAP_POPULATE.
 
 use super::Figures;
 use super::work::{Task, Way};
@@ -7,26 +7,26 @@ use crate::bench::median::median;
 use crate::text::table;
 use serde::Serialize;
 
-/// What one way takes for one task, of a record: the medians of the rounds.
+/// The time of one way for one task, per record: the medians of the rounds.
 #[derive(Serialize)]
 pub struct Row {
     task: String,
     way: String,
-    /// What the mapping cache may keep. `None`: all, or the way is without it.
+    /// What the mapping cache may keep. `None`: everything, or the way does not use it.
     limit_bytes: Option<u64>,
     nanoseconds: f64,
     /// Of each round.
     rounds: Vec<f64>,
-    /// Of the thread that reads.
+    /// Of the reading thread.
     reader_cpu_nanoseconds: f64,
     /// Of all threads.
     cpu_nanoseconds: f64,
     faults_per_1000_records: f64,
-    /// Beside mmap with MAP_POPULATE, and without it.
+    /// Compared with mmap with MAP_POPULATE, and without it.
     ratios: Vec<Ratio>,
 }
 
-/// The time of another way by this one's.
+/// Ratio of another way's time to this one's.
 #[derive(Serialize)]
 struct Ratio {
     to: String,
@@ -34,10 +34,11 @@ struct Ratio {
     reader_cpu_ratio: f64,
 }
 
-/// What the others are compared with.
+/// The ways with which the others are compared.
 const BASES: [Way; 2] = [Way::Populate, Way::Default];
 
-/// The rows of ways that took turns; a way that the file system can't have has none. `limit`: of the mapping cache.
+/// The rows of ways measured in turn; a way that the file system does not support has none. `limit`: of the mapping
+/// cache.
 pub fn of_group(task: Task, ways: &[Way], limit: Option<u64>, figures: Vec<Vec<Figures>>) -> Vec<Row> {
     let middle = |all: &[Figures]| [0, 1, 2, 3].map(|i| median(all.iter().map(|figures| figures[i]).collect()));
     let measured = ways.iter().copied().zip(figures).filter(|(_, all)| !all.is_empty());

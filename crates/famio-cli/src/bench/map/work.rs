@@ -26,7 +26,7 @@ pub struct Args {
     folder: PathBuf,
 }
 
-/// In which order what is read.
+/// What is read, in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {
     /// One file, from front to back.
@@ -57,13 +57,13 @@ impl Way {
 }
 
 const RECORD: usize = 4096;
-/// Records of the file for each that is read at random: who reads few has not much of populating.
+/// One record of this many is read at random: with few reads, populating does not pay.
 const RANDOM_PART: u64 = 64;
-/// Requests by Zipf's law, for each file.
+/// Requests by Zipf's law, per file.
 const REQUESTS: u64 = 3;
 
-/// Measures, and prints of a record the nanoseconds, those of CPU that the reading thread and all threads took, and the faults
-/// of a thousand.
+/// Measures, and prints, per record: nanoseconds, CPU nanoseconds of the reading thread and of all threads, and page
+/// faults of 1000 records.
 pub fn main(args: &Args) -> Result<(), String> {
     cache::set_limit(match args.way {
         Way::Cache => args.limit.unwrap_or(u64::MAX),
@@ -80,7 +80,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// What a while takes.
+/// Measures times and faults.
 struct Meter {
     began: Instant,
     thread: (f64, f64),
@@ -93,7 +93,7 @@ impl Meter {
         Self { began: Instant::now(), thread, process }
     }
 
-    /// Nanoseconds, those of CPU that this thread and all took, and thousands of page faults.
+    /// Nanoseconds, CPU nanoseconds of this thread and of all threads, and thousands of page faults.
     fn passed(&self) -> [f64; 4] {
         let time = self.began.elapsed();
         let (thread, process) = (usage(libc::RUSAGE_THREAD), usage(libc::RUSAGE_SELF));
@@ -103,12 +103,12 @@ impl Meter {
     }
 }
 
-/// Puts the second file into huge pages, for good. Whether the kernel can.
+/// Puts the second file into huge pages, permanently. Returns whether the kernel can do that.
 fn gather(folder: &Path) -> Result<bool, String> {
     View::open(super::path(folder, 1)).map(|view| view.gather()).map_err(|error| error.to_string())
 }
 
-/// CPU seconds and page faults of the process, or of this thread.
+/// CPU seconds and page faults of the process or this thread.
 fn usage(of: i32) -> (f64, f64) {
     // SAFETY: all-zero bytes are an `rusage`; the call fills it in.
     let usage = unsafe {
@@ -120,7 +120,7 @@ fn usage(of: i32) -> (f64, f64) {
     (seconds(usage.ru_utime) + seconds(usage.ru_stime), (usage.ru_minflt + usage.ru_majflt) as f64)
 }
 
-/// Gives the records that were read.
+/// Returns the number of records read.
 fn run(args: &Args, meter: &mut Meter) -> Result<u64, Error> {
     let file = |number| super::path(&args.folder, number);
     match args.task {
@@ -133,7 +133,7 @@ fn run(args: &Args, meter: &mut Meter) -> Result<u64, Error> {
     }
 }
 
-/// A whole file, from front to back.
+/// Reads a whole file sequentially.
 fn whole(path: &Path, way: Way, meter: &mut Meter) -> Result<u64, Error> {
     match way {
         Way::Populate | Way::Default => {
@@ -146,7 +146,7 @@ fn whole(path: &Path, way: Way, meter: &mut Meter) -> Result<u64, Error> {
             *meter = Meter::start();
             map.read((0..map.len).step_by(RECORD));
             let records = (map.len / RECORD) as u64;
-            std::mem::forget(map); // the process ends: to take it down is not in the time
+            std::mem::forget(map); // the process ends; unmapping is not timed
             Ok(records)
         }
         Way::Ahead | Way::Advised | Way::Cache | Way::Huge => {
@@ -161,7 +161,7 @@ fn whole(path: &Path, way: Way, meter: &mut Meter) -> Result<u64, Error> {
     }
 }
 
-/// Some records of a file.
+/// Reads some records of a file at random.
 fn random(path: &Path, way: Way) -> Result<u64, Error> {
     let records = path.metadata()?.len() / RECORD as u64;
     let reads = (records / RANDOM_PART).max(1);
@@ -204,7 +204,7 @@ impl Plain {
     fn read(&self, offsets: impl Iterator<Item = usize>) {
         let mut record = [0u8; RECORD];
         for offset in offsets {
-            // SAFETY: within the map, and of the file, which nobody cuts; whole records.
+            // SAFETY: within the map and the file, which is not cut meanwhile; whole records.
             unsafe { record.as_mut_ptr().copy_from_nonoverlapping(self.base.add(offset), RECORD) };
             black_box(&mut record);
         }

@@ -1,4 +1,5 @@
-//! Reads and writes of blocks by file calls, without locks, as a program makes them; and two processes that write in turn.
+//! Reads and writes of blocks by file calls, without locks, as a program makes them; and two processes that write
+//! alternately.
 
 use super::token::Token;
 use super::window::{Call, Window, work};
@@ -12,7 +13,7 @@ pub const BLOCK: usize = 4096;
 type Block = [u64; BLOCK / 8];
 const HALF: usize = BLOCK / 16;
 
-/// A block whose bytes follow from `stamp`, both halves the same.
+/// Fills a block with bytes derived from `stamp`; both halves are equal.
 fn fill(block: &mut Block, stamp: u64) {
     let (first, second) = block.split_at_mut(HALF);
     first.iter_mut().zip(0..).for_each(|(word, at)| *word = stamp.wrapping_add(at << 32));
@@ -23,7 +24,7 @@ fn is_whole(block: &Block) -> bool {
     block[..HALF] == block[HALF..]
 }
 
-/// Fills a file with blocks that are whole, and puts them on the medium.
+/// Fills a file with complete blocks, and syncs it.
 pub fn prepare(path: &Path, size: u64) -> std::io::Result<()> {
     use std::io::Write;
     let mut file = std::io::BufWriter::with_capacity(1 << 20, File::create(path)?);
@@ -51,13 +52,13 @@ impl Blocks {
 
     fn pread(&mut self, number: u64) -> std::io::Result<()> {
         let (fd, at) = (self.file.as_raw_fd(), (number * BLOCK as u64) as i64);
-        // SAFETY: the block is as long as that.
+        // SAFETY: the block has that length.
         expect(unsafe { libc::pread64(fd, self.block.as_mut_ptr().cast(), BLOCK, at) }, BLOCK)
     }
 
     fn pwrite(&self, number: u64) -> std::io::Result<()> {
         let (fd, at) = (self.file.as_raw_fd(), (number * BLOCK as u64) as i64);
-        // SAFETY: the block is as long as that.
+        // SAFETY: the block has that length.
         expect(unsafe { libc::pwrite64(fd, self.block.as_ptr().cast(), BLOCK, at) }, BLOCK)
     }
 
@@ -80,7 +81,7 @@ pub fn read(path: &Path) -> Result<(), String> {
     })
 }
 
-/// Writes blocks at random, each with its `fsync`.
+/// Writes blocks at random, each followed by an `fsync`.
 pub fn write(path: &Path, rate: Option<f64>) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", path.display());
     let mut blocks = Blocks::open(path, true).map_err(failed)?;
@@ -94,8 +95,9 @@ pub fn write(path: &Path, rate: Option<f64>) -> Result<(), String> {
     })
 }
 
-/// Writes a block whenever the other process has written one: what is timed is the `pwrite`, for which the file changes hands.
-/// With `uncommitted` blocks that were written and not synced, by both, or with an `fsync` after each write.
+/// Writes a block whenever the other process has written one. Measures the `pwrite`, for which ownership of the file
+/// is handed over. `uncommitted`: number of blocks that both processes have written and not synced, or, if 0, with an
+/// `fsync` after each write.
 pub fn in_turn(path: &Path, token: &Path, me: u32, uncommitted: u64) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", path.display());
     let mut blocks = Blocks::open(path, true).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The processes of one measurement: all begin at once, and none leaves before all have ended.
+//! The processes of one measurement: all begin at once, and none exits before all have finished.
 
 use super::window::{READY, Report, Window};
 use crate::bench::clock::{now, sleep_until};
@@ -7,28 +7,29 @@ use crate::bench::times::Times;
 use std::process::Command;
 use std::time::Duration;
 
-/// Until all processes have been told when to begin.
+/// Time to tell all processes when to begin.
 const LEAD: Duration = Duration::from_millis(10);
 
-/// What those that read, or those that write, did together.
+/// What all readers, or all writers, did together.
 pub struct Side {
-    /// Calls a second, of all.
+    /// Calls per second, of all of them.
     pub rate: f64,
     pub times: Times,
-    /// All calls, with those before the window.
+    /// All calls, including those before the window.
     pub all: u64,
     pub torn: u64,
 }
 
-/// What came of one measurement.
+/// The result of one measurement.
 pub struct Outcome {
     pub reads: Side,
     pub writes: Side,
-    /// The number that the count grew by in the window.
+    /// How much the count grew in the window.
     pub counted: u64,
 }
 
-/// Runs them, each with whether it reads, for so long after a warm-up. `count` is asked when the time begins, and when it is over.
+/// Runs the jobs, each with whether it reads, for this time after a warm-up. `count` is called at the beginning and
+/// at the end of the window.
 pub fn run(
     commands: Vec<(Command, bool)>,
     time: Duration,

@@ -1,13 +1,13 @@
-//! A database that many processes read and write: how it is made, what a worker does with it, and whether it is as it should be.
+//! A database that many processes read and write: its creation, the work on it, and the check of it.
 
 use super::library::{Connection, Sqlite, Value};
 use super::window::{Call, work};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A process that waits for a lock longer than this gives up, and with it the bench.
+/// A process that waits longer than this for a lock gives up, and the bench fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of each of the two blobs of a row, which are the same.
+/// Bytes of each of the two equal blobs of a row.
 const BLOB: usize = 100;
 
 /// How a worker uses the database.
@@ -16,7 +16,7 @@ pub struct Mode<'a> {
     pub exclusive: bool,
 }
 
-/// What a writer does, a row in each transaction.
+/// What a writer does, with one row per transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Insert,
@@ -24,7 +24,7 @@ pub enum Change {
     Delete,
 }
 
-/// Makes a database with so many rows, in the plain journal mode that it is to have.
+/// Creates a database with that many rows, in its plain journal mode.
 pub fn prepare(path: &Path, rows: u64, journal: &str) -> Result<(), String> {
     let sqlite = Sqlite::load()?;
     let connection = sqlite.open(path, PATIENCE)?;
@@ -45,7 +45,7 @@ fn fill(first: u64, last: u64) -> String {
     )
 }
 
-/// SQLite prints the mode that is in force, and gives no error.
+/// SQLite prints the mode in force, and reports no error.
 fn set_journal(connection: &Connection<'_>, journal: &str) -> Result<(), String> {
     let in_force = connection.text(&format!("PRAGMA journal_mode={journal}"))?;
     if in_force.eq_ignore_ascii_case(journal) {
@@ -55,12 +55,12 @@ fn set_journal(connection: &Connection<'_>, journal: &str) -> Result<(), String>
     }
 }
 
-/// Whether the database is sound, has so many rows, each of one write, and all the updates that were made.
+/// Whether the database is intact, has that many rows, each of one write, and all updates that were made.
 pub fn check(path: &Path, rows: u64, updates: u64) -> Result<(), String> {
     let sqlite = Sqlite::load()?;
     let connection = sqlite.open(path, PATIENCE)?;
     let sound = connection.text("PRAGMA quick_check")?;
-    // Of no rows, which is what deleting may leave, the sum is NULL.
+    // Without rows, which deleting may leave, the sum is NULL.
     let sums = "SELECT count(*) || ' ' || total(a <> b) || ' ' || coalesce(sum(n), 0) FROM t";
     let found = connection.text(sums)?;
     let wanted = format!("{rows} 0.0 {updates}");
@@ -80,7 +80,7 @@ fn open<'a>(sqlite: &'a Sqlite, path: &Path, mode: &Mode<'_>) -> Result<Connecti
     Ok(connection)
 }
 
-/// Reads rows at random, each in a transaction of its own.
+/// Reads rows at random, one per transaction.
 pub fn read(path: &Path, mode: &Mode<'_>, rows: u64) -> Result<(), String> {
     let sqlite = Sqlite::load()?;
     let connection = open(&sqlite, path, mode)?;
@@ -99,7 +99,7 @@ pub fn read(path: &Path, mode: &Mode<'_>, rows: u64) -> Result<(), String> {
     })
 }
 
-/// Changes rows, each in a transaction of its own.
+/// Changes rows, one per transaction.
 pub fn write(path: &Path, mode: &Mode<'_>, change: Change, rows: u64, rate: Option<f64>) -> Result<(), String> {
     let sqlite = Sqlite::load()?;
     let connection = open(&sqlite, path, mode)?;
@@ -121,7 +121,7 @@ pub fn write(path: &Path, mode: &Mode<'_>, change: Change, rows: u64, rate: Opti
             Change::Update => vec![new, any],
             Change::Delete => {
                 if next == left.len() {
-                    // Outside of what is timed.
+                    // Not timed.
                     connection.run(&["BEGIN", &fill(1, rows), "UPDATE t SET b = a", "COMMIT"])?;
                     next = 0;
                 }
@@ -139,12 +139,12 @@ pub fn write(path: &Path, mode: &Mode<'_>, change: Change, rows: u64, rate: Opti
     })
 }
 
-/// How many rows are there after so many changes of one kind.
+/// How many rows exist after that many changes of one kind.
 pub fn rows_after(change: Change, rows: u64, changes: u64) -> u64 {
     match change {
         Change::Insert => rows + changes,
         Change::Update => rows,
-        // When none is left, the next one to be deleted comes with all others.
+        // When none is left, the next delete comes after all rows were inserted again.
         Change::Delete if changes == 0 => rows,
         Change::Delete => rows - 1 - (changes - 1) % rows,
     }

@@ -1,4 +1,4 @@
-//! SQLite's own library, loaded when it is needed, so that each call can be timed by itself, and the command runs without it.
+//! SQLite's library, loaded on demand, so that each call can be timed by itself, and the command runs without SQLite.
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -16,7 +16,7 @@ const OPEN_CREATE: c_int = 4;
 
 type Handle = *mut c_void;
 
-/// Declares the functions that are used, and looks them up.
+/// Declares the functions used, and looks them up.
 macro_rules! functions {
     ($($name:ident = $symbol:literal: fn($($arg:ty),*) -> $result:ty;)*) => {
         struct Functions { $($name: unsafe extern "C" fn($($arg),*) -> $result,)* }
@@ -61,7 +61,7 @@ impl Sqlite {
         Ok(Self { functions: Functions::find(&library).map_err(failed)?, _library: library })
     }
 
-    /// Opens a database, or makes it. A lock that another process holds is waited for as long as `patience`.
+    /// Opens or creates a database. Waits at most `patience` for a lock of another process.
     pub fn open(&self, path: &Path, patience: Duration) -> Result<Connection<'_>, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
         let mut handle = null_mut();
@@ -95,7 +95,7 @@ impl<'a> Connection<'a> {
         Err(format!("SQLite: {text} ({status}){system}"))
     }
 
-    /// The rows that the last statement has changed.
+    /// The number of rows changed by the last statement.
     pub fn changes(&self) -> u64 {
         // SAFETY: an open connection.
         (unsafe { (self.sqlite.functions.changes)(self.handle) }) as u64
@@ -141,14 +141,15 @@ pub enum Value<'a> {
     Blob(&'a [u8]),
 }
 
-/// A statement that can be run again and again.
+/// A statement that can be run repeatedly.
 pub struct Statement<'c, 'a> {
     connection: &'c Connection<'a>,
     statement: Handle,
 }
 
 impl Statement<'_, '_> {
-    /// Runs it to its end, each row through `see`. Without a `BEGIN` before it, that is a transaction. How many rows there were.
+    /// Runs it to its end, with `see` called for each row. Without a preceding `BEGIN`, that is a transaction.
+    /// Returns the number of rows.
     pub fn run(
         &mut self,
         values: &[Value<'_>],
@@ -156,7 +157,7 @@ impl Statement<'_, '_> {
     ) -> Result<u64, String> {
         let functions = &self.connection.sqlite.functions;
         for (value, at) in values.iter().zip(1..) {
-            // SAFETY: a prepared statement; a blob lives until the reset below, after which it is not looked at.
+            // SAFETY: a prepared statement; a blob lives until the reset below, after which it is not used.
             let status = unsafe {
                 match value {
                     Value::Number(number) => (functions.bind_number)(self.statement, at, *number),
@@ -178,7 +179,7 @@ impl Statement<'_, '_> {
                 break Err(error);
             }
         };
-        // SAFETY: a prepared statement. It gives the error of the step once more.
+        // SAFETY: a prepared statement. Returns the error of the step again.
         unsafe { (functions.reset)(self.statement) };
         result.map(|()| rows)
     }
@@ -186,7 +187,8 @@ impl Statement<'_, '_> {
     /// The bytes of a column.
     pub fn blob(&self, column: c_int) -> &[u8] {
         let functions = &self.connection.sqlite.functions;
-        // SAFETY: a prepared statement; the bytes stay until the next step, which needs the statement for itself.
+        // SAFETY: a prepared statement; the bytes stay valid until the next step, which needs exclusive access to the
+        // statement.
         unsafe {
             let at = (functions.column_blob)(self.statement, column);
             let length = (functions.column_bytes)(self.statement, column) as usize;

@@ -94,7 +94,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Rounds, and the seconds of each measurement.
+    /// Rounds, and seconds per measurement.
     fn extent(&self) -> (u32, f64) {
         if self.short { (1, 0.1) } else { (self.rounds, self.seconds) }
     }
@@ -102,13 +102,13 @@ impl Args {
 
 #[derive(Serialize)]
 struct Extent {
-    /// Of each measurement.
+    /// Per measurement.
     seconds: f64,
-    /// Of the file, for file calls.
+    /// Size of the file, for file calls.
     file_bytes: u64,
     /// Of the database.
     rows: u64,
-    /// Under Famio. `None`: what Famio chooses.
+    /// Under Famio. `None`: Famio's choice.
     policy: Option<String>,
 }
 
@@ -134,7 +134,7 @@ pub fn main(args: &Args) -> Result<(), String> {
 fn measure(args: &Args) -> Result<Vec<Row>, String> {
     let groups = Group::value_variants().iter().filter(|&&group| args.only.is_none_or(|only| only == group));
     if groups.clone().any(|group| group.is_sqlite()) {
-        library::Sqlite::load()?; // now, and not when half of it is measured
+        library::Sqlite::load()?; // now, not after half of the measurements
     }
     let bench = Bench::new(args)?;
     let mut all = Vec::new();
@@ -149,10 +149,10 @@ fn measure(args: &Args) -> Result<Vec<Row>, String> {
     Ok(all)
 }
 
-/// Of each pattern, of each setup, what came of each round.
+/// For each pattern and setup, the result of each round.
 type Outcomes = Vec<Vec<Vec<Outcome>>>;
 
-/// A run of the command, with a folder of its own.
+/// A run of the command, with its own folder.
 struct Bench<'a> {
     args: &'a Args,
     settings: Settings,
@@ -191,12 +191,12 @@ impl<'a> Bench<'a> {
         Ok(outcomes)
     }
 
-    /// The file of a setup. Each has one of its own: Famio leaves a file in huge pages where it can.
+    /// The file of a setup. Each has its own, since Famio may leave a file in huge pages.
     fn file(&self, setup: &Setup) -> PathBuf {
         self.folder.join(format!("{}.db", if setup.under_famio { "famio" } else { "plain" }))
     }
 
-    /// One measurement: of a database that is new, or of the file that is there.
+    /// One measurement, of a new database or of the existing file.
     fn one(&self, group: Group, pattern: &Pattern, setup: &Setup) -> Result<Outcome, String> {
         let file = self.file(setup);
         if group.is_sqlite() {
@@ -250,7 +250,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// How often the file has gone from one process to another until now.
+    /// How often the file was handed over so far.
     fn hand_overs(&self, file: &Path) -> Result<u64, String> {
         let counted = famio::recovery::hand_overs(file, &self.settings).map_err(|error| error.to_string())?;
         Ok(counted.unwrap_or(0).into())

@@ -1,4 +1,4 @@
-//! SQLite's journal modes beside Famio, as points of a chart.
+//! SQLite's journal modes compared with Famio, as points of a chart.
 
 use super::patterns::{Group, Setup};
 use super::{Args, Bench, library};
@@ -9,7 +9,7 @@ use crate::bench::session::Session;
 use crate::settings::Options;
 use std::path::Path;
 
-/// All that SQLite has, and its journal in memory under Famio.
+/// All modes of SQLite, and its in-memory journal under Famio.
 const MODES: [Setup; 5] = [
     Setup { title: "DELETE", under_famio: false, journal: "DELETE" },
     Setup { title: "TRUNCATE", under_famio: false, journal: "TRUNCATE" },
@@ -18,17 +18,17 @@ const MODES: [Setup; 5] = [
     Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
 ];
 
-/// How many measurements it takes: of insert, update and delete.
+/// The number of measurements, of insert, update and delete.
 pub fn steps(rounds: u32) -> u64 {
     3 * MODES.len() as u64 * u64::from(rounds)
 }
 
-/// Whether there is a SQLite to measure.
+/// Whether SQLite is available.
 pub fn is_there() -> Result<(), String> {
     library::Sqlite::load().map(|_| ())
 }
 
-/// Transactions a second of insert, update and delete, in all modes.
+/// Transactions per second of insert, update and delete, in all modes.
 pub fn figure(session: &Session, options: &Options, rounds: u32, seconds: f64) -> Result<Vec<Point>, String> {
     let args = arguments(session.folder(), options, rounds, seconds);
     let bench = Bench::new(&args)?;

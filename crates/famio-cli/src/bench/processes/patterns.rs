@@ -1,10 +1,10 @@
-//! The patterns that are measured: numbers of readers and writers, and the setups in which they run.
+//! The patterns measured: numbers of readers and writers, and the setups in which they run.
 
 use super::Args;
 use super::worker::Task;
 use clap::ValueEnum;
 
-/// Patterns that are shown in one table.
+/// Patterns shown in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Group {
     /// Readers and writers of blocks, by file calls without locks
@@ -22,7 +22,7 @@ pub enum Group {
 pub struct Setup {
     pub title: &'static str,
     pub under_famio: bool,
-    /// SQLite's.
+    /// SQLite's journal mode.
     pub journal: &'static str,
 }
 
@@ -36,7 +36,7 @@ const SQLITE: [Setup; 3] = [
     Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
 ];
 
-/// What one process does.
+/// The work of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
     pub task: Task,
@@ -80,7 +80,7 @@ impl Pattern {
     }
 }
 
-/// Readers, writers, and how often each of these writes.
+/// Readers, writers, and the rate of each of these writers.
 const TOGETHER: [(u32, u32, Option<f64>); 10] = [
     (1, 0, None),
     (2, 0, None),
@@ -94,7 +94,7 @@ const TOGETHER: [(u32, u32, Option<f64>); 10] = [
     (0, 4, None),
 ];
 
-/// So many blocks go from hand to hand.
+/// Number of blocks handed over.
 const UNCOMMITTED: u64 = 16;
 
 impl Group {
@@ -136,7 +136,7 @@ impl Group {
     }
 }
 
-/// The usual ones, or the one that was asked for, with its readers alone.
+/// The usual patterns, or the one asked for and its readers without writers.
 fn together(reads: Task, writes: Task, args: &Args) -> Vec<Pattern> {
     let asked = match (args.readers, args.writers) {
         (None, None) => TOGETHER.to_vec(),

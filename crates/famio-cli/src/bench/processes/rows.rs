@@ -15,30 +15,30 @@ pub struct Row {
     pub setup: &'static str,
     pub readers: usize,
     pub writers: usize,
-    /// `None`: no reader, or no writer.
+    /// `None`: there are no readers, or no writers.
     pub reads: Option<Calls>,
     pub writes: Option<Calls>,
     /// In one measurement, under Famio.
     pub hand_overs: Option<f64>,
-    /// Reads that gave parts of two writes, in all rounds.
+    /// Reads that returned parts of two writes, in all rounds.
     pub torn_reads: u64,
-    /// Under Famio: beside each plain setup.
+    /// Under Famio: compared with each plain setup.
     pub ratios: Vec<Ratio>,
-    /// The rate of the readers by that of as many without writers.
+    /// Ratio of the readers' rate to that of as many readers without writers.
     pub reads_ratio_to_readers_alone: Option<f64>,
 }
 
-/// What all readers, or all writers, did.
+/// The calls of all readers, or of all writers.
 #[derive(Serialize)]
 pub struct Calls {
     pub calls_per_second: f64,
     /// Of each round.
     pub rounds: Vec<f64>,
-    /// `None`: no call ended while it was measured.
+    /// `None`: no call ended during the measurement.
     pub nanoseconds: Option<Nanoseconds>,
 }
 
-/// How long single calls took: medians of the rounds, but the longest of all.
+/// Durations of single calls: medians of the rounds; the longest is that of all rounds.
 #[derive(Clone, Copy, Serialize)]
 pub struct Nanoseconds {
     pub p50: f64,
@@ -47,7 +47,7 @@ pub struct Nanoseconds {
     pub longest: f64,
 }
 
-/// The rates by those of another setup.
+/// Ratios of the rates to those of another setup.
 #[derive(Serialize)]
 pub struct Ratio {
     pub to: &'static str,
@@ -114,7 +114,7 @@ fn calls(rounds: &[Outcome], side: OfSide) -> Option<Calls> {
     if rounds.iter().all(|round| side(round).all == 0) {
         return None;
     }
-    // A writer that is to write seldom may have none in a round.
+    // A writer with a low rate may make no write in a round.
     let times: Vec<_> = rounds.iter().map(|round| &side(round).times).filter(|times| !times.is_empty()).collect();
     let at = |share: f64| median(times.iter().map(|times| times.at(share)).collect());
     let nanoseconds = (!times.is_empty()).then(|| Nanoseconds {

@@ -5,15 +5,15 @@ use super::rows::{Calls, Ratio, Row};
 use crate::text::table;
 
 const EMPTY: &str = "-";
-/// The times that are shown, beside the longest.
+/// The times shown, besides the longest.
 const SHARES: [&str; 3] = ["P50", "P99", "P99.9"];
 
-/// A title, rows under a head, and how many of the plain reads were torn.
+/// A title, rows with a head, and how many of the plain reads were torn.
 pub fn text(group: Group, rows: &[Row]) -> String {
     format!("{}\n{}{}\n\n", group.title(), table(&lines(group, rows)), torn(rows))
 }
 
-/// Those that read, and those that write.
+/// The readers or the writers.
 struct Side {
     title: &'static str,
     calls: fn(&Row) -> &Option<Calls>,
@@ -56,7 +56,7 @@ fn lines(group: Group, rows: &[Row]) -> Vec<Vec<String>> {
     [head].into_iter().chain(rows.iter().map(line)).collect()
 }
 
-/// How many of the plain reads were torn, which the kernel allows.
+/// How many of the plain reads were torn, which the kernel permits.
 fn torn(rows: &[Row]) -> String {
     match rows.iter().map(|row| row.torn_reads).sum::<u64>() {
         0 => "no read gave parts of two writes".into(),

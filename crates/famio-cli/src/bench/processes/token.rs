@@ -1,5 +1,5 @@
-//! What two processes pass to each other to write in turn: a futex in a file that both have mapped. Passing it costs next to nothing
-//! beside what is measured.
+//! The token with which two processes write alternately: a futex in a file that both map. Passing it costs next to
+//! nothing compared with what is measured.
 
 use crate::bench::clock::now;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Enough for the word, and a page.
+/// Room for the word: a page.
 const SIZE: usize = 4096;
 
-/// The turns that were taken: the even ones are the first process's.
+/// Counts the turns taken; even ones belong to the first process.
 pub struct Token(NonNull<AtomicU32>);
 
 impl Token {
-    /// Makes the file.
+    /// Creates the file.
     pub fn prepare(path: &Path) -> std::io::Result<()> {
         std::fs::write(path, [0; SIZE])
     }
@@ -25,7 +25,7 @@ impl Token {
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, of a file that the bench alone uses and never cuts.
+        // SAFETY: a new mapping of a file that only the bench uses, and never cuts.
         let at = unsafe { mmap(null_mut(), SIZE, access, MapFlags::SHARED, &file, 0) }?;
         NonNull::new(at.cast()).map(Self).ok_or(std::io::Error::other("mapped at 0"))
     }
@@ -35,7 +35,8 @@ impl Token {
         unsafe { self.0.as_ref() }
     }
 
-    /// Waits for the turn of process `me`, of two: which one it is. `None`: the other did not pass it on before `end`.
+    /// Waits for the turn of process `me`; returns its number. `None`: the other process did not pass it on before
+    /// `end`.
     pub fn wait(&self, me: u32, end: u64) -> Option<u64> {
         loop {
             let turn = self.word().load(Ordering::Acquire);
@@ -51,7 +52,7 @@ impl Token {
         }
     }
 
-    /// It is the other's turn.
+    /// Passes the turn to the other process.
     pub fn pass(&self) {
         self.word().fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(self.word(), futex::Flags::empty(), 1);
@@ -60,7 +61,7 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open`, and no reference into it is left.
+        // SAFETY: mapped by `open`, with no reference into it left.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), SIZE) };
     }
 }

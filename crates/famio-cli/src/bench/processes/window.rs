@@ -1,4 +1,4 @@
-//! When all processes of a measurement work, and what each tells the bench about it.
+//! When the processes of a measurement work, and what each reports to the bench.
 
 use crate::bench::clock::{now, sleep_until};
 use crate::bench::times::{Counts, Times};
@@ -6,12 +6,14 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
-/// What a worker says when it has opened its file.
+/// Printed by a worker that has opened its file.
 pub const READY: &str = "ready";
-/// It is killed when this long has passed since the end: a process that waits for another one for ever must not hang the bench.
+/// Seconds after the end until the process is killed: one that waits for another one forever must not make the bench
+/// hang.
 const PATIENCE: u64 = 120;
 
-/// The measured time, in nanoseconds of the monotonic clock, which is the same in all processes. Calls before it warm up.
+/// The measured time, in nanoseconds of the monotonic clock, which is the same in all processes. Calls before it are
+/// a warm-up.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Window {
     pub start: u64,
@@ -21,7 +23,7 @@ pub struct Window {
 /// One call.
 pub struct Call {
     pub took: Duration,
-    /// What was read was of one write.
+    /// The data read came from one write.
     pub is_whole: bool,
 }
 
@@ -34,18 +36,19 @@ impl Call {
 /// What a worker has done.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
-    /// Calls a second, of those that ended in the window.
+    /// Calls per second, of those that ended in the window.
     pub rate: f64,
-    /// All calls, with those before the window.
+    /// All calls, including those before the window.
     pub all: u64,
     /// Calls that read parts of two writes.
     pub torn: u64,
-    /// Of all calls that were going on in the window.
+    /// Of all calls that overlapped the window.
     pub times: Counts,
 }
 
-/// Waits for the bench, makes calls until the window ends, reports, and waits until all others have ended too: a process that left
-/// before would make it easier for those that still work. `rate`: calls a second at most. A call that gives `None` is the last.
+/// Waits for the bench, makes calls until the window ends, reports, and waits until all other processes have ended: a
+/// process that exited earlier would make the others' work easier. `rate`: the most calls per second. A call that
+/// returns `None` is the last.
 pub fn work(rate: Option<f64>, mut call: impl FnMut(&Window) -> Result<Option<Call>, String>) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     let mut input = std::io::stdin().lock();
@@ -81,7 +84,7 @@ fn measure(
     loop {
         if let Some(pause) = pause {
             sleep_until(next.min(window.end));
-            // One that comes too late leaves calls out: it does not make up for them by a burst.
+            // If it is late, calls are left out, not made up for by a burst.
             next = (next + pause).max(now());
         }
         if now() >= window.end {
@@ -92,7 +95,7 @@ fn measure(
         all += 1;
         torn += u64::from(!done.is_whole);
         if ended >= window.start {
-            // Also of a call that began before, or ends later: those that wait long are the ones that matter.
+            // Includes a call that began before, or ends after, the window: the long waits are the ones that matter.
             times.add(done.took);
             measured += u64::from(ended < window.end);
         }

@@ -34,7 +34,7 @@ pub struct Args {
     file: PathBuf,
 }
 
-/// What is done again and again.
+/// The work that is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Task {
     ReadBlocks,
@@ -62,7 +62,7 @@ impl Task {
     }
 }
 
-/// Does it, when the bench says so on stdin, and says on stdout what came of it.
+/// Works when the bench says so on stdin, and reports on stdout.
 pub fn main(args: &Args) -> Result<(), String> {
     let (file, rate) = (&args.file, args.rate);
     let mode = Mode { journal: &args.journal, exclusive: args.exclusive };

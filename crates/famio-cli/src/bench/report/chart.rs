@@ -22,9 +22,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(213, 94, 0),
     RGBColor(86, 180, 233),
 ];
-/// Values that differ by more are shown by their logarithms.
+/// If values differ by more than this factor, the axis is logarithmic.
 const WIDE: f64 = 60.0;
-/// Of a place, what its bars take.
+/// The part of a place that its bars take.
 const BARS: f64 = 0.8;
 
 /// The chart; empty if there is nothing to draw.
@@ -35,7 +35,7 @@ pub fn svg(figure: &Figure) -> Result<String, String> {
     if figure.points.is_empty() || highest <= 0.0 {
         return Ok(String::new());
     }
-    // An interval that is far above its value must not make all others small.
+    // An interval far above its value must not make all other bars small.
     let top = figure.points.iter().map(|point| point.high.min(1.6 * highest)).fold(highest, f64::max);
     if highest / lowest > WIDE {
         let bottom = 10f64.powf(lowest.log10().floor());
@@ -56,7 +56,7 @@ where
 {
     let series = figure.names(|point| &point.series);
     let places = figure.names(|point| &point.x);
-    // About 6.6 pixels a letter.
+    // About 6.6 pixels per letter.
     let letters = (f64::from(WIDTH - 110) / places.len() as f64 / 6.6) as usize;
     let labels: Vec<Vec<String>> = places.iter().map(|place| wrapped(place, letters.max(6))).collect();
     let label_lines = labels.iter().map(Vec::len).max().unwrap_or(1) as i32;
@@ -105,7 +105,7 @@ where
                     let width = BARS / series.len() as f64;
                     ((1.0 - BARS) / 2.0 + (number as f64 + 0.5) * width, width)
                 }
-                // Lines beside each other, so that their intervals do not hide each other.
+                // Lines are shifted, so that their intervals do not hide each other.
                 Shape::Lines => (0.5 + (number as f64 - (series.len() - 1) as f64 / 2.0) * 0.03, 0.0),
             };
             let points: Vec<_> = found.map(|(place, point)| (place + offset, point)).collect();
@@ -164,7 +164,7 @@ fn colour(series: &[&str], number: usize) -> RGBColor {
     COLOURS[(number + first) % COLOURS.len()]
 }
 
-/// Of each series, its number, and where its name stands: from left to right, and in which line.
+/// For each series, its number and the place of its name: the x position and the line.
 fn legend(series: &[&str]) -> Vec<(usize, i32, i32)> {
     let (mut x, mut line, mut out) = (10, 0, Vec::new());
     for (number, name) in series.iter().enumerate() {
@@ -178,7 +178,7 @@ fn legend(series: &[&str]) -> Vec<(usize, i32, i32)> {
     out
 }
 
-/// A name in lines of about so many letters.
+/// A name in lines of about `letters` letters.
 fn wrapped(name: &str, letters: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in name.split(' ') {
@@ -193,12 +193,12 @@ fn wrapped(name: &str, letters: usize) -> Vec<String> {
     lines
 }
 
-/// A number beside the axis.
+/// A number for the axis.
 fn amount(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{} M", value / 1e6),
         size if size >= 1000.0 => format!("{:.0}", value),
-        // What a step of the axis gives, without what its addition has added.
+        // The multiple of the axis's step, without accumulated rounding errors.
         _ => format!("{}", (value * 1000.0).round() / 1000.0),
     }
 }

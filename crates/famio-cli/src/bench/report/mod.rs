@@ -1,4 +1,4 @@
-//! A report: a folder with a page that needs nothing else, and the raw data as JSON and CSV.
+//! A report: a folder with a self-contained page, and the raw data as JSON and CSV.
 
 mod chart;
 mod page;
@@ -13,7 +13,7 @@ const JSON: &str = "figures.json";
 const POINTS: &str = "points.csv";
 const CALLS: &str = "calls.csv";
 
-/// Writes all of it, each file as a whole: a reader, and a signal, may come at any time.
+/// Writes everything, each file atomically: a reader, or a signal, may come at any time.
 pub fn write(folder: &Path, document: &Document) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("--report: {}: {error}", folder.display()))?;
     let json = serde_json::to_string_pretty(document).map_err(|error| error.to_string())?;
@@ -42,7 +42,7 @@ fn points(figures: &[Figure]) -> String {
     out
 }
 
-/// What a cell has.
+/// The meaning of a cell.
 const LEGEND: &str = "in brackets the interval of 95 of 100 such runs; x: times as good as plain";
 
 /// A figure on a terminal: its points as a table.
@@ -58,7 +58,7 @@ pub fn text(figure: &Figure) -> String {
     out
 }
 
-/// A figure's points, a line for each place on the x axis.
+/// The points of a figure, one line for each place on the x axis.
 fn cells(figure: &Figure) -> Vec<Vec<String>> {
     let series = figure.names(|point| &point.series);
     let mut rows = vec![vec![figure.x.to_uppercase()]];
@@ -81,12 +81,12 @@ fn cells(figure: &Figure) -> Vec<Vec<String>> {
     rows
 }
 
-/// How many times as good as plain calls.
+/// The factor by which a point is better than plain calls.
 fn times_as_good(figure: &Figure, point: &Point) -> Option<f64> {
     if point.series.starts_with(PLAIN) {
         return None;
     }
-    // Where a figure has several lines a side, `plain, read` belongs to `Famio, read`.
+    // If a figure has several lines per side, `plain, read` belongs to `Famio, read`.
     let series = figure.names(|point| &point.series).into_iter();
     let plain = series.filter(|name| name.strip_prefix(PLAIN).is_some_and(|group| point.series.ends_with(group)));
     let plain = figure.point(plain.max_by_key(|name| name.len())?, &point.x)?;
@@ -99,7 +99,7 @@ fn better(figure: &Figure) -> &'static str {
     if figure.higher_is_better { "higher is better" } else { "lower is better" }
 }
 
-/// With three digits that count.
+/// With three significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
@@ -160,7 +160,7 @@ mod tests {
             let svg = chart::svg(&figure(shape)).unwrap();
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             assert!(svg.contains("Famio &lt;&amp;&gt;") && svg.contains("higher is better"), "{svg}");
-            // Its name space is the only address.
+            // The name space is the only address.
             assert_eq!(svg.matches("http").count(), 1);
         }
     }

@@ -1,4 +1,4 @@
-//! The page: charts, tables, machine and method, in one file that asks the network for nothing.
+//! The page: charts, tables, machine and method, in one file that makes no network request.
 
 use super::{CALLS, JSON, LEGEND, POINTS, cells, chart};
 use crate::bench::document::{Document, Figure};
@@ -88,7 +88,7 @@ fn section(figure: &Figure) -> Result<String, String> {
     Ok(out)
 }
 
-/// Of each workload and side, what the chart leaves out.
+/// For each workload and side, what the chart leaves out.
 fn details(rows: &[Row]) -> Vec<Vec<String>> {
     let head = [
         "WORKLOAD", "", "A CALL", "RATIO", "CPU", "BY CPU", "P50", "P90", "P99", "P99.9", "P99.99", "LONGEST", "FSYNC",
@@ -123,7 +123,7 @@ fn table(rows: &[Vec<String>]) -> String {
     out + "</table></div>\n"
 }
 
-/// Text that is no markup.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -151,7 +151,7 @@ mod tests {
         assert!(
             page.contains("<svg") && page.contains("Skipped: needs &lt;x&gt;") && page.contains("3 rounds of 5 calls")
         );
-        // The name space of SVG is no request.
+        // SVG's name space is not a request.
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("http"));
         assert!(!page.contains("<script") && !page.contains("src="));
     }

@@ -1,4 +1,4 @@
-//! `famio bench small`: what it costs to make a file that is written once.
+//! `famio bench small`: the cost of a file that is written once.
 
 mod work;
 
@@ -51,7 +51,7 @@ pub enum Way {
     Close,
     /// It is synced and closed.
     Sync,
-    /// It is synced, closed and renamed over another, and the folder is synced.
+    /// It is synced, closed and renamed over another file, and the folder is synced.
     Replace,
 }
 
@@ -86,18 +86,18 @@ impl Figures {
     }
 }
 
-/// The rows: what is done with the files, and whether they are left at their close.
+/// The rows: what is done with the files, and whether `--on-close leave` is set.
 const ROWS: [(Way, bool); 4] = [(Way::Close, false), (Way::Close, true), (Way::Sync, false), (Way::Replace, false)];
 
 #[derive(Serialize)]
 struct Extent {
-    /// Files of each measurement.
+    /// Per measurement.
     files: u32,
     /// Of each file.
     file_bytes: u32,
 }
 
-/// What is done with the files, plain and under Famio.
+/// The results for one way, plain and under Famio.
 #[derive(Serialize)]
 struct Row {
     work: &'static str,
@@ -112,7 +112,7 @@ struct Side {
     /// The medians of the rounds.
     microseconds: Figures,
     rounds: Vec<Figures>,
-    /// The mean by the plain one.
+    /// Ratio of the mean to that of plain files.
     times_as_long: Option<f64>,
 }
 
@@ -157,7 +157,7 @@ fn rows(args: &Args, folder: &Path) -> Result<Vec<Row>, String> {
     Ok(rows.collect())
 }
 
-/// The word of the setting.
+/// The setting's value as text.
 fn on_close(is_left: bool) -> &'static str {
     if is_left { "leave" } else { "commit" }
 }
@@ -181,7 +181,7 @@ fn text(args: &Args, rows: &[Row]) -> String {
     format!("{}{how}\n", table(&lines))
 }
 
-/// One measurement, in a process of its own.
+/// One measurement, in a new process.
 fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<Figures, String> {
     let me = me()?;
     let mut command = match on_close {
@@ -205,15 +205,15 @@ fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<F
     }
 }
 
-/// The name that a replaced file has.
+/// The name of the file that is replaced.
 const REPLACED: &str = "current";
 
-/// Where the n-th file is made.
+/// The path of file number `n`.
 fn path(folder: &Path, n: u32) -> PathBuf {
     folder.join(format!("file-{n}"))
 }
 
-/// What the n-th file has, which no other has.
+/// The content of file number `n`, which no other file has.
 fn bytes_of(n: u32, len: usize) -> Vec<u8> {
     let word = |at: u64| (u64::from(n) << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()

@@ -1,4 +1,4 @@
-//! The program that makes the files, and the look at what it made.
+//! Creates the files, and checks them afterwards.
 
 use super::{REPLACED, Way, bytes_of, path};
 use std::fs::{File, OpenOptions};
@@ -24,7 +24,7 @@ impl WorkArgs {
     }
 }
 
-/// Prints microseconds: of a file in the mean, of the 99th in a hundred, and of the slowest.
+/// Prints microseconds per file: the mean, the 99th percentile, and the longest.
 pub fn main(args: &WorkArgs) -> Result<(), String> {
     let begun = Instant::now();
     let mut times = make(args).map_err(|error| format!("{}: {error}", args.folder.display()))?;
@@ -35,7 +35,7 @@ pub fn main(args: &WorkArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the files; microseconds of each.
+/// Creates the files; returns the microseconds of each.
 pub fn make(args: &WorkArgs) -> Result<Vec<f64>, Error> {
     let mut times = Vec::with_capacity(args.files as usize);
     for n in 0..args.files {
@@ -62,7 +62,7 @@ fn make_one(args: &WorkArgs, n: u32, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the files have what was written to them; then they are removed.
+/// Checks the files' content, then removes them.
 pub fn check(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Error> {
     let check_one = |path: &Path, n: u32| {
         let found = std::fs::read(path)?;

@@ -1,9 +1,9 @@
-//! The bare copy that a transaction is compared with: written back to the medium, and not atomic.
+//! The bare copy with which a transaction is compared: written back to the medium, but not atomic.
 
-/// A copy, written back; the fence is the caller's.
+/// A copy, written back; the caller fences.
 ///
 /// # Safety
-/// There is room for the bytes, which are whole lines.
+/// `to` has room for the bytes, which are whole lines.
 pub unsafe fn copy(to: *mut u8, from: &[u8]) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -18,7 +18,7 @@ pub unsafe fn copy(to: *mut u8, from: &[u8]) {
 /// A line of ours.
 #[cfg(target_arch = "x86_64")]
 unsafe fn write_back(line: *mut u8) {
-    // SAFETY: the caller's promise; clflushopt where clwb is not known takes the same operand.
+    // SAFETY: the caller's promise; clflushopt, used where there is no clwb, takes the same operand.
     unsafe {
         if clwb() {
             core::arch::asm!("clwb [{0}]", in(reg) line, options(nostack, preserves_flags));
@@ -38,7 +38,7 @@ fn clwb() -> bool {
 
 #[cfg(target_arch = "x86_64")]
 pub fn fence() {
-    // SAFETY: of every x86-64.
+    // SAFETY: every x86-64 has this instruction.
     unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
@@ -52,6 +52,6 @@ unsafe fn write_back(line: *mut u8) {
 
 #[cfg(target_arch = "aarch64")]
 pub fn fence() {
-    // SAFETY: of every 64-bit Arm.
+    // SAFETY: every 64-bit Arm has this instruction.
     unsafe { core::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
 }

@@ -1,4 +1,4 @@
-//! `famio bench tx`: what a transaction costs, beside the bare copy of its bytes and beside libpmemobj.
+//! `famio bench tx`: the cost of a transaction, compared with the bare copy of its bytes and with libpmemobj.
 
 mod bare;
 mod pmemobj;
@@ -47,7 +47,7 @@ pub struct Args {
     output: Json,
 }
 
-/// What one transaction changes: `ranges` pieces of `bytes` bytes, somewhere in `size` bytes.
+/// The changes of one transaction: `ranges` pieces of `bytes` bytes, somewhere in `size` bytes.
 #[derive(Clone, Copy)]
 struct Shape {
     ranges: usize,
@@ -56,7 +56,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Where the n-th piece of all goes: lines in an order that no prefetcher knows.
+    /// Where piece number `n` goes: lines in an order that no prefetcher predicts.
     fn place(self, n: usize) -> usize {
         ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % (self.size - self.bytes)) & !63
     }
@@ -68,12 +68,12 @@ impl Shape {
 
 #[derive(Serialize)]
 struct Extent {
-    /// Of a transaction.
+    /// Per transaction.
     ranges: usize,
-    /// Of a range.
+    /// Per range.
     range_bytes: usize,
     file_bytes: usize,
-    /// Of each measurement.
+    /// Per measurement.
     transactions: u32,
 }
 
@@ -109,7 +109,7 @@ fn failed(e: famio::Error) -> String {
 }
 
 fn measure(args: &Args, shape: Shape, path: &Path, beside: &Path) -> Result<Figures, String> {
-    // Ordinary memory in the place of persistent memory survives no power cut on any file system.
+    // Ordinary memory that stands for persistent memory survives no power cut on any file system.
     let settings = Settings { emulated: true, durability: Durability::Process, ..Settings::default() };
     let file = AtomicFile::options().create(true).settings(settings).open(path).map_err(failed)?;
     file.write_at(&vec![1; shape.size], 0).map_err(failed)?;
@@ -160,7 +160,7 @@ fn transaction(file: &AtomicFile, shape: Shape, n: usize, from: &[u8], checks: b
     tx.commit()
 }
 
-/// Transactions a second of so many threads, on one file.
+/// Transactions per second of this many threads on one file.
 fn at_once(file: &AtomicFile, shape: Shape, from: &[u8], count: usize, threads: usize) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -175,10 +175,10 @@ fn at_once(file: &AtomicFile, shape: Shape, from: &[u8], count: usize, threads: 
     (count * threads) as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Transactions between two looks at the clock.
+/// Transactions between two readings of the clock.
 const BATCH: usize = 20;
 
-/// Nanoseconds of one: the median of batches, which neither an interrupt nor another program moves much.
+/// Nanoseconds per transaction: the median of batches, which interrupts and other programs hardly affect.
 fn batches(count: usize, mut work: impl FnMut(usize)) -> f64 {
     let batch = |from: usize| {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Transactions of libpmemobj (PMDK), where it is installed: it is loaded, not linked.
+//! Transactions of libpmemobj (PMDK), if it is installed: it is loaded, not linked.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
@@ -35,12 +35,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool in a new file, with an object of `size` bytes. `None`: the library is not installed.
+    /// Creates a pool in a new file, with an object of `size` bytes. `None`: the library is not installed.
     pub fn make(path: &Path, size: usize) -> Result<Option<Self>, String> {
-        // As where file and journal of ours lie: not by a system call for each flush.
+        // As for Famio's file and journal there: no system call per flush.
         // SAFETY: no other thread reads the environment now.
         unsafe { std::env::set_var("PMEM_IS_PMEM_FORCE", "1") };
-        // SAFETY: loads a library of the system, for good.
+        // SAFETY: loads a system library, permanently.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Pool {
             }
         };
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-        // SAFETY: functions of that library by their names, of these types since its version 1.
+        // SAFETY: functions of that library, with these types since its version 1.
         unsafe {
             let create = core::mem::transmute::<*mut c_void, Create>(find(c"pmemobj_create")?);
             let close = core::mem::transmute::<*mut c_void, Close>(find(c"pmemobj_close")?);
@@ -78,9 +78,9 @@ impl Pool {
         }
     }
 
-    /// Changes these ranges of the object as a whole.
+    /// Changes these ranges of the object atomically.
     pub fn transaction(&mut self, places: impl Iterator<Item = usize>, from: &[u8]) {
-        // SAFETY: ranges of the object; a transaction without a place to jump to, and without parameters.
+        // SAFETY: ranges of the object; a transaction without jump buffer and parameters.
         unsafe {
             assert_eq!((self.begin)(self.pool, core::ptr::null_mut(), 0 as c_int), 0);
             for at in places {

@@ -1,17 +1,18 @@
-//! The rows: what each kind of change takes, beside the bare copy, and what two threads do beside one.
+//! The rows: the time of each kind of change, compared with the bare copy; and the rate of two threads, compared with
+//! one.
 
 use crate::bench::median::median;
 use crate::text::table;
 use serde::Serialize;
 
-/// What was measured, of each round: nanoseconds of each, and transactions a second of the last two.
+/// The results of each round: nanoseconds, and for the last two, transactions per second.
 #[derive(Default)]
 pub struct Figures {
     pub copy: Vec<f64>,
     pub transaction: Vec<f64>,
     pub checked: Vec<f64>,
     pub writes: Vec<f64>,
-    /// Empty: it is not installed.
+    /// Empty: not installed.
     pub libpmemobj: Vec<f64>,
     pub one_thread: Vec<f64>,
     pub two_threads: Vec<f64>,
@@ -23,13 +24,13 @@ pub struct Row {
     work: &'static str,
     threads: u32,
     nanoseconds: Option<f64>,
-    /// The time by that of the bare copy.
+    /// Ratio of the time to that of the bare copy.
     times_as_long: Option<f64>,
     transactions_per_second: Option<f64>,
-    /// The rate by that of one thread.
+    /// Ratio of the rate to that of one thread.
     ratio: Option<f64>,
     rounds: Vec<f64>,
-    /// Why there is neither.
+    /// Why there is neither a time nor a rate.
     skipped: Option<&'static str>,
 }
 
@@ -53,7 +54,7 @@ impl Row {
         Self { nanoseconds: Some(time), times_as_long: Some(time / copy), ..Self::measured(work, 1, rounds) }
     }
 
-    /// `base`: of one thread.
+    /// `base`: the rate of one thread.
     fn rate(work: &'static str, threads: u32, rounds: Vec<f64>, base: Option<f64>) -> Self {
         let rate = median(rounds.clone());
         let ratio = base.map(|base| rate / base);

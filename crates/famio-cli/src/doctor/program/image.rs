@@ -1,4 +1,4 @@
-//! A program or library as a file: what it imports and exports, and what its machine code does.
+//! A program or library file: what it imports and exports, and what its machine code does.
 
 use super::raw;
 use crate::run::elf::GO_SECTIONS;
@@ -14,32 +14,32 @@ use std::path::Path;
 pub struct Image {
     /// The file's name.
     pub name: String,
-    /// Dynamic symbols that it wants from others.
+    /// Dynamic symbols that it imports.
     pub imports: Vec<Import>,
-    /// Dynamic functions that it offers to others.
+    /// Dynamic functions that it exports.
     pub exports: Vec<String>,
-    /// System calls that its code makes itself, by number.
+    /// Numbers of the system calls that its code makes directly.
     pub raw: BTreeSet<u32>,
-    /// Made by the Go linker.
+    /// Linked by the Go linker.
     pub is_go: bool,
     /// A library, rather than a program.
     pub is_library: bool,
     /// A program without a loader.
     pub is_static: bool,
-    /// A part of the C library, which makes system calls by right.
+    /// A part of the C library, which may make system calls.
     pub is_libc: bool,
 }
 
-/// A symbol that is wanted.
+/// An imported symbol.
 #[derive(Debug)]
 pub struct Import {
     /// Without its version.
     pub name: String,
-    /// From libc.so.6, as its version says.
+    /// From libc.so.6, according to its version.
     pub of_glibc: bool,
 }
 
-/// Parts of glibc, by the beginning of their names.
+/// Parts of glibc, by their names' prefixes.
 const LIBC: [&str; 12] = [
     "libc.so",
     "ld-linux",
@@ -55,10 +55,10 @@ const LIBC: [&str; 12] = [
     "libc_malloc_debug.so",
 ];
 
-/// More of a file is not read, which may be a stranger's.
+/// Reads no more than this of a file, which may be another user's.
 const LONGEST: u64 = 1 << 30;
 
-/// Reads a file of this machine's class.
+/// Reads a file of this machine's architecture.
 pub fn read(path: &Path) -> Result<Image, String> {
     let mut bytes = Vec::new();
     let file = crate::look::open(path).map_err(|error| error.to_string())?;

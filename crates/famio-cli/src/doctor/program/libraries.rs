@@ -1,4 +1,4 @@
-//! Which libraries the loader would load: it is asked itself, since only it knows all its rules.
+//! Which libraries the loader would load. Asks the loader itself, since only it knows all its rules.
 
 use crate::run::elf::{self, Kind};
 use std::ffi::OsStr;
@@ -12,11 +12,11 @@ use std::process::Command;
 pub struct Listed {
     /// Files.
     pub found: Vec<PathBuf>,
-    /// Names that it does not find.
+    /// Names that it did not find.
     pub missing: Vec<String>,
 }
 
-/// The libraries of a program or library. Nothing of it is run: the loader maps it and stops. It is this command's own
+/// The libraries of a program or library. Runs none of its code: the loader maps it and stops. Uses this command's
 /// loader, not one that the program names.
 pub fn of(program: &Path) -> Result<Listed, String> {
     const ME: &str = "/proc/self/exe";
@@ -29,7 +29,7 @@ pub fn of(program: &Path) -> Result<Listed, String> {
     if done.status.success() {
         return Ok(parse(&done.stdout));
     }
-    // It stops at the first that it does not find.
+    // It stops at the first library that it does not find.
     let said = String::from_utf8_lossy(&done.stderr).trim_end().to_string();
     match missing(&said) {
         Some(name) => Ok(Listed { missing: vec![name], ..Listed::default() }),
@@ -44,7 +44,7 @@ fn missing(said: &str) -> Option<String> {
     why.contains("cannot open").then(|| name.to_string())
 }
 
-/// Lines as `name => path (address)`, `path (address)`, `name => not found`.
+/// Parses lines such as `name => path (address)`, `path (address)`, `name => not found`.
 fn parse(text: &[u8]) -> Listed {
     let mut listed = Listed::default();
     for line in String::from_utf8_lossy(text).lines().map(str::trim) {

@@ -1,4 +1,4 @@
-//! What a program and its libraries do that would step around the preload library.
+//! What a program and its libraries do that would bypass the preload library.
 
 mod image;
 mod libraries;
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Whether a path is a program, or a library that one loads, rather than a place for data.
+/// Whether a path is a program or library, rather than a place for data.
 pub fn is_one(path: &Path) -> bool {
-    // Asked before it is opened: a FIFO would wait for a writer.
+    // Checked before it is opened: opening a FIFO would wait for a writer.
     let Ok(found) = std::fs::metadata(path) else { return false };
     if !found.is_file() {
         return false;
@@ -33,7 +33,7 @@ pub fn is_one(path: &Path) -> bool {
     }
 }
 
-/// All about one program or library.
+/// All findings about one program or library.
 pub fn look(path: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -49,7 +49,7 @@ pub fn look(path: &Path) -> Vec<Finding> {
             }
             Err(failure) => {
                 findings.push(Finding::problem("program", format!("{}{}", failure.message, advice(&whole))));
-                // A program that Famio can't enter is not looked at more closely.
+                // A program that Famio cannot enter is not examined further.
                 return findings;
             }
         }
@@ -90,7 +90,7 @@ fn entered(program: &Path, main: &Path) -> Finding {
     }
 }
 
-/// What to do about a program that is refused.
+/// Advice for a program that is refused.
 fn advice(path: &Path) -> &'static str {
     match image::read(path) {
         Ok(image) if image.is_go => ". A Go program makes its system calls itself: Famio cannot enter it",
@@ -99,7 +99,7 @@ fn advice(path: &Path) -> &'static str {
     }
 }
 
-/// Findings about the program, the first image, and its libraries.
+/// Findings about the program, which is the first image, and its libraries.
 fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(image) = images.iter().find(|image| image.is_go) {
@@ -153,7 +153,7 @@ fn judge(images: &[Image], has_main: bool, names: &Names) -> Vec<Finding> {
     findings
 }
 
-/// Topic, names, what they mean.
+/// Topic, names, and their meaning.
 type Import = (&'static str, &'static [&'static str], &'static str);
 
 const IMPORTS: [Import; 5] = [
@@ -183,7 +183,7 @@ const IMPORTS: [Import; 5] = [
     ),
 ];
 
-/// Which names are imported, and by whom.
+/// The imported names, and the files that import them.
 type Users = BTreeMap<String, Vec<String>>;
 
 fn users(images: &[&Image], wanted: impl Fn(&str) -> bool) -> Users {
@@ -206,7 +206,7 @@ fn unknown(images: &[&Image], names: &Names) -> Users {
     users
 }
 
-/// `write, writev (program, lib.so)`: most often the users are the same.
+/// `write, writev (program, lib.so)`: names with the same users are listed together.
 fn shown(users: &Users) -> String {
     let mut groups: Vec<(&Vec<String>, Vec<&str>)> = Vec::new();
     for (name, by) in users {

@@ -1,4 +1,4 @@
-//! What is known of a libc function: the interposer's table, and the list of what is no file I/O.
+//! What is known about libc functions: the interposer's table, and the list of functions that do no file I/O.
 
 // This file and both lists are links to the interposer's: a package of this crate has them as files.
 #[allow(dead_code)] // The document is made elsewhere.
@@ -14,7 +14,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// As they were when this command was built.
+    /// The lists as of this command's build.
     pub fn new() -> Self {
         let mut rows = HashMap::new();
         for section in table::parse(include_str!("hooks.txt")) {
@@ -29,7 +29,7 @@ impl Names {
         Self { rows, others: others.flat_map(|(_, names)| names.split_whitespace()).collect() }
     }
 
-    /// What is done with an atomic file.
+    /// What happens on an atomic file.
     pub fn treatment(&self, name: &str) -> Option<&str> {
         self.rows.get(name).map(|(treatment, _)| treatment.as_str())
     }
@@ -45,7 +45,7 @@ impl Names {
     }
 }
 
-/// Whether a name, or a family with a `*` at one end, is meant.
+/// Whether a name matches a pattern: a name, or a family with a `*` at one end.
 pub fn takes(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),

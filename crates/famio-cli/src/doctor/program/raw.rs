@@ -1,12 +1,12 @@
-//! System call instructions in machine code, with the number that is loaded before them. A guess: code is not followed, and
-//! bytes may mean something else.
+//! Finds system call instructions in machine code, with the number loaded before them. A guess: control flow is not
+//! followed, and bytes may be something else.
 
 use libc::c_long;
 use std::collections::BTreeSet;
 #[cfg(target_arch = "x86_64")]
 use std::ops::RangeInclusive;
 
-/// Calls that reach a file's data, by name: others, as for futexes or random numbers, are nobody's business.
+/// Calls that access a file's data, by name. Others, such as futexes or random numbers, do not matter.
 const CALLS: &[(c_long, &str)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, "open"),
@@ -34,7 +34,7 @@ const CALLS: &[(c_long, &str)] = &[
     (libc::SYS_io_uring_enter, "io_uring_enter"),
 ];
 
-/// The names of those that matter.
+/// The names of the calls that matter.
 pub fn names(numbers: &BTreeSet<u32>) -> Vec<&'static str> {
     let named = |(number, name): &(c_long, &'static str)| numbers.contains(&(*number as u32)).then_some(*name);
     CALLS.iter().filter_map(named).collect()
@@ -43,10 +43,10 @@ pub fn names(numbers: &BTreeSet<u32>) -> Vec<&'static str> {
 /// Adds the numbers of the calls in this code.
 #[cfg(target_arch = "x86_64")]
 pub fn search(code: &[u8], found: &mut BTreeSet<u32>) {
-    /// How far before the instruction its number is looked for.
+    /// How far before the instruction its number is searched.
     const BEFORE: usize = 24;
-    /// How the next instruction begins: tests, moves, comparisons, jumps, returns. In the middle of an address or a number
-    /// something else follows, most of the time.
+    /// First bytes of likely next instructions: tests, moves, comparisons, jumps, returns. In the middle of an
+    /// address or a number, something else follows most of the time.
     const AFTER: [RangeInclusive<u8>; 13] = [
         0x0f..=0x0f,
         0x31..=0x31,
@@ -79,7 +79,7 @@ pub fn search(code: &[u8], found: &mut BTreeSet<u32>) {
 /// Adds the numbers of the calls in this code.
 #[cfg(target_arch = "aarch64")]
 pub fn search(code: &[u8], found: &mut BTreeSet<u32>) {
-    /// How many instructions before it its number is looked for.
+    /// How many instructions before it its number is searched.
     const BEFORE: usize = 8;
     let words: Vec<u32> =
         code.chunks_exact(4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect();
@@ -105,7 +105,7 @@ mod tests {
         };
         assert_eq!(of(b"\xb8\x01\0\0\0\x0f\x05\xc3"), ["write"]);
         assert_eq!(of(b"\xb8\x12\0\0\0\x48\x89\xdf\x0f\x05\xc3"), ["pwrite64"]);
-        // futex; no number; an address; a number that is none.
+        // A futex; no number; an address; an invalid number.
         assert!(of(b"\xb8\xca\0\0\0\x0f\x05\xc3").is_empty());
         assert!(of(b"\x0f\x05\xc3").is_empty());
         assert!(of(b"\xb8\x01\0\0\0\xe8\x11\x0f\x05\0").is_empty());

@@ -1,4 +1,4 @@
-//! An entry: one cache line that says which file block a log block belongs to, and which of its granules hold.
+//! An entry: one cache line that says to which file block a log block belongs, and which of its granules are valid.
 
 use super::Key;
 use crate::index::Version;
@@ -12,7 +12,7 @@ const BLOCK: usize = 1;
 const VERSION: [usize; 2] = [2, 5];
 const EPOCH_BITS: u32 = 54;
 
-/// What the bits of an entry's versions mean. Changes only when the entry is settled.
+/// The meaning of the bits in an entry's versions. Changes only after a checkpoint of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A set bit: the log block holds the granule's pre-image.
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// The part of an entry that is fixed while a block owns it.
+/// The part of an entry that is fixed while it belongs to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Constants {
     /// Block of the file.
@@ -48,28 +48,29 @@ pub(crate) enum Stored {
     Free,
     /// In use.
     Used(Used),
-    /// Neither a free nor a sound entry.
+    /// Neither free nor valid.
     Damaged(&'static str),
 }
 
 /// An entry in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// Whose it is.
+    /// The block to which it belongs.
     pub constants: Constants,
     /// Its versions: kind, epoch and granules, and the granules as the mirror has them.
     pub versions: [Option<(Kind, Version, u64)>; 2],
 }
 
-/// An entry on the medium. Its words are stored in order within one cache line, and the hardware keeps that order: a crash
-/// shows a prefix of the stores below.
+/// An entry on the medium. Its words are stored in order within one cache line, and the hardware keeps that order:
+/// after a crash, a prefix of the stores is there.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     words: &'a [AtomicU64; 8],
     medium: &'static dyn Medium,
 }
 
-/// The epoch word: epoch, kind, and in the top byte a fold of the others, so that one changed byte shows.
+/// The epoch word: epoch, kind, and in the top byte a fold of the other bytes, so that a change of one byte is
+/// detected.
 fn pack(kind: Kind, epoch: u64) -> u64 {
     debug_assert!(epoch != 0 && epoch < 1 << EPOCH_BITS);
     let payload = epoch | (kind as u64) << EPOCH_BITS;
@@ -96,7 +97,7 @@ impl<'a> Entry<'a> {
         unsafe { self.medium.flush(self.words.as_ptr().cast(), 64) }
     }
 
-    /// Gives a free entry to a block: no versions, then whose it is, then the check that makes it valid.
+    /// Assigns a free entry to a block: no versions, then the block, then the check that makes it valid.
     pub fn assign(&self, key: Key, number: u32, constants: Constants) {
         for version in VERSION {
             self.store(version, 0);
@@ -108,13 +109,13 @@ impl<'a> Entry<'a> {
         self.store(second.0, second.1);
     }
 
-    /// Frees the entry: one store. Persistent after a flush and a fence; only then may it be used again.
+    /// Frees the entry, by one store. It may be reused only after that is persistent (flush and fence).
     pub fn free(&self) {
         self.store(CHECK, 0);
         self.flush();
     }
 
-    /// Begins version `which`: the old one is invalid first, the epoch word comes last.
+    /// Begins version `which`: first invalidates the old one, and stores the epoch word last.
     #[inline]
     pub fn begin(&self, which: usize, kind: Kind, version: Version) {
         let at = VERSION[which];
@@ -140,7 +141,7 @@ impl<'a> Entry<'a> {
         self.store(at + 2, !granules);
     }
 
-    /// The entry's bytes, with mirrors that fit its granules.
+    /// The entry's bytes, with mirrors that match its granules.
     pub fn with_mirrors(&self) -> [u8; 64] {
         let mut words: [u64; 8] = core::array::from_fn(|i| self.words[i].load(Ordering::Acquire));
         for at in VERSION {

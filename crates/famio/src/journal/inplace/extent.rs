@@ -1,5 +1,5 @@
-//! A number that one cache line keeps twice. How many segments the journal has: without it, a journal that was cut behind a
-//! segment would look like a whole one. Tiered journals keep their tail so, too.
+//! A number stored twice in one cache line. It counts the journal's segments: without it, a journal that was cut
+//! after a segment would look complete. Tiered journals store their tail in the same way.
 
 use super::Key;
 use crate::pmem::Medium;
@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const OFFSET: u64 = 4096 + 64;
 /// Words of one copy: the number, and its check.
 const COPY: usize = 2;
-/// Numbers of the checks: those of slots and entries are small, those of segments multiples of 4096.
+/// Number used in the check: those of slots and entries are small, those of segments are multiples of 4096.
 const NUMBER: u64 = u64::MAX - 1;
-/// Of those of the tail.
+/// Number used in the check of the tail.
 const TAIL_NUMBER: u64 = u64::MAX - 3;
 
 /// The number on the medium, twice in one cache line. Its words are stored in order, so that one copy is always valid.
@@ -29,12 +29,13 @@ impl<'a> Extent<'a> {
         Self { line, medium, key, number: NUMBER }
     }
 
-    /// The tail of a tiered journal, which only rises.
+    /// The tail of a tiered journal, which only increases.
     pub fn of_tail(line: &'a [AtomicU64; 8], medium: &'static dyn Medium, key: Key) -> Self {
         Self { line, medium, key, number: TAIL_NUMBER }
     }
 
-    /// Stores the number and starts its write-back; what it tells of is persistent: the segments' headers.
+    /// Stores the number and starts its write-back. The headers of the segments that it counts are persistent
+    /// already.
     pub fn store(&self, segments: u64) {
         for copy in 0..2 {
             let at = copy * COPY;
@@ -45,7 +46,7 @@ impl<'a> Extent<'a> {
         unsafe { self.medium.flush(self.line.as_ptr().cast(), 64) }
     }
 
-    /// The number that one copy has, and whether that is sound.
+    /// The number in one copy, and whether the copy is valid.
     pub fn copy(&self, copy: usize) -> (u64, bool) {
         let word = |i: usize| self.line[i].load(Ordering::Acquire);
         let number = word(copy * COPY);

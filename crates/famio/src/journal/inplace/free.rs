@@ -1,4 +1,4 @@
-//! The free entries of a journal in place: a list in the arena, which threads take from and give back to without a lock.
+//! The free entries of a journal in place: a lock-free list in the arena.
 
 use super::segment::{Geometry, SEGMENTS_MAX};
 use crate::error::{Error, Result};
@@ -8,8 +8,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// No entry.
 const NIL: u32 = 0;
 
-/// The list of an arena. Its head is a word of the shared state: the number of the first entry plus one, and a count of
-/// changes above it, so that an entry that was taken and given back meanwhile does not look untouched.
+/// The list of an arena. Its head is a word of the shared state: the number of the first entry plus one, and above it
+/// a count of changes, so that a head that was taken and returned meanwhile looks changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Free<'a> {
     arena: &'a Arena,
@@ -58,7 +58,8 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// Entries of one segment, which have links: chained, lowest first, and hung before the list in one step.
+    /// Adds the entries of one segment, which have links: chained, lowest first, and put in front of the list in one
+    /// step.
     pub fn add(self, first: u32, count: u32) -> Result<()> {
         let last = first + count - 1;
         for number in first..last {
@@ -68,7 +69,7 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// All entries of the first segment are free, and there are no others. Nobody takes one meanwhile.
+    /// Makes the list exactly the entries of the first segment. No thread takes an entry meanwhile.
     pub fn reset(self, first: Geometry) -> Result<()> {
         for number in 0..first.count as u32 {
             let next = if u64::from(number) + 1 < first.count { number + 2 } else { NIL };

@@ -1,5 +1,5 @@
-//! A journal in place as it lies in its file, for those who recover it or look through it. It is read piece by piece and never
-//! mapped: its owner, who may be anybody's user, can cut it or change it at any moment.
+//! A journal in place as it lies in its file, for recovery and checks. It is read piece by piece and never mapped:
+//! its owner, who may be any user, can cut it or change it at any moment.
 
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX, SEGMENTS_START};
 use super::slot::{SLOTS, STRIDE};
@@ -17,7 +17,7 @@ type Line = [AtomicU64; 8];
 const LINE: usize = size_of::<Line>();
 const GRANULE: usize = (1 << CLASS) / GRANULES;
 
-/// What was read of a journal, and the rest as it is asked for.
+/// The parts of a journal read so far; the rest is read on demand.
 pub(crate) struct Image<'a> {
     file: BorrowedFd<'a>,
     medium: &'static dyn Medium,
@@ -25,12 +25,12 @@ pub(crate) struct Image<'a> {
     length: u64,
     /// The page of the slots.
     page: Vec<Line>,
-    /// Where the segments begin that are known to be sound.
+    /// The segments known to be valid.
     segments: Vec<Geometry>,
 }
 
 impl<'a> Image<'a> {
-    /// Over the journal in `file`, `length` bytes long, whose header is valid: its slots are read.
+    /// Opens the journal in `file`, `length` bytes long, whose header is valid, and reads its slots.
     pub fn open(file: BorrowedFd<'a>, length: u64, key: Key, medium: &'static dyn Medium) -> Result<Self> {
         if length < SEGMENTS_START {
             let what =
@@ -46,12 +46,13 @@ impl<'a> Image<'a> {
         Slots::new(self.page[..].first_chunk().expect("the page has all slots"), self.medium, self.key)
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn extent(&self) -> Extent<'_> {
         Extent::new(&self.page[(extent::OFFSET as usize - HEADER_LEN) / LINE], self.medium, self.key)
     }
 
-    /// Writes the slot of a commit that was read once more: it may be in a cache only. Durable with the next `fdatasync`.
+    /// Writes the slot of a commit that was read once more, since it may only be in a cache. Durable after the next
+    /// `fdatasync`.
     pub fn write_again(&self, commit: Commit) -> Result<()> {
         let at = (commit.epoch % SLOTS as u64) as usize * STRIDE;
         let words = self.page[at / LINE].iter().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
@@ -81,7 +82,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Whether the next segment, which lies within the journal, has a sound header; one that has is known from now on.
+    /// Whether the next segment, which lies within the journal, has a valid header; if so, it is known from now on.
     pub fn find_segment(&mut self, geometry: Geometry) -> Result<bool> {
         let line = lines(self.file, geometry.start, LINE)?;
         let sound = geometry.check_header(&line[0], self.key);
@@ -91,7 +92,7 @@ impl<'a> Image<'a> {
         Ok(sound)
     }
 
-    /// Every entry of the segments that were found, with its number, in order.
+    /// Calls `act` with every entry of the known segments, and its number, in order.
     pub fn each_entry(&self, mut act: impl FnMut(u32, Stored) -> Result<()>) -> Result<()> {
         for segment in &self.segments {
             let table = lines(self.file, segment.start + LINE as u64, segment.count as usize * LINE)?;
@@ -102,7 +103,8 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Writes all entries of the segments that were found once more, with mirrors that fit their granules. Durable with the next `fdatasync`.
+    /// Writes all entries of the known segments once more, with mirrors that match their granules. Durable after the
+    /// next `fdatasync`.
     pub fn write_entries_again(&self) -> Result<()> {
         for segment in &self.segments {
             let at = segment.start + LINE as u64;
@@ -114,7 +116,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Reads the log block of an entry, from a granule on.
+    /// Reads the log block of an entry, beginning with `granule`.
     pub fn read_block(&self, entry: u32, granule: usize, to: &mut [u8]) -> Result<()> {
         debug_assert!(granule * GRANULE + to.len() <= 1 << CLASS);
         let (segment, i) = Geometry::place(entry);

@@ -1,4 +1,4 @@
-//! The mapped journal: entries, log blocks. How it grows: `zone`.
+//! The mapped journal: entries and log blocks. `zone` makes it grow.
 
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX};
 use super::zone::Zone;
@@ -27,22 +27,22 @@ impl Deref for Log {
 }
 
 impl Log {
-    /// Of a [new](Mapped::create) journal, or one that was [attached to](Mapped::attach): its segments are known by
-    /// [`set_segments`](Self::set_segments).
+    /// A [new](Mapped::create) journal, or one that this process [attached to](Mapped::attach);
+    /// [`set_segments`](Self::set_segments) then sets its segments.
     pub fn new(mapped: Mapped) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         Self { mapped, segments: AtomicU32::new(0), starts, zone: Zone::default() }
     }
 
-    /// How many segments it has.
+    /// The number of segments.
     pub fn segments(&self) -> u32 {
         self.segments.load(Ordering::Acquire)
     }
 
-    /// It has so many now: other processes have owned it meanwhile. Nobody uses it at the moment.
+    /// Sets the number of segments, after other processes have owned the journal. No thread uses it at the moment.
     ///
     /// # Errors
-    /// `EIO`: it can't have so many.
+    /// `EIO`: it cannot have that many.
     pub fn set_segments(&self, count: u64) -> Result<()> {
         let have = u64::from(self.segments());
         if count == have {
@@ -63,7 +63,7 @@ impl Log {
         Ok(())
     }
 
-    /// Entry `number`, which this journal handed out or found.
+    /// Entry `number`, which this journal has handed out or found.
     #[inline]
     pub fn entry(&self, number: u32) -> Entry<'_> {
         let (segment, i) = Geometry::place(number);
@@ -72,7 +72,7 @@ impl Log {
         Entry::new(self.line(start + 64 + 64 * i), self.medium())
     }
 
-    /// Where entry `number` lies.
+    /// The address of entry `number`.
     #[inline]
     pub fn entry_address(&self, number: u32) -> *const u8 {
         let (segment, i) = Geometry::place(number);
@@ -90,7 +90,7 @@ impl Log {
         self.base().wrapping_add((start + blocks + (i << CLASS)) as usize)
     }
 
-    /// Entries that there are, free or not.
+    /// The number of entries, free or not.
     pub fn entries(&self) -> u32 {
         match self.segments.load(Ordering::Acquire) {
             0 => 0,
@@ -115,12 +115,12 @@ impl Log {
         self.segments.load(Ordering::Acquire) > 1
     }
 
-    /// Gives back an entry whose being free is persistent.
+    /// Gives back an entry that is free, persistently.
     pub fn give_back(&self, arena: &Arena, number: u32) {
         Free::of(arena).give_back(number);
     }
 
-    /// Gives entry `number` to `block`.
+    /// Assigns entry `number` to `block`.
     pub fn assign(&self, number: u32, block: u64) -> Entry<'_> {
         let entry = self.entry(number);
         entry.assign(self.key(), number, Constants { block, class: CLASS });

@@ -1,5 +1,5 @@
-//! The journal in place: mapped, for files whose stores reach their medium by themselves or by cache-line write-backs.
-//! `docs/format.md` has it byte by byte.
+//! The journal in place: mapped, for files whose stores reach their medium by themselves or by cache-line
+//! write-backs. `docs/format.md` describes every byte.
 
 mod entry;
 mod extent;
@@ -25,7 +25,7 @@ use super::JournalId;
 /// Granules of a block: one bit each in a version.
 pub(crate) const GRANULES: usize = 64;
 
-/// What makes check words of one journal unlike those of another.
+/// Makes the check words of one journal differ from those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(pub u64);
 
@@ -36,8 +36,9 @@ impl Key {
         Self(a ^ b.rotate_left(32))
     }
 
-    /// A check over `words` for the thing numbered `number`. Never 0, nor one changed byte away from 0: its top two bytes
-    /// are fixed, since 0 means "not there". Inlined, since the number of words is known at every caller: half the instructions.
+    /// A check over `words` for the object numbered `number`. Never 0, nor one changed byte away from 0: its top two
+    /// bytes are fixed, since 0 means "not there". Inlined, since every caller knows the number of words: half the
+    /// instructions.
     #[inline(always)]
     pub fn check(self, number: u64, words: &[u64]) -> u64 {
         let mut bytes = [0u8; 80];

@@ -1,4 +1,4 @@
-//! Segments: where the entries and log blocks of a journal lie.
+//! Segments: the layout of a journal's entries and log blocks.
 
 use super::Key;
 use crate::pmem::Medium;
@@ -6,7 +6,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The first segment starts here: after the header's page and the slots' page.
 pub(crate) const SEGMENTS_START: u64 = 8192;
-/// A journal has at most so many segments: with the counts below, about 32 GiB.
+/// The most segments of a journal: with the counts below, about 32 GiB.
 pub(crate) const SEGMENTS_MAX: usize = 512;
 /// Log blocks of the first segment; each later one has twice as many, up to `COUNT_MAX`.
 const COUNT_FIRST: u64 = 64;
@@ -19,8 +19,8 @@ pub(crate) const CLASS: u8 = 12;
 /// "FAMIOSEG".
 const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOSEG");
 
-/// Where segment `index` and its parts lie. A segment is a header of one cache line, the entries behind it, and from the
-/// next multiple of 4096 on its log blocks.
+/// Where segment `index` and its parts lie. A segment consists of a one-line header, its entries, and from the next
+/// multiple of 4096 on its log blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// Number of the segment.
@@ -29,7 +29,7 @@ pub(crate) struct Geometry {
     pub start: u64,
     /// Number of its first entry.
     pub first: u64,
-    /// Its entries, and log blocks.
+    /// Number of its entries, and of its log blocks.
     pub count: u64,
 }
 
@@ -53,7 +53,7 @@ impl Geometry {
         (64 + 64 * count).next_multiple_of(4096)
     }
 
-    /// Offset of the byte behind the segment.
+    /// Offset of the first byte after the segment.
     pub fn end(&self) -> u64 {
         self.start + Self::length_of(self.count)
     }
@@ -69,7 +69,7 @@ impl Geometry {
         self.start + Self::blocks_from(self.count) + (i << CLASS)
     }
 
-    /// The segment that holds the entry `number`, and the entry's place in it.
+    /// The segment of entry `number`, and the entry's index in it.
     #[inline]
     pub fn place(number: u32) -> (usize, u64) {
         let n = u64::from(number);
@@ -92,7 +92,7 @@ impl Geometry {
         [MAGIC, self.index as u64 | u64::from(CLASS) << 32, self.first, self.count]
     }
 
-    /// Writes the segment's header, its check last, and starts its write-back.
+    /// Writes the segment's header, with its check last, and starts its write-back.
     pub fn store_header(&self, line: &[AtomicU64; 8], medium: &dyn Medium, key: Key) {
         let words = self.words();
         for (to, word) in line.iter().zip(words) {
@@ -103,7 +103,7 @@ impl Geometry {
         unsafe { medium.flush(line.as_ptr().cast(), 64) };
     }
 
-    /// Whether the segment's header is there, and sound.
+    /// Whether the segment's header is there and valid.
     pub fn check_header(&self, line: &[AtomicU64; 8], key: Key) -> bool {
         let stored: [u64; 4] = core::array::from_fn(|i| line[i].load(Ordering::Acquire));
         stored == self.words() && line[4].load(Ordering::Acquire) == key.check(self.start, &stored)

@@ -7,25 +7,25 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots of the ring.
 pub(crate) const SLOTS: usize = 8;
-/// Bytes from one slot to the next: a read-ahead of neighbouring lines does not touch the slot before.
+/// Bytes from one slot to the next: a prefetch of adjacent lines does not touch the previous slot.
 pub(crate) const STRIDE: usize = 256;
 /// Words of one copy: epoch, size, a word of the format, check.
 const COPY: usize = 4;
 
-/// A commit: what a slot says.
+/// A commit, as stored in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
-    /// The epoch that is durable with it.
+    /// The epoch that it makes durable.
     pub epoch: u64,
-    /// The file's size then.
+    /// The file's size at that time.
     pub size: u64,
 }
 
-/// The lines in which the slots lie; the first of each stride is a slot.
+/// The lines that contain the slots; the first line of each stride is a slot.
 pub(crate) type SlotsPage = [[AtomicU64; 8]; SLOTS * STRIDE / 64];
 
-/// The ring of slots of one journal. Each slot holds its commit twice in one cache line: a torn one has no valid copy or
-/// the first; one that was damaged later has one left.
+/// The ring of slots of one journal. Each slot holds its commit twice in one cache line: a torn slot has no valid
+/// copy or only the first; a slot damaged later still has one.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a> {
     page: &'a SlotsPage,
@@ -47,7 +47,8 @@ impl<'a> Slots<'a> {
         (slot * 2 + copy) as u64
     }
 
-    /// Stores a commit into its slot and starts its write-back; durable after a fence. Never the slot of the epoch before.
+    /// Stores a commit into its slot and starts its write-back; durable after a fence. The slot of the previous epoch
+    /// is never used.
     pub fn store(&self, commit: Commit) {
         self.store_with(commit, commit.size); // the low-water size: growing writes zeros, see format.md
     }
@@ -73,7 +74,7 @@ impl<'a> Slots<'a> {
         unsafe { self.medium.flush(self.line(slot).as_ptr().cast(), 64) }
     }
 
-    /// The words of one copy, and its commit if they are sound.
+    /// The words of one copy, and its commit if they are valid.
     pub fn copy(&self, slot: usize, copy: usize) -> ([u64; COPY], Option<Commit>) {
         let words: [u64; COPY] = core::array::from_fn(|i| self.line(slot)[copy * COPY + i].load(Ordering::Acquire));
         let [epoch, size, _, check] = words;
@@ -123,7 +124,7 @@ mod tests {
         let page: SlotsPage = Default::default();
         let slots = Slots::new(&page, medium(Domain::Process, false), Key(3));
         (1..=9).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
-        // Epoch 17 goes to the slot of 9 and 1: the first three words are there, the check is not.
+        // Epoch 17 goes to the slot of 9 and 1. Its first three words are there, the check is not.
         (10..=16).for_each(|epoch| slots.store(Commit { epoch, size: epoch }));
         for (i, word) in [17, 17, 17].into_iter().enumerate() {
             page[STRIDE / 64][i].store(word, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The log blocks of a journal in place that another process uses, for reading.
+//! Read access to the log blocks of another process's journal in place.
 
 use super::{Geometry, SEGMENTS_MAX};
 use crate::error::Result;
@@ -7,14 +7,14 @@ use crate::map::Mapping;
 use crate::pmem::Domain;
 use std::os::fd::BorrowedFd;
 
-/// A mapped journal. Where its blocks lie follows from their numbers.
+/// A mapped journal. The position of its blocks follows from their numbers.
 pub(crate) struct View {
     map: Mapping,
     inode: u64,
 }
 
 impl View {
-    /// Of the journal behind `journal`.
+    /// Maps the journal behind `journal`.
     pub fn of(journal: BorrowedFd<'_>) -> Result<Self> {
         let stat = rustix::fs::fstat(journal)?;
         let map = Mapping::read_only(journal, Domain::PageCache, stat.st_size as u64)?;
@@ -27,7 +27,8 @@ impl View {
         self.inode
     }
 
-    /// Where log block `number` lies, for guarded copies: it may be gone. `None`: the journal has outgrown what is mapped here.
+    /// The address of log block `number`, for guarded copies only: it may be gone. `None`: the journal has outgrown
+    /// this map.
     #[inline]
     pub fn block(&self, number: u32) -> Option<*mut u8> {
         let (segment, at) = Geometry::place(number);

@@ -1,9 +1,9 @@
 //! The zone: log blocks that have memory before a writer needs them (LAWN, section 4.1).
 //!
-//! The background reserves the next entries and gives their log blocks memory. It does not put them on the free list: it leaves them
-//! in [`Zone::laid_down`], and a writer that finds no free entry takes them from there. So the background needs no lock, and does not
-//! get in the way of a thread that ends the session or cuts the journal. A writer that finds nothing there makes a few entries ready
-//! itself, and never waits for the background.
+//! The background reserves the next entries and gives their log blocks memory. It does not put them on the free list,
+//! but leaves them in [`Zone::laid_down`], where a writer that finds no free entry takes them. So the background
+//! needs no lock, and does not hinder a thread that ends the session or cuts the journal. A writer that finds nothing
+//! there prepares a few entries itself, and never waits for the background.
 
 use super::Free;
 use super::log::Log;
@@ -18,38 +18,38 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::Advice;
 use std::os::fd::AsFd;
 
-/// Log blocks that a writer makes ready itself at a time: some microseconds.
+/// Log blocks that a writer prepares at a time: some microseconds.
 const STEP: u64 = 32;
-/// Pieces of up to 2 MiB that lie ready at most.
+/// The most prepared pieces, of up to 2 MiB each.
 const PIECES: usize = 8;
-/// As many bytes as lie ready are in use at least; the first piece comes with so many entries.
+/// At most as many bytes are prepared as are in use; the first piece is prepared when this many entries are in use.
 const FIRST_FROM: u64 = 64;
-/// A segment is added when fewer entries than this are left in the last one.
+/// A segment is added when the last one has fewer entries left than this.
 const NEARLY_USED: u64 = 2 * (HUGE as u64 >> super::segment::CLASS);
-/// Times that a writer at the journal's limit gives up the processor for a piece that is being made ready.
+/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared.
 const LOOKS: u32 = 100;
 
 /// Values of [`Zone::wish`].
 const IDLE: u8 = 0;
-/// The background is to be woken.
+/// The background should be woken.
 const WANTED: u8 = 1;
-/// It was.
+/// It was woken.
 const TOLD: u8 = 2;
 
-/// What of a journal is ready, in the process that owns it.
+/// What is prepared of a journal, in the process that owns it.
 #[derive(Default)]
 pub(super) struct Zone {
-    /// Pieces that have memory, to be handed to the free list. 0: none.
+    /// Prepared pieces, to be put on the free list. 0: none.
     laid_down: [AtomicU64; PIECES],
-    /// Whether the background is to look.
+    /// Whether the background has work.
     wish: AtomicU8,
-    /// It makes a piece ready.
+    /// The background is preparing a piece.
     is_busy: AtomicBool,
-    /// The kernel makes no huge pages of the journal.
+    /// The kernel makes no huge pages for the journal.
     lacks_huge: AtomicBool,
 }
 
-/// Entries `first..first + count`, all of one segment, of the journal as it was before it was cut for the `cuts`th time.
+/// Entries `first..first + count`, all in one segment, of the journal as it was before its cut number `cuts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     first: u32,
@@ -58,7 +58,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Not 0: a piece has entries.
+    /// Never 0, since a piece has entries.
     fn word(self) -> u64 {
         u64::from(self.first) | u64::from(self.count) << 32 | u64::from(self.cuts) << 48
     }
@@ -69,7 +69,7 @@ impl Piece {
     }
 }
 
-/// Of [`Shared::ready`](crate::index::Shared::ready).
+/// The part of [`Shared::ready`](crate::index::Shared::ready) that counts entries.
 fn ready(word: u64) -> u64 {
     word & u64::from(u32::MAX)
 }
@@ -79,7 +79,7 @@ fn cuts(word: u64) -> u16 {
 }
 
 impl Log {
-    /// Takes a free entry, whose log block has memory, if one is ready. Lock-free.
+    /// Takes a free entry whose log block has memory, if one is prepared. Lock-free.
     pub fn take_ready(&self, arena: &Arena) -> Result<Option<u32>> {
         if let Some(number) = Free::of(arena).take()? {
             return Ok(Some(number));
@@ -93,7 +93,7 @@ impl Log {
         Ok(None)
     }
 
-    /// Takes a free entry, whose log block has memory. Lock-free but where none is ready.
+    /// Takes a free entry whose log block has memory. Lock-free unless none is prepared.
     ///
     /// # Errors
     /// `ENOSPC`: the journal is as large as it may be, or the disk is full.
@@ -106,19 +106,19 @@ impl Log {
         }
     }
 
-    /// The background is to go on.
+    /// Tells the background to go on.
     fn wish(&self) {
         let _ = self.zone.wish.compare_exchange(IDLE, WANTED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether the background is to be woken, to [make more ready](Self::make_ready). True once for each time.
+    /// Whether the background should be woken to [prepare more](Self::make_ready). True once per request.
     #[inline]
     pub fn wants_more(&self) -> bool {
         self.zone.wish.load(Ordering::Relaxed) == WANTED
             && self.zone.wish.compare_exchange(WANTED, TOLD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Hands a piece that was laid down to the free list. Whether there was one.
+    /// Puts a prepared piece on the free list. Returns whether there was one.
     fn pick_up(&self, arena: &Arena) -> Result<bool> {
         let cuts_now = cuts(arena.shared().ready.load(Ordering::Acquire));
         for place in &self.zone.laid_down {
@@ -135,8 +135,8 @@ impl Log {
         Ok(false)
     }
 
-    /// Adds a segment before the last one is used up, so that the background can go on: that adds none, since the session may end
-    /// meanwhile. A failure shows when the last entry is taken.
+    /// Adds a segment before the last one is used up, so that the background can go on; it cannot add one itself,
+    /// since the session may end meanwhile. A failure is reported when the last entry is taken.
     fn add_early(&self, arena: &Arena) {
         let is_ready = ready(arena.shared().ready.load(Ordering::Relaxed));
         if u64::from(self.entries()) < is_ready + NEARLY_USED
@@ -146,7 +146,7 @@ impl Log {
         }
     }
 
-    /// A writer makes the next few entries ready, and adds a segment where there are none.
+    /// Prepares the next few entries in a writer, and adds a segment if there are none.
     #[cold]
     fn make_a_few(&self, arena: &Arena) -> Result<()> {
         let mut maps = self.grow()?;
@@ -174,7 +174,7 @@ impl Log {
         Free::of(arena).add(piece.first, piece.count.into())
     }
 
-    /// There is no more space: whether the background still has some.
+    /// With no space left: whether the background is still preparing some.
     fn is_coming(&self, arena: &Arena) -> bool {
         for _ in 0..LOOKS {
             if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty()
@@ -189,7 +189,8 @@ impl Log {
         false
     }
 
-    /// Makes a piece ready, if one is wanted: by the background, outside the gate. Whether it did, and more may be wanted.
+    /// Prepares a piece if one is wanted; called by the background, outside the gate. Returns whether it did, and
+    /// more may be wanted.
     pub fn make_ready(&self, arena: &Arena) -> bool {
         let zone = &self.zone;
         if zone.wish.load(Ordering::Acquire) == IDLE {
@@ -198,7 +199,7 @@ impl Log {
         let used = arena.shared().used.load(Ordering::Relaxed);
         let pieces = (used as usize / (HUGE >> super::segment::CLASS)).clamp(1, PIECES);
         let Some(place) = zone.laid_down[..pieces].iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
-            zone.wish.store(IDLE, Ordering::Release); // until the writer comes for one
+            zone.wish.store(IDLE, Ordering::Release); // until a writer takes one
             return false;
         };
         let Some(piece) = self.next_piece(arena, u64::from(u16::MAX)) else {
@@ -209,7 +210,7 @@ impl Log {
         match self.give_memory(piece) {
             Ok(()) => place.store(piece.word(), Ordering::Release),
             Err(_) => {
-                // That the disk is full is told to the write that needs the room.
+                // A full disk is reported to the write that needs the space.
                 self.put_back(arena, piece);
                 zone.wish.store(IDLE, Ordering::Release);
             }
@@ -218,8 +219,8 @@ impl Log {
         true
     }
 
-    /// The next entries that are not ready, up to the end of a segment or of a huge page; nobody else gets them. `None`: there are
-    /// none in the segments that there are.
+    /// Reserves the next unprepared entries, up to the end of a segment or of a huge page. `None`: the existing
+    /// segments have no more.
     fn next_piece(&self, arena: &Arena, most: u64) -> Option<Piece> {
         let word = &arena.shared().ready;
         let mut seen = word.load(Ordering::Acquire);
@@ -230,7 +231,7 @@ impl Log {
             }
             let (index, i) = Geometry::place(first as u32);
             let segment = Geometry::of(index);
-            // The first segment is what a journal is cut to: all of it is ready.
+            // A journal is never cut below its first segment, so all of that is prepared.
             let most = if index == 0 { segment.count } else { most };
             let to_huge = (HUGE as u64 - segment.block(i) % HUGE as u64) >> super::segment::CLASS;
             let count = most.min(segment.count - i).min(to_huge);
@@ -241,7 +242,7 @@ impl Log {
         }
     }
 
-    /// The piece could not be had; if others were taken meanwhile, it is lost until the journal is cut.
+    /// The piece got no memory. If other entries were reserved meanwhile, it is lost until the journal is cut.
     fn put_back(&self, arena: &Arena, piece: Piece) {
         let word = &arena.shared().ready;
         let seen = word.load(Ordering::Acquire);
@@ -250,14 +251,15 @@ impl Log {
         }
     }
 
-    /// Where the log blocks of a piece lie in the journal.
+    /// The bytes of the journal that hold the log blocks of a piece.
     fn blocks_of(&self, piece: Piece) -> (u64, u64) {
         let (index, i) = Geometry::place(piece.first);
         let segment = Geometry::of(index);
         (segment.block(i), segment.block(i + u64::from(piece.count)))
     }
 
-    /// Memory for a piece's log blocks, touched where that is not a page cache's, which would write it to a disk.
+    /// Gives memory to a piece's log blocks. It is touched, unless it is a page cache's, which would write it to a
+    /// disk.
     fn give_memory(&self, piece: Piece) -> Result<()> {
         let (start, end) = self.blocks_of(piece);
         let at = self.base().wrapping_add(start as usize);
@@ -272,13 +274,14 @@ impl Log {
             Ok(false)
         })?;
         if !is_touched && (self.is_in_memory() || self.domain() == Domain::Pmem) {
-            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            // SAFETY: in a mapping of this process, which stays; the pages keep their bytes.
             let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
         }
         Ok(())
     }
 
-    /// Adds a segment, none of whose entries is ready: its place in the file, memory for its entries, and the count of segments.
+    /// Adds a segment without prepared entries: its space in the file, memory for its entries, and the new count of
+    /// segments.
     ///
     /// # Errors
     /// `ENOSPC`: at the limit, or the disk is full.
@@ -299,7 +302,7 @@ impl Log {
             )?;
             self.medium().fdatasync(file.as_fd())
         })?;
-        // The count is durable last: what it counts is then there.
+        // The count becomes durable last, when everything that it counts exists.
         in_order(
             Rule::SegmentBeforeCount,
             || {
@@ -318,18 +321,18 @@ impl Log {
         Ok(())
     }
 
-    /// Takes the journal back to its first segment. No entry is in use, and nobody takes one meanwhile.
+    /// Cuts the journal to its first segment. No entry is in use, and no thread takes one meanwhile.
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
         let _growing = self.grow()?;
         let first = Geometry::of(0);
         in_order(
             Rule::CountBeforeCut,
             || {
-                // The number of segments first: what it no longer counts may go.
+                // The count of segments first: what it does not count may be removed.
                 self.extent().store(1);
                 self.medium().fence();
                 self.set_count(1);
-                // Pieces that were laid down before are not picked up any more.
+                // Pieces prepared before the cut are not used any more.
                 arena.shared().begin_entries(first.count);
                 Free::of(arena).reset(first)
             },

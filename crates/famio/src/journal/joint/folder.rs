@@ -1,4 +1,4 @@
-//! Where records lie: in a folder of the pool, so that a recovery finds them without a look at all journals.
+//! Records lie in a folder of the pool, so that a recovery finds them without reading all journals.
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
@@ -15,20 +15,21 @@ const SUFFIX: &str = ".joint";
 
 const FOLDER: &str = "joint";
 
-/// A folder of records. Holds descriptors: not to be kept.
+/// A folder of records. Holds descriptors, so it must be short-lived.
 pub(crate) struct Folder<'a> {
     pool: &'a Pool,
     folder: InternalFd,
     name: String,
 }
 
-/// One for all files of the pool; in a pool with the sticky bit, where nobody may remove another's, one for each owner.
+/// The name of the folder: one for all files of the pool, or, in a pool with the sticky bit, where users may not
+/// remove each other's files, one for each owner.
 fn name_for(pool: &Pool, file: BorrowedFd<'_>) -> Result<String> {
     let is_sticky = access::is_sticky(&fstat(pool.folder())?);
     Ok(if is_sticky { format!("{FOLDER}-{}", fstat(file)?.st_uid) } else { FOLDER.into() })
 }
 
-/// The records that may have a part of `file`. `None`: the pool has no folder of them, or one that is not to be trusted.
+/// The records that may have a part of `file`. `None`: the pool has no such folder, or one that cannot be trusted.
 pub(crate) fn find<'a>(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Option<Folder<'a>>> {
     let name = name_for(pool, file)?;
     match open(pool, &name) {
@@ -41,13 +42,13 @@ pub(crate) fn find<'a>(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Option<Fo
     }
 }
 
-/// Whether a folder in a pool has the name of one.
+/// Whether a folder in a pool has the name of a folder of records.
 pub(crate) fn may_have_records(name: &[u8]) -> bool {
     let rest = name.strip_prefix(FOLDER.as_bytes());
     rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'-' && rest[1..].iter().all(u8::is_ascii_digit))
 }
 
-/// Those of all owners in a pool.
+/// The folders of all owners in a pool.
 pub(crate) fn find_all(pool: &Pool) -> Result<Vec<Folder<'_>>> {
     let mut all = Vec::new();
     for entry in crate::sys::list(pool.folder())? {
@@ -68,7 +69,7 @@ fn open(pool: &Pool, name: &str) -> rustix::io::Result<InternalFd> {
 }
 
 impl<'a> Folder<'a> {
-    /// Makes it, if it is not there. Durable after [`sync`](Self::sync).
+    /// Creates the folder if it does not exist. Durable after [`sync`](Self::sync).
     pub fn make(pool: &'a Pool, file: BorrowedFd<'_>) -> Result<Self> {
         let name = name_for(pool, file)?;
         let failed = |e: Error| e.context(format_args!("{}", pool.path_of(&name).display()));
@@ -79,12 +80,12 @@ impl<'a> Folder<'a> {
         Ok(made)
     }
 
-    /// Whether records of that file may lie in it, as journals in a pool.
+    /// Whether records of that file may lie in it; as for journals in a pool.
     fn check(&self, file: BorrowedFd<'_>) -> Result<()> {
         access::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file))
     }
 
-    /// The one of that name, which [`name`](Self::name) gave.
+    /// Reopens the folder by the name that [`name`](Self::name) returned.
     pub fn again(pool: &'a Pool, name: String) -> Result<Self> {
         Ok(Self { pool, folder: open(pool, &name)?, name })
     }
@@ -94,7 +95,7 @@ impl<'a> Folder<'a> {
         &self.name
     }
 
-    /// A new record, empty, and its name: as a journal of `file` would be.
+    /// Creates an empty record, with the permissions of a journal of `file`; returns it with its name.
     pub fn create(&self, file: BorrowedFd<'_>) -> Result<(InternalFd, String)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = hex(&JournalId::random()?.0) + SUFFIX;
@@ -102,10 +103,10 @@ impl<'a> Folder<'a> {
             .map_err(|e| self.named(&name, e.into()))?;
         let given = access::give_to_owner_of(file, record.as_fd());
         if given.is_err() {
-            self.remove(&name); // nobody has seen it
+            self.remove(&name); // no process has seen it
         }
         given.map_err(|e| self.named(&name, e))?;
-        // Somebody who tidies up may have been quicker.
+        // A process that removes old records may have been faster.
         if !lock::take_record(&record).unwrap_or(true) || fstat(&record)?.st_nlink == 0 {
             return Err(Error::new(libc::ENOENT));
         }
@@ -113,13 +114,14 @@ impl<'a> Folder<'a> {
         Ok((record, name))
     }
 
-    /// Makes durable what was created here, and that the folder is there.
+    /// Makes the folder, and what was created in it, durable.
     pub fn sync(&self, durability: Durability, medium: &dyn Medium) -> Result<()> {
         sync_dir(self.folder.as_fd(), durability, medium)?;
         sync_dir(self.pool.folder(), durability, medium)
     }
 
-    /// Calls `visit` with each record's file; and why it is not to be trusted, if others than the file's users could have written it.
+    /// Calls `visit` with each record's file; and with the reason not to trust it, if users could have written it who
+    /// may not write the file.
     pub fn each(
         &self,
         file: BorrowedFd<'_>,
@@ -133,9 +135,9 @@ impl<'a> Folder<'a> {
             };
             let untrusted = access::check_journal(looked.as_fd(), Some(file)).err();
             if untrusted.is_some() && access::check_journal(looked.as_fd(), None).is_err() {
-                return Ok(()); // not even a file
+                return Ok(()); // not a file
             }
-            // What whoever may write the file can't open is not the file's.
+            // If every user who may write the file cannot open it, it is not the file's.
             match open_looked_at(looked.as_fd(), if untrusted.is_some() { OFlags::RDONLY } else { OFlags::RDWR }) {
                 Err(e) if [libc::EACCES, libc::EPERM].contains(&e.errno()) => Ok(()),
                 opened => visit(opened?.as_fd(), untrusted),
@@ -154,7 +156,8 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// Removes the records that no process uses, and of which `is_old` says so. How many; the rest of very many stays.
+    /// Removes the records that no process uses and for which `is_old` is true. Returns how many; of very many, some
+    /// may stay.
     pub fn remove_old(&self, mut is_old: impl FnMut(BorrowedFd<'_>) -> Result<bool>) -> Result<usize> {
         const MOST: usize = 1000;
         let mut names = Vec::new();
@@ -168,7 +171,7 @@ impl<'a> Folder<'a> {
         let owner = fstat(&self.folder)?.st_uid;
         for name in names {
             let Ok(looked) = look(self.folder.as_fd(), &name) else { continue };
-            // Of others than the folder's owner, root and us nothing is read for this.
+            // Only records of the folder's owner, root and this user are read for this.
             let is_ours = [owner, 0, rustix::process::geteuid().as_raw()].contains(&fstat(&looked)?.st_uid);
             if !is_ours || access::check_journal(looked.as_fd(), None).is_err() {
                 continue;
@@ -182,12 +185,12 @@ impl<'a> Folder<'a> {
         Ok(removed)
     }
 
-    /// Removes a record. Best effort: one that stays does no harm.
+    /// Removes a record. Best effort: a leftover does no harm.
     pub fn remove(&self, name: &str) {
         let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
     }
 
-    /// Removes the folder, if it is empty, and the pool, if that is a `.famio/` and empty then.
+    /// Removes the folder if it is empty; then the pool, if it is an empty `.famio/`.
     pub fn remove_if_empty(&self) {
         if rustix::fs::unlinkat(self.pool.folder(), &*self.name, AtFlags::REMOVEDIR).is_ok() {
             self.pool.remove_if_empty();

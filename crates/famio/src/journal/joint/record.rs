@@ -28,14 +28,14 @@ const OFFSET: usize = 0;
 const LEN: usize = OFFSET + 8;
 const STEP: usize = LEN + 8;
 
-/// In a step's offset: the file gets that size, and no bytes follow.
+/// Flag in a step's offset: the step sets the file's size, and no bytes follow.
 const SIZE: u64 = 1 << 63;
-/// Bytes of the longest record.
+/// Size of the longest record.
 const MOST: u64 = 1 << 30;
-/// Files that it has parts of, at most.
+/// The most files in a record.
 const MOST_PARTS: u32 = 4096;
 
-/// A record in the making.
+/// A record under construction.
 pub(crate) struct Builder {
     bytes: Vec<u8>,
     parts: u32,
@@ -44,10 +44,10 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Without parts. `room`: bytes of all steps, as far as known.
+    /// An empty record. `room`: bytes of all steps, as far as known.
     ///
     /// # Errors
-    /// `ENOMEM`. `E2BIG`: it is too long.
+    /// `ENOMEM`. `E2BIG`: too long.
     pub fn new(room: usize) -> Result<Self> {
         if room as u64 > MOST {
             return Err(too_long(room as u64));
@@ -58,7 +58,7 @@ impl Builder {
         Ok(Self { bytes, parts: 0, part: 0 })
     }
 
-    /// The part of a file whose journal has come to epoch `committed`.
+    /// Begins the part of a file whose journal is at epoch `committed`.
     pub fn begin_part(&mut self, identity: &Identity, journal: JournalId, committed: u64) {
         self.part = self.bytes.len();
         self.parts += 1;
@@ -69,13 +69,13 @@ impl Builder {
         self.bytes.extend_from_slice(&part);
     }
 
-    /// Bytes that the file gets at `offset`.
+    /// Adds bytes to write at `offset`.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.step(offset, bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The size that it gets.
+    /// Adds a size to set.
     pub fn set_size(&mut self, size: u64) {
         self.step(size | SIZE, 0);
     }
@@ -89,10 +89,10 @@ impl Builder {
         put(&mut self.bytes, self.part + STEPS, &count.to_le_bytes());
     }
 
-    /// As it lies on the medium.
+    /// The encoded record.
     ///
     /// # Errors
-    /// `E2BIG`: it is too long.
+    /// `E2BIG`: too long.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         let length = self.bytes.len() as u64;
         if length > MOST {
@@ -119,30 +119,31 @@ pub(crate) enum Step<'a> {
     SetSize(u64),
 }
 
-/// A whole record, as it was read at one moment.
+/// A complete record, as read at one moment.
 pub(crate) struct Record {
     bytes: Vec<u8>,
     parts: u32,
 }
 
-/// A part of it.
+/// One part of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// Of [`Identity::hash128`].
     pub identity: u128,
     pub journal: JournalId,
-    /// The epoch to which that had come.
+    /// The last epoch committed to that journal.
     pub committed: u64,
     steps: u64,
-    /// Where they begin.
+    /// Where its steps begin.
     at: usize,
 }
 
 impl Record {
-    /// The record in a file, which may have been cut short by a crash, or have anything. `None`: no whole one.
+    /// Reads the record in a file, which may have been cut short by a crash, or contain anything. `None`: no complete
+    /// record.
     ///
     /// # Errors
-    /// `EIO`: it is of a version that is not known. `ENOMEM`.
+    /// `EIO`: of an unknown version. `ENOMEM`.
     pub fn read(file: BorrowedFd<'_>) -> Result<Option<Self>> {
         let mut head = [0; HEAD];
         if read_at(file, 0, &mut head)? < HEAD || head[..FORMAT] != MAGIC_BYTES {
@@ -171,8 +172,9 @@ impl Record {
         Ok((hash.get().to_le_bytes() == stored).then_some(Self { bytes, parts }))
     }
 
-    /// Makes durable what was read: whoever wrote it may have been killed before it was. A kernel that failed to write it shows it all
-    /// the same, so it is written once more, unless its process may be about to write another one.
+    /// Makes durable what was read: the process that wrote it may have been killed before it was. If the kernel
+    /// failed to write it, it shows it all the same, so it is written once more, unless its process may be about to
+    /// write another record.
     pub fn secure(&self, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
         if !lock::is_record_taken(file) {
             medium.pwritev(file, &[&self.bytes], 0)?;
@@ -183,7 +185,7 @@ impl Record {
     /// All parts.
     ///
     /// # Errors
-    /// `EIO`: what has a good hash makes no sense.
+    /// `EIO`: the content makes no sense, though its hash is right.
     pub fn parts(&self) -> Result<Vec<Part>> {
         let (mut parts, mut at) = (Vec::new(), HEAD);
         for _ in 0..self.parts {
@@ -201,7 +203,7 @@ impl Record {
         Ok(parts)
     }
 
-    /// Calls `visit` with the changes of a part, in order. Where the part ends.
+    /// Calls `visit` with the changes of a part, in order. Returns where the part ends.
     ///
     /// # Errors
     /// As [`parts`](Self::parts); those of `visit`.

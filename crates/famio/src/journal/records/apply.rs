@@ -1,4 +1,4 @@
-//! Bringing a file to what records say, of whatever kind of journal they are.
+//! Brings a file to the state described by records, of any kind of journal.
 
 use super::gather::mask_runs;
 use super::{BLOCK, ZERO_PAGE};
@@ -6,26 +6,26 @@ use crate::error::{Error, Result};
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
 
-/// Blocks of the file in a stripe: threads write stripes by turns.
+/// Blocks of the file in a stripe: stripes are dealt out to the threads in turn.
 const STRIPE: u64 = 256;
 
 /// Where records are read from.
 pub(in crate::journal) trait Source: Sync {
-    /// One record, as it was found.
+    /// One record, as found.
     type Record: Sync;
 
-    /// The lowest size since the record before, and the size after it.
+    /// The lowest size since the previous record, and the size after this one.
     fn sizes(&self, record: &Self::Record) -> (u64, u64);
 
-    /// Reads a record into `buffer`, if `mine` says of any of its blocks that it is wanted: its blocks with their granules, ascending, and
-    /// where in the buffer the granules begin, which lie behind one another.
+    /// Reads a record into `buffer` if `mine` is true for any of its blocks. Returns its blocks with their granules,
+    /// ascending, and where in the buffer the granules begin, which lie one after the other.
     ///
     /// # Errors
-    /// `EIO`: it is not what was found.
+    /// `EIO`: it has changed since it was found.
     fn read(&self, record: &Self::Record, mine: &dyn Fn(u64) -> bool, buffer: &mut Vec<u8>) -> Result<Option<Content>>;
 }
 
-/// What a record writes.
+/// The changes of a record.
 pub(in crate::journal) struct Content {
     /// Blocks, and their granules.
     pub list: Vec<(u64, u64)>,
@@ -33,7 +33,7 @@ pub(in crate::journal) struct Content {
     pub data: usize,
 }
 
-/// What brings records to a file.
+/// Applies records to a file.
 pub(in crate::journal) struct Apply<'a, S: Source> {
     pub source: &'a S,
     pub file: BorrowedFd<'a>,
@@ -43,19 +43,19 @@ pub(in crate::journal) struct Apply<'a, S: Source> {
 }
 
 impl<S: Source> Apply<'_, S> {
-    /// Everything, in order, and the file's size at the end, if that is known. The file's size afterwards.
+    /// Applies all records, in order, and then sets the file's size, if it is known. Returns the file's size.
     pub fn all(&self, records: &[S::Record], last: Option<u64>) -> Result<u64> {
         let sizes = |record: &S::Record| self.source.sizes(record);
         let mut size = rustix::fs::fstat(self.file)?.st_size as u64;
         let mut rest = records;
         while let Some(first) = rest.first() {
-            // Bytes above the cut are of no epoch any more, or of a later one that comes again.
+            // Bytes above the cut belong to no epoch any more, or to a later one that is applied again.
             let (cut, _) = sizes(first);
             if cut < size {
                 self.medium.ftruncate(self.file, cut)?;
                 size = cut;
             }
-            // Up to the next cut, records can be applied in any order that keeps each block's own.
+            // Up to the next cut, records may be applied in any order that keeps the order within each block.
             let uncut = rest.windows(2).take_while(|pair| sizes(&pair[1]).0 >= sizes(&pair[0]).1).count() + 1;
             let (these, later) = rest.split_at(uncut);
             let (_, grown) = sizes(&these[uncut - 1]);
@@ -67,21 +67,21 @@ impl<S: Source> Apply<'_, S> {
             rest = later;
         }
         match last {
-            // Also where it has that size: by a flush that failed, what is visible may be forgotten.
+            // Even if the size is right already: after a failed flush, the visible size may not be the durable one.
             Some(last) => self.resize(size, last).map(|()| last),
             None => Ok(size),
         }
     }
 
-    /// Sets the size. Where the file grows, the rest of its last block is written: when it was cut, the kernel cleared that in
-    /// memory, and by a flush that failed may have forgotten to on the medium.
+    /// Sets the size. If the file grows, writes the rest of its last block: the kernel cleared it in memory when the
+    /// file was cut, but after a failed flush may not have done so on the medium.
     fn resize(&self, from: u64, to: u64) -> Result<()> {
         self.medium.ftruncate(self.file, to)?;
         let rest = from.next_multiple_of(BLOCK as u64).min(to).saturating_sub(from) as usize;
         if rest > 0 { self.medium.pwritev(self.file, &[&ZERO_PAGE[..rest]], from) } else { Ok(()) }
     }
 
-    /// Records without a cut among them.
+    /// Applies records without a cut among them.
     fn uncut(&self, records: &[S::Record]) -> Result<()> {
         if self.threads == 1 {
             return self.stripes(records, 0);
@@ -95,7 +95,7 @@ impl<S: Source> Apply<'_, S> {
         })
     }
 
-    /// The blocks of one thread.
+    /// Applies the stripes of one thread.
     fn stripes(&self, records: &[S::Record], turn: usize) -> Result<()> {
         let mut buffer = Vec::new();
         for record in records {
@@ -109,7 +109,7 @@ impl<S: Source> Apply<'_, S> {
         let Some(Content { list, data }) = self.source.read(record, &mine, buffer)? else { return Ok(()) };
         let (_, size) = self.source.sizes(record);
         let mut at = data;
-        // Neighbours in the file are neighbours in the record.
+        // Granules adjacent in the file are adjacent in the record.
         let mut pending = Run { offset: 0, from: 0, to: 0 };
         let mut written = 0;
         for (block, granules) in list {
@@ -133,7 +133,7 @@ impl<S: Source> Apply<'_, S> {
         Ok(())
     }
 
-    /// Writes to the file what lies below the record's size.
+    /// Writes the part below the record's size to the file.
     fn put(&self, size: u64, buffer: &[u8], run: &Run) -> Result<()> {
         let end = run.end().min(size);
         if end <= run.offset {
@@ -144,7 +144,7 @@ impl<S: Source> Apply<'_, S> {
     }
 }
 
-/// Contiguous bytes of a record, and where they go.
+/// Contiguous bytes of a record, and their position in the file.
 struct Run {
     offset: u64,
     from: usize,

@@ -1,4 +1,4 @@
-//! What `famio check` says of each segment, where reading a journal stops at the first that is wrong.
+//! What `famio check` says about each segment, where recovery would stop at the first problem.
 
 use super::ZERO_PAGE;
 use super::geometry::Geometry;
@@ -9,12 +9,13 @@ use crate::journal::{BootId, Header, State};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
-/// What is wrong with the segments, each with its place: space that the header tells of and that is not there, heads that are
-/// none, or of another journal or place, and generations that come twice. An error: nothing can be found at all.
+/// What is wrong with the segments, each with its position: space that the header counts and that does not exist,
+/// invalid heads, heads of another journal or position, and duplicate generations. An error: nothing can be found at
+/// all.
 pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u64, String)>> {
     let (geometry, count) = Geometry::get(&header.geometry)?;
     let length = rustix::fs::fstat(journal)?.st_size as u64;
-    // After a power cut a head that was just being written may be torn, and means nothing.
+    // After a power cut, a head that was just being written may be torn, which is no damage.
     let strict = header.boot_id == BootId::current()? && header.state != State::Suspect;
     let mut reader = Reader::new(journal, header.journal_id, length);
     let mut problems = Vec::new();

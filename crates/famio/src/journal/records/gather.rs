@@ -1,4 +1,5 @@
-//! Records put together for writing: heads and small pieces in a buffer of ours, the rest where the caller has it.
+//! Records assembled for writing: heads and small pieces in a buffer of this module, the rest where the caller has
+//! it.
 
 use super::head::{Head, Listed, data_start, pages_for, put_checks, seal};
 use super::segment::SegmentHead;
@@ -9,13 +10,13 @@ use core::ops::Range;
 use std::os::fd::AsFd;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Runs of granules shorter than this are copied: a buffer more for the kernel costs about as much.
+/// Runs of granules shorter than this are copied: another buffer costs the kernel about as much.
 const COPIED: usize = 512;
 
 /// The buffers of one write. Fewer than a [`Medium`] passes to one system call, so that no call ends within a page.
 const SLICES: usize = 56;
 
-/// The most buffers of one page: runs that are not copied, with a copied one behind each, and the padding.
+/// The most buffers of one page: runs that are not copied, each followed by a copied one, and the padding.
 const SLICES_OF_PAGE: usize = 2 * (PAGE / COPIED) + 2;
 
 /// Changed granules of one block of the file.
@@ -29,7 +30,7 @@ pub struct Block<'a> {
     pub data: &'a [u8; BLOCK],
 }
 
-/// What is appended at once.
+/// What is appended in one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The open epoch: one more than the last committed.
@@ -38,17 +39,17 @@ pub struct Batch<'a> {
     pub size: u64,
     /// The lowest size since the last batch: replay cuts the file to it first. `size` of the last batch if none was lower.
     pub cut: u64,
-    /// Whether the epoch ends here, or more of it comes.
+    /// Whether the epoch ends here, or continues.
     pub commit: bool,
-    /// By ascending number, each once, with a mask that is not 0.
+    /// In ascending order, each once, with a mask that is not 0.
     pub blocks: &'a [Block<'a>],
 }
 
-/// A piece of what is written.
+/// A piece of the write.
 enum Piece<'a> {
-    /// Of the buffer of our own.
+    /// From this module's buffer.
     Own(Range<usize>),
-    /// Of a block.
+    /// From a block.
     Source(&'a [u8; BLOCK], Range<usize>),
 }
 
@@ -64,11 +65,11 @@ impl Piece<'_> {
 pub(super) struct Gather<'a> {
     own: Vec<u8>,
     pieces: Vec<Piece<'a>>,
-    /// The pieces at which a write begins: page boundaries.
+    /// The pieces at which a write may begin: page boundaries.
     writes: Vec<usize>,
 }
 
-/// How many of `blocks` fit into a record of at most `room` pages, and the pages that they take.
+/// How many of `blocks` fit into a record of at most `room` pages, and how many pages they take.
 pub(super) fn fitting(blocks: &[Block<'_>], room: usize) -> Option<(usize, usize)> {
     let mut best = if blocks.is_empty() { Some((0, 1)) } else { None };
     let mut granules = 0;
@@ -83,25 +84,25 @@ pub(super) fn fitting(blocks: &[Block<'_>], room: usize) -> Option<(usize, usize
 }
 
 impl<'a> Gather<'a> {
-    /// An empty one, in a buffer that is used again.
+    /// An empty one, reusing a buffer.
     pub fn new(mut own: Vec<u8>) -> Self {
         own.clear();
         Gather { own, pieces: Vec::new(), writes: Vec::new() }
     }
 
-    /// The buffer, to be used again.
+    /// Returns the buffer for reuse.
     pub fn into_buffer(self) -> Vec<u8> {
         self.own
     }
 
-    /// Adds the head page of a segment. `checks`: of the segment's pages, as they lie on the medium; updated.
+    /// Adds the head page of a segment. `checks`: of the segment's pages as they lie on the medium; updated.
     pub fn segment(&mut self, head: &SegmentHead, checks: &mut [u64]) {
         let start = self.page();
         head.put(&mut self.own[start..start + PAGE]);
         checks[0] = xxh3_64(&self.own[start..start + PAGE]);
     }
 
-    /// Adds a record, and gives its hash. `checks`: of the segment's pages from the record on; updated.
+    /// Adds a record; returns its hash. `checks`: of the segment's pages from the record on; updated.
     pub fn record(&mut self, head: &Head, blocks: &[Block<'a>], checks: &mut [u64]) -> u128 {
         let start = self.page();
         let list = blocks.iter().map(|block| Listed { block: block.number, mask: block.mask });
@@ -139,7 +140,7 @@ impl<'a> Gather<'a> {
         hash
     }
 
-    /// A page of zeros of our own.
+    /// Adds a page of zeros to the buffer.
     fn page(&mut self) -> usize {
         self.may_begin_write();
         let start = self.own.len();
@@ -177,7 +178,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// At a page boundary: whether the next page goes into a write of its own.
+    /// At a page boundary: whether the next page begins a new write.
     fn may_begin_write(&mut self) {
         let since = self.writes.last().copied().unwrap_or(0);
         if self.pieces.is_empty() || self.pieces.len() - since + SLICES_OF_PAGE > SLICES {
@@ -185,7 +186,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Whether the last piece belongs to the write of the next one.
+    /// Whether the last piece and the next one belong to the same write.
     fn may_extend(&self) -> bool {
         self.writes.last() != Some(&self.pieces.len())
     }

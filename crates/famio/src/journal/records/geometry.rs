@@ -1,4 +1,4 @@
-//! Where the segments of a journal lie. Told by four words of the header, so that a reader needs no table.
+//! Where the segments of a journal lie. Four words of the header determine it, so that a reader needs no table.
 
 use super::PAGE;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ const NEXT: usize = 1;
 const MAX: usize = 2;
 const COUNT: usize = 3;
 
-/// Segments of one length before the length doubles.
+/// Number of segments of one length before the length doubles.
 const OF_ONE_LENGTH: usize = 4;
 
 /// The shortest segment: its header, a note, and a record of one block whose head page is full.
@@ -24,11 +24,11 @@ const MANY: u64 = 1 << 16;
 /// The lengths of segments: one of `first` bytes, four of `next`, four of twice that, and so on up to `max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Of the first segment.
+    /// Length of the first segment.
     pub first: u64,
-    /// Of the second.
+    /// Length of the second.
     pub next: u64,
-    /// Of the longest.
+    /// Length of the longest.
     pub max: u64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// That of a new journal.
+    /// The geometry of a new journal.
     pub fn of_new() -> Self {
         match Lab::current().segments {
             Some([first, next, max]) => Geometry { first, next, max },
@@ -67,7 +67,7 @@ impl Geometry {
         self.places_from(header::LEN as u64)
     }
 
-    /// The places of segments of which the first begins at `offset`.
+    /// The places of segments, the first of which begins at `offset`.
     pub(in crate::journal) fn places_from(self, mut offset: u64) -> impl Iterator<Item = Place> {
         (0..).map(move |index: usize| {
             let doublings = index.saturating_sub(1) / OF_ONE_LENGTH;
@@ -79,12 +79,12 @@ impl Geometry {
         })
     }
 
-    /// Where the journal with `count` segments ends.
+    /// Where a journal with `count` segments ends.
     pub(super) fn end(self, count: usize) -> u64 {
         self.places().nth(count).map_or(u64::MAX, |place| place.offset)
     }
 
-    /// Into the words of a header, with the number of segments that are there.
+    /// Stores it in the words of a header, with the number of segments.
     pub(crate) fn put(self, count: usize, words: &mut [u64; GEOMETRY_WORDS]) {
         words[FIRST] = self.first;
         words[NEXT] = self.next;
@@ -92,7 +92,7 @@ impl Geometry {
         words[COUNT] = count as u64;
     }
 
-    /// From the words of a header: the lengths, and how many segments there are.
+    /// From the words of a header: the lengths, and the number of segments.
     pub(crate) fn get(words: &[u64; GEOMETRY_WORDS]) -> Result<(Geometry, usize)> {
         let geometry = Geometry { first: words[FIRST], next: words[NEXT], max: words[MAX] };
         geometry.check()?;
@@ -102,7 +102,7 @@ impl Geometry {
         Ok((geometry, words[COUNT] as usize))
     }
 
-    /// Whether segments can be like that.
+    /// Whether segments can have these lengths.
     pub(in crate::journal) fn check(self) -> Result<()> {
         let sound = |len: u64| (SHORTEST..=LONGEST).contains(&len) && len.is_multiple_of(PAGE as u64);
         if sound(self.first) && sound(self.next) && sound(self.max) && self.next <= self.max {

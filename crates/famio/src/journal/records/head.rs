@@ -1,7 +1,7 @@
-//! The first page of a record: what the record is, and a check of every other page of it.
+//! The first page of a record: describes the record, and has checks of every other page of it.
 //!
-//! For each page there are two checks: of what the record has there, and of what lay there before. So a reader can tell
-//! a page that was not written from one that was damaged.
+//! For each page there are two checks: of the record's content, and of what lay there before. So a reader can tell a
+//! page that was not written from one that was damaged.
 
 use super::{BLOCK, GRANULE, PAGE};
 use crate::error::{Error, Result};
@@ -32,20 +32,20 @@ const LIST: usize = HASH + 16;
 const LIST_ENTRY: usize = 16;
 const CHECKS_ENTRY: usize = 16;
 
-/// Data begins on such a boundary.
+/// Data begins at such a boundary.
 const DATA_ALIGN: usize = 64;
 
 /// The largest file that Linux has.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A piece of an epoch that is not committed by it.
+    /// A piece of an epoch, which does not commit it.
     Part = 1,
     /// The last piece of an epoch.
     Commit = 2,
-    /// No epoch of its own: says how far everything is settled.
+    /// Has no epoch: says up to which epoch everything is in the file.
     Note = 3,
 }
 
@@ -54,10 +54,10 @@ pub(super) enum Kind {
 pub(super) struct Head {
     pub kind: Kind,
     pub journal_id: JournalId,
-    /// Of the segment.
+    /// The segment's generation.
     pub generation: u64,
     pub epoch: u64,
-    /// In the journal's file.
+    /// Its position in the journal's file.
     pub position: u64,
     /// The last epoch that was durable when this was written.
     pub committed: u64,
@@ -65,17 +65,17 @@ pub(super) struct Head {
     pub tail: u64,
     /// The file's size after this record.
     pub size: u64,
-    /// The lowest size since the record before.
+    /// The lowest size since the previous record.
     pub cut: u64,
-    /// Its length.
+    /// The record's length.
     pub pages: u32,
-    /// The hash of the record before; in a segment's first, of the last one of the segment before.
+    /// The hash of the previous record; for the first record of a segment, of the last one of the previous segment.
     pub previous: u128,
-    /// The check of what lies in the page behind it; 0 at the end of a segment.
+    /// The check of what lies in the page after the record; 0 at the end of a segment.
     pub behind: u64,
 }
 
-/// One entry of the list: which granules of which block.
+/// An entry of the list: the granules of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Listed {
     pub block: u64,
@@ -89,7 +89,7 @@ pub(super) fn data_start(count: usize, pages: usize) -> Option<usize> {
     (start <= PAGE).then_some(start)
 }
 
-/// The pages that a record of `count` blocks and so many granules takes; `None` if that is too much for one record.
+/// The pages of a record of `count` blocks and `granules` granules; `None` if that is too much for one record.
 pub(super) fn pages_for(count: usize, granules: usize) -> Option<usize> {
     let mut pages = 1;
     loop {
@@ -102,7 +102,7 @@ pub(super) fn pages_for(count: usize, granules: usize) -> Option<usize> {
 }
 
 impl Head {
-    /// Writes the fields into a zeroed page. The list, the checks and the [`seal`] are for the caller to add.
+    /// Writes the fields into a zeroed page. The caller adds the list, the checks and the [`seal`].
     pub fn put(&self, page: &mut [u8], list: impl ExactSizeIterator<Item = Listed>) {
         put(page, MAGIC, MAGIC_BYTES);
         put(page, KIND, &(self.kind as u32).to_le_bytes());
@@ -125,14 +125,14 @@ impl Head {
     }
 }
 
-/// Writes the checks of a page behind the first.
+/// Writes the checks of a page other than the first.
 pub(super) fn put_checks(head: &mut [u8], count: usize, page: usize, new: u64, old: u64) {
     let at = LIST + count * LIST_ENTRY + (page - 1) * CHECKS_ENTRY;
     put(head, at, &new.to_le_bytes());
     put(head, at + 8, &old.to_le_bytes());
 }
 
-/// Writes the hash, over the whole page, and gives it.
+/// Writes the hash over the whole page, and returns it.
 pub(super) fn seal(page: &mut [u8]) -> u128 {
     put(page, HASH, &[0; 16]);
     let hash = xxh3_128(page);
@@ -140,7 +140,7 @@ pub(super) fn seal(page: &mut [u8]) -> u128 {
     hash
 }
 
-/// A page that is a record's first, by its hash.
+/// A page that is a record's first, according to its hash.
 #[derive(Clone, Copy)]
 pub(super) struct Parsed<'a> {
     pub head: Head,
@@ -149,12 +149,12 @@ pub(super) struct Parsed<'a> {
     page: &'a [u8],
 }
 
-/// Whether a page could be a record's first; cheap.
+/// Whether a page may be a record's first; cheap.
 pub(super) fn looks_like_head(page: &[u8]) -> bool {
     page[..MAGIC_BYTES.len()] == MAGIC_BYTES[..]
 }
 
-/// The page as a record's first: `None` if it is not, an error if it is, with fields that no Famio writes.
+/// Parses a record's first page: `None` if it is not one; an error if it is, with fields that Famio never writes.
 pub(super) fn parse(page: &[u8]) -> Result<Option<Parsed<'_>>> {
     if page.len() != PAGE || !looks_like_head(page) {
         return Ok(None);
@@ -229,7 +229,7 @@ impl<'a> Parsed<'a> {
 
     /// Where its data begins.
     pub fn data_start(self) -> usize {
-        data_start(self.count, self.head.pages as usize).unwrap_or(PAGE) // parse() saw that it fits
+        data_start(self.count, self.head.pages as usize).unwrap_or(PAGE) // parse() has checked that it fits
     }
 
     /// The bytes of data.

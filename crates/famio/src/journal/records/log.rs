@@ -1,4 +1,4 @@
-//! The writer: epochs are appended, segments recycled.
+//! The writer: appends epochs, and recycles segments.
 
 use super::PAGE;
 use super::gather::{Batch, Block, Gather, fitting};
@@ -15,27 +15,27 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// In [`Segment::checks`].
+/// A value in [`Segment::checks`].
 const UNKNOWN: u64 = 0;
 
-/// Segments that stay when nothing is pending.
+/// Segments that are kept when nothing is pending.
 const RESTING: usize = 2;
 
-/// Pages of a segment that [`RecordLog::reserve`] does not count on: a block that does not fit at the end, and the head
-/// page and rounding of the record that the end of a segment splits off.
+/// Pages of a segment that [`RecordLog::reserve`] does not count on: a block that does not fit at the end, and the
+/// head page and rounding of a record that is split at the end of a segment.
 const SLACK: u64 = 4;
 
-/// Pages at the end of a segment that only a note takes: with all else full, it says what can be used again.
+/// Pages at the end of a segment reserved for a note: if everything else is full, it says what can be reused.
 const FOR_NOTE: u64 = 1;
 
-/// One segment, as its writer knows it.
+/// A segment, as its writer knows it.
 struct Segment {
     place: Place,
-    /// 0: never entered.
+    /// 0: never used.
     generation: u64,
     /// The highest epoch of its records.
     last_epoch: u64,
-    /// A check of every page as it lies on the medium; 0: another process may have written it, and it is to be looked at.
+    /// A check of every page as it lies on the medium; 0: unknown, since another process may have written it.
     checks: Vec<u64>,
 }
 
@@ -44,9 +44,9 @@ pub struct RecordLog {
     shared: Arc<Shared>,
     journal_id: JournalId,
     segments: Vec<Segment>,
-    /// The segment that is appended to, and the page in it that comes next.
+    /// The segment appended to, and its next page.
     current: Option<(usize, u64)>,
-    /// The segment with the last durable commit or note: what is committed, and the tail, is known from there.
+    /// The segment with the last durable commit or note, which says what is committed, and the tail.
     anchor: Option<usize>,
     generation: u64,
     /// The hash of the last record.
@@ -55,24 +55,24 @@ pub struct RecordLog {
     /// Records of the epoch after `committed` have been written.
     begun: bool,
     size: u64,
-    /// The file's size as of the last commit: what a note says.
+    /// The file's size as of the last commit, for notes.
     committed_size: u64,
     /// The lowest size since the last record.
     cut: u64,
-    /// Up to this epoch everything is in the file; and up to this one a durable record says so.
+    /// Up to this epoch, everything is in the file; and up to this one, a durable record says so.
     settled: u64,
     tail: u64,
     suspect: bool,
     /// Bytes written so far.
     written: u64,
-    /// The generation of the segment for which another was asked for.
+    /// The generation of the segment for which another one was requested.
     asked: u64,
     buffer: Vec<u8>,
 }
 
 impl RecordLog {
-    /// Begins the records of a journal that is in state *creating*, durably. `size`: the file's. `limit`: how many bytes
-    /// the journal may grow to.
+    /// Begins the records of a journal in state *creating*, durably. `size`: the file's. `limit`: to how many bytes
+    /// the journal may grow.
     pub fn create(
         keeper: Arc<dyn Keeper>,
         size: u64,
@@ -86,7 +86,7 @@ impl RecordLog {
         Ok(log)
     }
 
-    /// The log of a session that another process began. It goes on by [`take_state`](Self::take_state).
+    /// The log of a session that another process began. [`take_state`](Self::take_state) continues it.
     pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Self {
         let journal_id = keeper.header().journal_id;
         Self::new(Shared::attach(keeper, geometry, limit, medium), journal_id, 0)
@@ -115,7 +115,7 @@ impl RecordLog {
         }
     }
 
-    /// Adds to `words` what the next owner has to know. False: not now, a segment is being prepared.
+    /// Adds to `words` what the next owner has to know. False: impossible now, a segment is being prepared.
     pub fn leave_state(&mut self, words: &mut Vec<u64>) -> Result<bool> {
         self.usable()?;
         if self.shared.is_preparing() {
@@ -131,10 +131,10 @@ impl RecordLog {
         Ok(true)
     }
 
-    /// Goes on where the last owner has left it.
+    /// Continues where the last owner has stopped.
     ///
     /// # Errors
-    /// `EIO`: such a journal does not exist. Those of reading its header.
+    /// `EIO`: no such journal can exist. Those of reading its header.
     pub fn take_state(
         &mut self,
         [index, page, anchor, generation, low, high]: [u64; 6],
@@ -164,7 +164,7 @@ impl RecordLog {
         Ok(())
     }
 
-    /// The checks of these pages of a segment are known from here on.
+    /// Learns the checks of these pages of a segment.
     fn know(&mut self, index: usize, pages: core::ops::Range<u64>) -> Result<()> {
         let segment = &mut self.segments[index];
         let mut page = [0; PAGE];
@@ -192,12 +192,12 @@ impl RecordLog {
         (self.suspect || self.shared.has_failed()) && holds(Rule::FailedFlushIsForGood)
     }
 
-    /// The bytes of the journal's file.
+    /// Size of the journal's file.
     pub fn len(&self) -> u64 {
         self.shared.geometry.end(self.segments.len())
     }
 
-    /// The bytes of journal that have space on the disk.
+    /// Bytes of the journal that are allocated on the disk.
     #[cfg(test)]
     pub(super) fn space(&self) -> u64 {
         self.shared.geometry.end(self.shared.booked())
@@ -208,12 +208,12 @@ impl RecordLog {
         self.current.is_none()
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor.
+    /// Moves the journal to another file, by what `change` does to its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.shared.move_by(change)
     }
 
-    /// The bytes that were appended since it was opened.
+    /// Bytes appended since it was opened.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -228,15 +228,15 @@ impl RecordLog {
         self.shared.change_header(&mut change)
     }
 
-    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
+    /// The most bytes of journal that an epoch takes with this many changed blocks and, in all, changed granules.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A record holds at least 121 blocks, unless it ends with its epoch or its segment.
         let records = blocks / 121 + 1;
         (2 * records + (granules * GRANULE as u64).div_ceil(PAGE as u64)) * PAGE as u64
     }
 
-    /// Sees that `bytes` can be appended (the [`cost`](Self::cost) of all that is not yet appended of the open epoch):
-    /// `ENOSPC`, `EDQUOT` come here, at the write, not at the commit. May write and flush.
+    /// Ensures that `bytes` can be appended (the [`cost`](Self::cost) of everything in the open epoch that is not yet
+    /// appended). `ENOSPC` and `EDQUOT` come here, at the write, not at the commit. May write and flush.
     pub fn reserve(&mut self, bytes: u64) -> Result<()> {
         self.usable()?;
         loop {
@@ -255,8 +255,8 @@ impl RecordLog {
         }
     }
 
-    /// Whether it is time to prepare a segment: the current one is half full, and no other is free, or will be with the
-    /// next commit. Said once for each segment.
+    /// Whether it is time to prepare a segment: the current one is half full, and none is free, or will be with the
+    /// next commit. True once for each segment.
     pub fn wants_segment(&mut self) -> bool {
         let Some((index, page)) = self.current else { return false };
         let half_full = page as usize * 2 >= self.segments[index].checks.len();
@@ -267,7 +267,7 @@ impl RecordLog {
         wants
     }
 
-    /// The next segment to prepare in the background, if there is none and may be more.
+    /// The next segment to prepare in the background, if none is free and more are allowed.
     pub fn prepare_next(&mut self) -> Option<Preparation> {
         self.adopt();
         let preparation = || Preparation { shared: self.shared.clone(), count: self.segments.len() + 1 };
@@ -278,11 +278,11 @@ impl RecordLog {
         !(0..self.segments.len()).any(|index| self.is_free(index) || self.would_free(index))
     }
 
-    /// Appends a piece of the open epoch. With `commit` the epoch is durable on return. What was appended of the epoch
-    /// before must stay valid: a block that comes again replaces what it had, granule by granule.
+    /// Appends a piece of the open epoch. With `commit`, the epoch is durable on return. What was appended of the
+    /// epoch before must stay valid: a block that is appended again replaces its former content, granule by granule.
     ///
-    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is written. After any other
-    /// error the log is suspect.
+    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is written. After any
+    /// other error, the log is suspect.
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.usable()?;
         self.check(batch)?;
@@ -307,13 +307,13 @@ impl RecordLog {
         Ok(())
     }
 
-    /// Everything up to `epoch` is in the file, and the file was synced since. Segments become free as soon as a durable
-    /// record says so: the next commit, or a note when space is needed.
+    /// Everything up to `epoch` is in the file, and the file was synced since. Segments become free as soon as a
+    /// durable record says so: the next commit, or a note if space is needed.
     pub fn release(&mut self, epoch: u64) {
         self.settled = self.settled.max(epoch.min(self.committed));
     }
 
-    /// Gives back the space of free segments at the end, but for a small rest.
+    /// Frees the space of free segments at the end, except for a few.
     pub fn shrink(&mut self) -> Result<()> {
         self.usable()?;
         self.adopt();
@@ -337,7 +337,7 @@ impl RecordLog {
         std::os::fd::AsRawFd::as_raw_fd(self.shared.journal())
     }
 
-    /// Takes up segments that were prepared.
+    /// Takes over segments that were prepared.
     fn adopt(&mut self) {
         let have = self.segments.len();
         for place in self.shared.geometry.places().take(self.shared.prepared()).skip(have) {
@@ -363,9 +363,10 @@ impl RecordLog {
         Err(Error::with(libc::EINVAL, format!("epoch {} with blocks or sizes out of order", batch.epoch)))
     }
 
-    /// Appends as much as fits into the current segment, or into the next if that is full. Whether all was appended.
+    /// Appends as much as fits into the current segment, or into the next if that is full. Returns whether everything
+    /// was appended.
     fn extent<'a>(&mut self, batch: &Batch<'a>, blocks: &mut &'a [Block<'a>]) -> Result<bool> {
-        // A commit without blocks is as good as a note.
+        // A commit without blocks serves as a note.
         let keep = if blocks.is_empty() && self.free().is_none() { 0 } else { FOR_NOTE };
         let here = self.current.filter(|&(index, page)| fitting(blocks, self.room_in(index, page, keep)).is_some());
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
@@ -391,17 +392,17 @@ impl RecordLog {
         Ok(done)
     }
 
-    /// The pages between `page` and the end of a segment, less those that are kept.
+    /// The pages from `page` to the end of a segment, except those that are reserved.
     fn room_in(&self, index: usize, page: u64, keep: u64) -> usize {
         (self.segments[index].checks.len() as u64 - keep).saturating_sub(page) as usize
     }
 
-    /// The first segment that can be entered.
+    /// The first segment that can be used.
     fn free(&self) -> Option<usize> {
         (0..self.segments.len()).find(|&index| self.is_free(index))
     }
 
-    /// Whether a record of one page surely fits, be it in the page for a note.
+    /// Whether a record of one page certainly fits, even if only in the page for a note.
     fn has_page(&self) -> bool {
         self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0) || self.free().is_some()
     }
@@ -430,7 +431,7 @@ impl RecordLog {
         Ok(index)
     }
 
-    /// Adds one record at a page of a segment.
+    /// Adds a record at a page of a segment.
     fn record<'a>(
         &mut self,
         gather: &mut Gather<'a>,
@@ -466,26 +467,26 @@ impl RecordLog {
         written.map_err(|e| self.fail(e))
     }
 
-    /// Makes what was written durable; `tail` is what the last record of it says.
+    /// Makes what was written durable; `tail` is the tail in its last record.
     fn flush(&mut self, tail: u64) -> Result<()> {
         let flushed = self.shared.journal().run(|journal| self.shared.medium.fdatasync(journal.as_fd()));
         flushed.map_err(|e| self.fail(e))?;
-        // Another thread's flush may have been told of a failure that concerns this one.
+        // Another thread's flush may have received an error that concerns this one.
         self.usable()?;
         self.tail = tail;
         self.anchor = self.current.map(|(index, _)| index);
         Ok(())
     }
 
-    /// The kernel may have forgotten what it could not write: no later success counts (rule 9).
+    /// The kernel may have dropped what it could not write: no later success counts (rule 9).
     fn fail(&mut self, error: Error) -> Error {
         self.suspect = true;
-        // If this fails too, recovery treats the last epoch as if it had succeeded.
+        // If this fails too, recovery treats the last epoch as if its flush had succeeded.
         let _ = self.shared.change_header(&mut |header| header.state = State::Suspect);
         Error::with(libc::EIO, format!("the journal could not be written ({error}); it takes no more commits"))
     }
 
-    /// Whether a segment can be entered: all its epochs are below the durable tail, and the tail is told elsewhere.
+    /// Whether a segment can be reused: all its epochs are below the durable tail, which another segment records.
     fn is_free(&self, index: usize) -> bool {
         let segment = &self.segments[index];
         let anchor = self.anchor == Some(index) && holds(Rule::TailLiesElsewhere);
@@ -494,7 +495,7 @@ impl RecordLog {
         segment.generation == 0 || !needed && segment.last_epoch <= tail
     }
 
-    /// The bytes that can surely be appended.
+    /// The bytes that can certainly be appended.
     fn room(&self) -> u64 {
         let pages = |index: usize, page| (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK);
         let here = self.current.map_or(0, |(index, page)| pages(index, page));
@@ -505,7 +506,7 @@ impl RecordLog {
         (here + free + booked) * PAGE as u64
     }
 
-    /// Whether a note could be written, and free something.
+    /// Whether a note could be written, and would free something.
     fn note_would_free(&self) -> bool {
         let fits = self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0);
         fits && (0..self.segments.len()).any(|index| self.would_free(index))
@@ -517,7 +518,8 @@ impl RecordLog {
         other && !self.is_free(index) && self.segments[index].last_epoch <= self.settled
     }
 
-    /// With everything settled, goes on in a free segment nearer to the front, so that those at the end are free.
+    /// If everything is in the file, continues in a free segment nearer to the front, so that those at the end become
+    /// free.
     fn step_down(&mut self) -> Result<()> {
         let Some((current, _)) = self.current else { return Ok(()) };
         let lower = self.free().is_some_and(|free| free < current);
@@ -539,7 +541,7 @@ impl RecordLog {
         self.flush(self.settled)
     }
 
-    /// Says durably how far everything is settled.
+    /// Records durably up to which epoch everything is in the file.
     fn note(&mut self) -> Result<()> {
         let Some((index, page)) = self.current else { return Ok(()) };
         self.know(index, page..page + 2)?;

@@ -1,4 +1,4 @@
-//! Bringing the file to the last committed epoch.
+//! Brings the file to the last committed epoch.
 
 use super::apply::{Apply, Content, Source};
 use super::head::{Kind, parse};
@@ -11,10 +11,10 @@ use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
 
-/// What a medium writes as a whole, or not at all.
+/// A unit that a medium writes as a whole or not at all.
 const SECTOR: usize = 512;
 
-/// Below so many bytes, one thread does it all.
+/// Below this many bytes, one thread does everything.
 const LARGE: u64 = 64 << 20;
 
 /// What was done.
@@ -28,11 +28,11 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
-/// Brings `file` to the last epoch committed in `journal`, durably. Idempotent: a crash at any point, and another call,
-/// give the same. The journal is as good afterwards as before; to make it *clean* and to remove it is for the caller.
+/// Brings `file` to the last epoch committed in `journal`, durably. Idempotent: after a crash at any point, another
+/// call gives the same result. The journal stays valid; the caller marks it *clean* and removes it.
 ///
-/// `file` is open for writing. `header` is the journal's, active or suspect, as it was loaded. `progress` is told of
-/// bytes as they are written, [`Plan::bytes`](super::Plan) in all, from any thread.
+/// `file` is open for writing. `header` is the journal's, active or suspect, as it was loaded. `progress` receives
+/// the bytes as they are written, [`Plan::bytes`](super::Plan) in all, from any thread.
 pub fn replay(
     journal: BorrowedFd<'_>,
     header: &mut Header,
@@ -62,15 +62,16 @@ pub fn replay(
     Ok(Replayed { epoch: scan.committed, size, bytes: scan.plan().bytes })
 }
 
-/// What [`replay`] would do to the file, told to `medium`; changes nothing else.
+/// Tells `medium` what [`replay`] would do to the file; changes nothing else.
 pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<u64> {
     let scan = scan(journal, header)?;
     Apply { source: &Pages { journal }, file, medium, threads: 1, progress: &|_| {} }.all(&scan.records, scan.size)?;
     Ok(scan.committed)
 }
 
-/// Before anything is stored in the file: what was read is durable (it may be only in a cache, or the kernel may have
-/// failed to write it and forgotten), what did not happen is gone, and the header says that we are at it.
+/// Before anything is stored in the file: makes what was read durable (it may be only in a cache, or the kernel may
+/// have failed to write it and dropped it), erases what did not happen, and notes in the header that recovery has
+/// begun.
 fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
     header.secure(journal, medium)?;
     let mut buffer = Vec::new();
@@ -81,7 +82,8 @@ fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, med
         medium.pwritev(journal, &[&buffer], position)?;
     }
     let erase = if holds(Rule::WhatDidNotHappenIsErased) { &scan.erase[..] } else { &[] };
-    // From the front, durably: a torn record may lack nothing but zeros, and zeros behind its first sector make it whole.
+    // From the front, each durably: a torn record may lack only zeros, so zeros after its first sector would complete
+    // it.
     for &position in erase {
         medium.pwritev(journal, &[&ZERO_PAGE[..SECTOR]], position)?;
     }
@@ -93,7 +95,7 @@ fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, med
     }
     header.boot_id = BootId::current()?;
     header.stamp = None;
-    // Flushes all of it. The header may come first: after a power cut, its boot is over in any case.
+    // Flushes everything. The header may become durable first: after a power cut, its boot is over anyway.
     header.store(journal, medium)
 }
 

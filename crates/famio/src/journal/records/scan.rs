@@ -1,4 +1,4 @@
-//! What a journal holds: the committed epochs that the file may lack, or why it cannot be told.
+//! What a journal holds: the committed epochs that the file may lack; or why that cannot be told.
 
 use super::geometry::{Geometry, Place};
 use super::head::Kind;
@@ -15,31 +15,31 @@ use std::os::fd::BorrowedFd;
 pub struct Scan {
     pub(super) committed: u64,
     pub(super) tail: u64,
-    /// After the last epoch, if that is still known: all of it may be settled.
+    /// The size after the last epoch, if it is still known; it may be unknown if everything is in the file.
     pub(super) size: Option<u64>,
     /// The records of the epochs after the tail, in order.
     pub(super) records: Vec<Found>,
-    /// Pages to be zeroed, so that nothing of what did not happen is left to be looked at again.
+    /// Pages to be zeroed, so that nothing of what did not happen is found again.
     pub(super) erase: Vec<u64>,
     /// Pages (where, how many) that may not be on the medium yet: the last epoch's.
     pub(super) last: Vec<(u64, u32)>,
 }
 
-/// What replay would do.
+/// What a replay would do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// The last committed epoch; 0: none.
     pub epoch: u64,
-    /// Up to this epoch the file has everything.
+    /// Up to this epoch, the file has everything.
     pub settled: u64,
-    /// The file's size after it; `None`: as it is.
+    /// The file's size afterwards; `None`: unchanged.
     pub size: Option<u64>,
-    /// The bytes of data to be written to the file.
+    /// Bytes of data to write to the file.
     pub bytes: u64,
 }
 
 impl Scan {
-    /// What replay would do.
+    /// What a replay would do.
     pub fn plan(&self) -> Plan {
         let bytes = self.records.iter().map(|record| record.data).sum();
         Plan { epoch: self.committed, settled: self.tail, size: self.size, bytes }
@@ -53,7 +53,7 @@ pub fn scan(journal: BorrowedFd<'_>, header: &Header) -> Result<Scan> {
     scan_as(journal, header, strict)
 }
 
-/// `strict`: at most a process died since, so that writes are there up to some page.
+/// `strict`: nothing worse than the death of a process has happened, so writes are complete up to some page.
 pub(super) fn scan_as(journal: BorrowedFd<'_>, header: &Header, strict: bool) -> Result<Scan> {
     if header.kind != journal::Kind::Records {
         return Err(damage("it is a journal in place, not of records"));
@@ -81,24 +81,24 @@ fn damage(what: &str) -> Error {
 struct Scanner<'a> {
     reader: Reader<'a>,
     strict: bool,
-    /// By generation.
+    /// In order of generation.
     entered: Vec<(Place, SegmentHead)>,
-    /// Segments whose head page is none: torn, or damaged.
+    /// Segments without a valid head page: torn, or damaged.
     unknown: Vec<Place>,
-    /// Of the later segments, one (by its index in `entered`) proves that an epoch was durable.
+    /// A later segment (by its index in `entered`) that proves that an epoch was durable.
     proof: Option<(usize, u64)>,
 }
 
-/// Along the chain.
+/// Position along the chain.
 struct Chain {
-    /// The segment that it began in.
+    /// The segment in which it began.
     start: usize,
     committed: u64,
-    /// A record was found that says what is committed, and the tail that it tells.
+    /// A record was found that says what is committed; with its tail.
     tail: Option<u64>,
     size: Option<u64>,
     records: Vec<Found>,
-    /// Behind the last commit or note: the segment, and where.
+    /// After the last commit or note: the segment and the position.
     end: (usize, u64),
 }
 
@@ -126,7 +126,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Follows the chain; where it is broken by a segment that was being used again, from the next segment on.
+    /// Follows the chain. If a segment breaks it that was being reused, starts again from the next segment.
     fn chain(&mut self) -> Result<Scan> {
         let mut start = 0;
         while start < self.entered.len() {
@@ -141,8 +141,8 @@ impl Scanner<'_> {
         Ok(Scan { erase: self.unknown.iter().map(|place| place.offset).collect(), ..Scan::default() })
     }
 
-    /// Follows the chain from the beginning of a segment to its end. `Err`: the segment in which it is broken although
-    /// more was committed.
+    /// Follows the chain from the beginning of a segment to its end. `Err`: the segment in which it is broken
+    /// although more was committed.
     fn follow(&mut self, start: usize) -> Result<core::result::Result<Chain, usize>> {
         let (place, head) = self.entered[start];
         let first = place.offset + PAGE as u64;
@@ -196,8 +196,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Whether something behind `from` in segment `index`, in a later segment or in an unknown one was written when
-    /// `epoch` was durable. Without `from`: in an unknown one.
+    /// Whether something after `from` in segment `index`, in a later segment, or in an unknown one was written when
+    /// `epoch` was durable. Without `from`: in an unknown one only.
     fn proves(&mut self, index: usize, from: Option<u64>, epoch: u64) -> Result<bool> {
         if self.proof.is_some_and(|(at, committed)| at > index && committed >= epoch) {
             return Ok(true);
@@ -208,8 +208,8 @@ impl Scanner<'_> {
                 self.proof = Some((at, self.entered[at].1.committed));
                 return Ok(true);
             }
-            // A segment that an epoch begins with, or a note, was entered when the record before it was durable: that one is
-            // missing from the chain. Where it was a note, it told of no later epoch.
+            // A segment that begins with an epoch, or a note, was begun when the previous record was durable, so that
+            // record is missing from the chain. If it was a note, it committed no later epoch.
             let begins = |head: &SegmentHead| !head.continues && head.committed + 1 >= epoch;
             if later.clone().any(|at| begins(&self.entered[at].1)) && holds(Rule::MissingNoteIsNoEnd) {
                 return Ok(true);
@@ -237,14 +237,14 @@ impl Scanner<'_> {
     /// What the chain means for the file.
     fn conclude(&mut self, chain: Chain) -> Result<Scan> {
         let (place, head) = self.entered[chain.start];
-        // The first epoch that lies in the chain as a whole.
+        // The first epoch that is complete in the chain.
         let first_whole = head.committed + 1 + u64::from(head.continues);
         let gap = chain.tail.is_none_or(|tail| first_whole > tail + 1);
         let (chain, end) = if !gap {
             let end = chain.end;
             (Some(chain), end)
         } else if head.committed == 0 && (chain.committed == 0 || !self.proves(0, Some(place.offset), 1)?) {
-            (None, (chain.start, place.offset)) // the first epoch, not committed or torn
+            (None, (chain.start, place.offset)) // the first epoch, uncommitted or torn
         } else {
             return Err(damage(&format!("epochs before {first_whole} are missing")));
         };
@@ -282,7 +282,7 @@ impl Chain {
         self.records.push(record);
         match record.kind {
             Kind::Part => return Ok(()),
-            // All commits may have been released: the note has the size of the last.
+            // All commits may have been released: the note has the size of the last one.
             Kind::Note => self.size = Some(record.size),
             Kind::Commit => {
                 self.committed = record.epoch;

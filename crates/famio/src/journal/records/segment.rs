@@ -1,4 +1,4 @@
-//! The first page of a segment: how its records continue those of the segment before.
+//! The first page of a segment: how its records continue those of the previous segment.
 
 use super::PAGE;
 use crate::journal::JournalId;
@@ -20,19 +20,19 @@ const BEHIND: usize = PREVIOUS + 16;
 const HASH: usize = BEHIND + 8;
 const END: usize = HASH + 16;
 
-/// What the page says.
+/// The content of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SegmentHead {
     pub journal_id: JournalId,
-    /// Of the segment, in the journal's file.
+    /// The segment's position in the journal's file.
     pub position: u64,
-    /// Counts the segments that were entered.
+    /// Counts the segments used so far.
     pub generation: u64,
     /// The last epoch that was durable when this was written.
     pub committed: u64,
     /// The epoch after `committed` began in an earlier segment.
     pub continues: bool,
-    /// The hash of the last record before.
+    /// The hash of the previous record.
     pub previous: u128,
     /// The check of what lies in the segment's next page before its first record.
     pub behind: u64,
@@ -53,7 +53,7 @@ impl SegmentHead {
         put(page, HASH, &hash.to_le_bytes());
     }
 
-    /// From the page: `None` if it is not one.
+    /// Parses the page: `None` if it is not one.
     pub fn get(page: &[u8]) -> Option<SegmentHead> {
         let known = page.len() == PAGE && page[..POSITION] == MAGIC_BYTES[..] && u64_at(page, CONTINUES) <= 1;
         if !known || u128_at(page, HASH) != hash(page) && holds(Rule::SegmentOfRecordsHasHash) {
@@ -71,7 +71,7 @@ impl SegmentHead {
     }
 }
 
-/// Over the page but for the hash; the rest of the page is zero.
+/// Covers the page except for the hash; the rest of the page is zero.
 fn hash(page: &[u8]) -> u128 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     hasher.update(&page[..HASH]);

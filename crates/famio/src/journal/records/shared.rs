@@ -1,4 +1,4 @@
-//! What the log shares with those who prepare segments for it in the background: the journal's file and its header.
+//! What the log shares with threads that prepare segments in the background: the journal's file and its header.
 
 use super::geometry::{Geometry, Place};
 use super::{PAGE, ZERO_PAGE};
@@ -14,16 +14,16 @@ use rustix::fs::{FallocateFlags, OFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The pages of zeros of one write.
+/// Pages of zeros in one write.
 const ZEROS_AT_ONCE: usize = 48;
 
-/// Who keeps a journal's file open, and its header.
+/// Keeps a journal's file open, and its header.
 pub trait Keeper: Send + Sync {
     /// The journal's file.
     fn journal(&self) -> &InternalFd;
     /// The header as it was last stored.
     fn header(&self) -> Header;
-    /// Reads the header again: another process may have changed it, and does not any more.
+    /// Reads the header again, which another process may have changed, but does not any more.
     fn read_again(&self) -> Result<()>;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
@@ -34,20 +34,20 @@ pub(super) struct Shared {
     keeper: Arc<dyn Keeper>,
     pub medium: &'static dyn Medium,
     pub geometry: Geometry,
-    /// The journal's file grows no further.
+    /// The size to which the journal's file may grow.
     limit: u64,
-    /// The segments that are full of zeros and counted in the header. Changed under `preparing`.
+    /// The number of segments that are filled with zeros and counted in the header. Changed under `preparing`.
     prepared: AtomicUsize,
-    /// As many segments have space on the disk for this process's log, if that is more than are prepared.
+    /// The number of segments that have space on the disk for this process's log, if greater than `prepared`.
     booked: AtomicUsize,
-    /// Held as long as segments are made or given back: the log's appends do not wait for that.
+    /// Held while segments are made or given back; the log's appends do not wait for it.
     preparing: Mutex<()>,
-    /// A flush of the journal failed somewhere: what a commit covers may be lost although its own flush reports success.
+    /// A flush of the journal failed: what a commit covers may be lost although its own flush reports success.
     failed: AtomicBool,
 }
 
 impl Shared {
-    /// Begins a journal: its first segment, and that in its header, durably.
+    /// Begins a journal: its first segment, and the geometry in its header, durably.
     pub fn create(
         keeper: Arc<dyn Keeper>,
         geometry: Geometry,
@@ -66,7 +66,7 @@ impl Shared {
             keeper,
             medium,
             geometry,
-            // The last segment that was used must stay while another one is begun.
+            // The last used segment must stay while another one is begun.
             limit: limit.max(geometry.end(2)),
             prepared: AtomicUsize::new(0),
             booked: AtomicUsize::new(0),
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Other processes have prepared segments, or given some back: there are `count` now.
+    /// Notes that other processes have changed the number of segments to `count`.
     pub fn prepared_by_others(&self, count: usize) -> Result<()> {
         if self.prepared() != count {
             self.keeper.read_again()?;
@@ -84,7 +84,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a segment is being prepared at this moment.
+    /// Whether a segment is being prepared.
     pub fn is_preparing(&self) -> bool {
         self.preparing.try_lock().is_none()
     }
@@ -94,8 +94,9 @@ impl Shared {
         self.keeper.journal()
     }
 
-    /// An open file description of one's own: the kernel reports a failed write-back to each once, and the one of the
-    /// commits must see every failure. Without the right to open the journal again: the same, and `false`.
+    /// A separate open file description: the kernel reports a failed write-back once to each, and the description
+    /// used for commits must see every failure. Without the right to open the journal again: the same description,
+    /// and `false`.
     fn another(&self) -> Result<(InternalFd, bool)> {
         match self.journal().open_again(OFlags::RDWR) {
             Ok(fd) => Ok((fd, true)),
@@ -104,7 +105,8 @@ impl Shared {
         }
     }
 
-    /// Does `work` with [`another`](Self::another); again where the program has closed or replaced that meanwhile.
+    /// Does `work` with [`another`](Self::another); repeats it if the program has closed or replaced that descriptor
+    /// meanwhile.
     fn on_another(&self, mut work: impl FnMut(&InUse<'_>, bool) -> Result<()>) -> Result<()> {
         let mut once = || self.another().and_then(|(fd, separate)| work(&fd.get()?, separate));
         for _ in 1..TRIES {
@@ -126,25 +128,26 @@ impl Shared {
         self.keeper.header()
     }
 
-    /// Changes the header, durably. After an error either state may be on the medium.
+    /// Changes the header, durably. After an error, either state may be on the medium.
     pub fn change_header(&self, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let changed = self.on_another(|fd, _| self.keeper.change(fd, change));
         changed.inspect_err(|_| self.failed.store(true, Ordering::Release))
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor: no segment is made or given back meanwhile.
+    /// Moves the journal to another file, by what `change` does to its descriptor. No segment is made or given back
+    /// meanwhile.
     pub fn move_by(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let _preparing = self.preparing.lock();
         self.booked.store(0, Ordering::Release);
         change()
     }
 
-    /// How many segments are prepared.
+    /// The number of prepared segments.
     pub fn prepared(&self) -> usize {
         self.prepared.load(Ordering::Acquire)
     }
 
-    /// Prepares segments until there are `count`. Off the log's lock; one at a time.
+    /// Prepares segments until there are `count`. Not under the log's lock; one thread at a time.
     pub fn prepare(&self, count: usize) -> Result<()> {
         let _preparing = self.preparing.lock();
         while self.prepared() < count {
@@ -153,17 +156,17 @@ impl Shared {
             self.check_limits(place)?;
             self.count_up_to(prepared + 1, |fd| {
                 let zeroed = zero(fd, self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
-                // A full disk gets back what it gave. Best effort: the header does not count the segment.
+                // Frees the space on a full disk. Best effort: the header does not count the segment.
                 zeroed.inspect_err(|_| {
                     let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
-                    self.booked.store(0, Ordering::Release); // it was cut, too
+                    self.booked.store(0, Ordering::Release); // that space was cut off, too
                 })
             })?;
         }
         Ok(())
     }
 
-    /// Makes segments by `make`, durably, and then counts them: there are `count`. While `preparing` is held.
+    /// Makes segments by `make`, durably, and then counts them, up to `count`. Called with `preparing` held.
     fn count_up_to(&self, count: usize, mut make: impl FnMut(&InUse<'_>) -> Result<()>) -> Result<()> {
         let mut separate = false;
         let mut made = || {
@@ -197,13 +200,13 @@ impl Shared {
         Ok(())
     }
 
-    /// How many segments have space on the disk.
+    /// The number of segments that have space on the disk.
     pub fn booked(&self) -> usize {
         self.booked.load(Ordering::Acquire).max(self.prepared())
     }
 
-    /// Takes space on the disk for the segment behind those that have it. Nothing is written or flushed: a writer does not wait
-    /// for the disk. Before it is used it is [counted](Self::count_booked).
+    /// Allocates disk space for the next segment. Nothing is written or flushed, so a writer does not wait for the
+    /// disk. Before its use, the segment is [counted](Self::count_booked).
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`: at the journal's limit, or the disk is full.
@@ -222,14 +225,15 @@ impl Shared {
             }
             Err(e) if [libc::EOPNOTSUPP, libc::ENOSYS].contains(&e.errno()) => self.prepare(have + 1),
             Err(e) => {
-                let _ = space(keep | FallocateFlags::PUNCH_HOLE); // a full disk gets back what it gave
+                let _ = space(keep | FallocateFlags::PUNCH_HOLE); // frees the space on a full disk
                 Err(e.context("the journal cannot grow"))
             }
         }
     }
 
-    /// Prepares all segments that have space, at once: the file's length durable, then their count. They read as zeros, and
-    /// nothing is written to them: that pays only where commits are small, and the disk's journal is not to be written with each.
+    /// Prepares all segments that have space at once: first makes the file's length durable, then their count. They
+    /// read as zeros without being written. Writing zeros pays only if commits are small, so that the disk's own
+    /// journal is not written with each.
     pub fn count_booked(&self) -> Result<()> {
         let _preparing = self.preparing.lock();
         let (booked, prepared) = (self.booked(), self.prepared());
@@ -243,11 +247,11 @@ impl Shared {
         })
     }
 
-    /// Gives back the space of all segments but the first `count`; they are not in use.
+    /// Frees the space of all segments but the first `count`, which are not in use.
     pub fn shrink(&self, count: usize) -> Result<()> {
         let _preparing = self.preparing.lock();
         if count == self.prepared() && self.booked() > count {
-            // Behind the file's end.
+            // The space lies beyond the file's end.
             self.booked.store(0, Ordering::Release);
             return self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), self.geometry.end(count)));
         }
@@ -263,13 +267,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a segment more is within the limit.
+    /// Whether one more segment is within the limit.
     pub fn may_grow(&self, count: usize) -> bool {
         self.geometry.end(count + 1) <= self.limit
     }
 }
 
-/// Writes a segment full of zeros.
+/// Fills a segment with zeros.
 fn zero(journal: impl AsFd, medium: &dyn Medium, place: Place) -> Result<()> {
     let bufs = [&ZERO_PAGE[..]; ZEROS_AT_ONCE];
     let mut at = place.offset;
@@ -288,7 +292,7 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// Writes the segment full of zeros and adds it to the journal. The log takes it up by itself.
+    /// Fills the segment with zeros and adds it to the journal. The log takes it over by itself.
     pub fn run(self) -> Result<()> {
         self.shared.prepare(self.count)
     }

@@ -1,4 +1,4 @@
-//! Reading one record after the other, trusting none of it.
+//! Reads records one after the other, and trusts none of them.
 
 use super::geometry::Place;
 use super::head::{Kind, Parsed, parse};
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is read at once.
+/// Bytes of one read.
 const READ_AHEAD: usize = 512 << 10;
 
-/// A record that is whole.
+/// A complete record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub kind: Kind,
@@ -37,9 +37,9 @@ pub(super) struct Found {
 pub(super) enum Break {
     /// The segment ends.
     End,
-    /// What lay there before lies there, or zeros.
+    /// The previous content lies there, or zeros.
     Absent,
-    /// A first part of a record, and what lay there before.
+    /// The first part of a record, followed by the previous content.
     Prefix,
     /// Something else.
     Broken,
@@ -65,12 +65,12 @@ pub(in crate::journal) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads up to `end`; the file is at least as long.
+    /// Reads up to `end`, which must not be beyond the file's end.
     pub fn new(fd: BorrowedFd<'a>, journal_id: JournalId, end: u64) -> Self {
         Reader { fd, journal_id, end, window: Vec::new(), window_at: 0 }
     }
 
-    /// Of a journal that is not of records: its [`bytes`](Self::bytes).
+    /// For a journal that is not of records: only for [`bytes`](Self::bytes).
     pub fn of_bytes(fd: BorrowedFd<'a>, end: u64) -> Self {
         Self::new(fd, JournalId([0; 16]), end)
     }
@@ -94,7 +94,8 @@ impl<'a> Reader<'a> {
         Ok(&self.window[start..start + len])
     }
 
-    /// The record that the chain expects, or why it is not there. An error: it is there, and no Famio wrote it so.
+    /// The record that the chain expects, or why it is missing. An error: there is a record that Famio would not have
+    /// written.
     pub(super) fn next(&mut self, expected: &Expected) -> Result<core::result::Result<Found, Break>> {
         let Expected { place, position, .. } = *expected;
         if position + PAGE as u64 > place.end() {
@@ -142,8 +143,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// Whether a record lies in `from..to` that was written when `epoch` was durable. The number of the epoch that it
-    /// knew to be.
+    /// Searches `from..to` for a record that was written when `epoch` was durable. Returns the epoch that it knew to
+    /// be durable.
     pub fn proof(&mut self, from: u64, to: u64, epoch: u64) -> Result<Option<u64>> {
         let id = self.journal_id;
         let mut next = from;
@@ -163,7 +164,7 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// One page; without what follows it, unless that was read already.
+    /// One page, without what follows it, unless that was read already.
     pub fn page(&mut self, at: u64) -> Result<[u8; PAGE]> {
         let mut page = [0; PAGE];
         match at.checked_sub(self.window_at).and_then(|from| self.window.get(from as usize..)?.get(..PAGE)) {
@@ -173,8 +174,8 @@ impl<'a> Reader<'a> {
         Ok(page)
     }
 
-    /// The page at or behind `at` that may have something else than zeros. A journal with holes of terabytes, which no Famio
-    /// makes, is to be read in no more time than one with as many bytes as it has blocks.
+    /// The first page from `at` on that may contain anything but zeros. A journal with terabytes of holes, which
+    /// Famio never creates, must not take longer to read than one without them.
     fn skip_hole(&self, at: u64) -> u64 {
         let window = self.window_at..self.window_at + self.window.len() as u64;
         if window.contains(&at) {

@@ -14,22 +14,23 @@ use rustix::mm::Advice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Segments that a journal has at most: the smallest ones for a tebibyte.
+/// The most segments of a journal: the smallest ones, for a tebibyte.
 pub(super) const SEGMENTS_MAX: u64 = 1 << 16;
 
-/// What the log shares with those who make segments for it in the background.
+/// What the log shares with threads that make segments in the background.
 pub(crate) struct Area {
     mapped: Mapped,
     geometry: Geometry,
     limit: u64,
-    /// The segments that there are. Changed while the [`Mapped`] is held to grow.
+    /// The number of segments. Changed while [`Mapped`] is locked for growing.
     count: AtomicUsize,
 }
 
 impl Area {
-    /// Over a journal without segments; of a session that another process began `count` are told later.
+    /// A journal without segments. For a session that another process began, `made_by_others` sets their number
+    /// later.
     pub fn new(mapped: Mapped, geometry: Geometry) -> Self {
-        // The last segment that was used must stay while another one is begun.
+        // The last used segment must stay while another one is begun.
         let least = geometry.places_from(SEGMENTS_START).nth(2).map_or(u64::MAX, |place| place.offset);
         let limit = mapped.limit().max(least);
         Self { mapped, geometry, limit, count: AtomicUsize::new(0) }
@@ -39,22 +40,22 @@ impl Area {
         &self.mapped
     }
 
-    /// Bytes that the journal may have.
+    /// The size to which the journal may grow.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Where they lie, and those that may come.
+    /// The places of the segments, including those yet to be made.
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         self.geometry.places_from(SEGMENTS_START)
     }
 
-    /// Where a journal with so many segments ends.
+    /// Where a journal with that many segments ends.
     pub fn end(&self, count: usize) -> u64 {
         self.places().nth(count).map_or(u64::MAX, |place| place.offset)
     }
@@ -64,27 +65,27 @@ impl Area {
         Extent::of_tail(self.mapped.line(TAIL), self.mapped.medium(), self.mapped.key())
     }
 
-    /// Runs `work`, which stores to the journal. It owns nothing, takes no lock and does not allocate.
+    /// Runs `work`, which stores to the journal. It must own nothing, take no lock and not allocate.
     ///
     /// # Errors
-    /// `EIO`: the journal was cut by somebody else, or its medium is bad.
+    /// `EIO`: an outsider has cut the journal, or its medium is bad.
     #[inline]
     pub fn store<R: Copy>(&self, work: impl FnOnce() -> R) -> Result<R> {
-        // SAFETY: the caller's closure may be left anywhere. The guard was installed when the file was opened.
+        // SAFETY: the caller's closure may be left at any point. The guard was installed when the file was opened.
         unsafe { guard::run(work) }
-            .map_err(|_| Error::with(libc::EIO, "the journal was cut by somebody else, or its medium is bad"))
+            .map_err(|_| Error::with(libc::EIO, "the journal was cut by an outsider, or its medium is bad"))
     }
 
-    /// Whether a segment more is within the limit.
+    /// Whether one more segment is within the limit.
     pub fn may_grow(&self) -> bool {
         let count = self.count();
         (count as u64) < SEGMENTS_MAX && self.end(count + 1) <= self.limit
     }
 
-    /// Makes segments until there are `count`: space, and then their number, durable one after the other.
+    /// Makes segments until there are `count`: first their space becomes durable, then their number.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`: at the limit, or there is no room.
+    /// `ENOSPC`, `EDQUOT`: at the limit, or there is no space.
     pub fn make(&self, count: usize) -> Result<()> {
         let mut maps = self.mapped.grow()?;
         while self.count() < count {
@@ -112,7 +113,7 @@ impl Area {
                 },
             );
             if let Err(e) = made {
-                // A full disk gets back what it gave. Best effort: the number does not count the segment.
+                // Frees the space on a full disk. Best effort: the number does not count the segment.
                 let _ = self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), place.offset));
                 return Err(e.context("the journal cannot grow"));
             }
@@ -122,19 +123,19 @@ impl Area {
         Ok(())
     }
 
-    /// Gives a segment's pages memory, so that no append waits for a fault. Advice: a failure is no reason to stop.
+    /// Gives a segment's pages memory, so that no append waits for a fault. Only advice: a failure does not matter.
     fn touch(&self, place: Place) {
         if self.mapped.is_in_memory() || self.mapped.domain() == Domain::Pmem {
             let at = self.mapped.base().wrapping_add(place.offset as usize);
-            // SAFETY: in a mapping of ours, which stays; the pages keep their bytes.
+            // SAFETY: in a mapping of this process, which stays; the pages keep their bytes.
             let _ = unsafe { rustix::mm::madvise(at.cast(), place.len as usize, Advice::LinuxPopulateWrite) };
         }
     }
 
-    /// Other processes have made segments, or given some back: there are `count` now.
+    /// Notes that other processes have changed the number of segments to `count`.
     ///
     /// # Errors
-    /// `EIO`: there can't be so many.
+    /// `EIO`: there cannot be that many.
     pub fn made_by_others(&self, count: usize) -> Result<()> {
         let mut maps = self.mapped.grow()?;
         let end = self.end(count);
@@ -147,12 +148,12 @@ impl Area {
         Ok(())
     }
 
-    /// Whether a segment is being made at this moment.
+    /// Whether a segment is being made.
     pub fn is_growing(&self) -> bool {
         self.mapped.try_grow().is_none()
     }
 
-    /// Gives back all segments but the first `count`. None of those is needed, and nobody appends meanwhile.
+    /// Gives back all segments but the first `count`, which are not needed. No thread appends meanwhile.
     pub fn cut(&self, count: usize) -> Result<()> {
         let _growing = self.mapped.grow()?;
         if count >= self.count() {
@@ -162,7 +163,7 @@ impl Area {
         in_order(
             Rule::TieredCountBeforeCut,
             || {
-                // The number of segments first: what it no longer counts may go.
+                // The number of segments first: what it does not count may be removed.
                 self.store(|| {
                     self.mapped.extent().store(count as u64);
                     medium.fence();
@@ -174,7 +175,7 @@ impl Area {
         )
     }
 
-    /// The head line of a segment of a new generation.
+    /// The head line of a segment with a new generation.
     pub fn segment_line(&self, place: Place, generation: u64) -> [u8; LINE] {
         let mut line = [0; LINE];
         put_segment(self.mapped.key(), place.offset, generation, &mut line);
@@ -190,7 +191,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Makes it. The log takes it up by itself.
+    /// Creates it. The log takes it into use on its own.
     ///
     /// # Errors
     /// As [`Area::make`].

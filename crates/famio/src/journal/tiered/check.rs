@@ -1,4 +1,4 @@
-//! What `famio check` says of the lines of a tiered journal, where reading it stops at the first that is wrong.
+//! What `famio check` says about the lines of a tiered journal, where recovery would stop at the first problem.
 
 use super::log::FOUND;
 use super::scan::scan;
@@ -9,13 +9,13 @@ use crate::journal::inplace::{Image, Key, SEGMENTS_START, SLOTS, STRIDE};
 use crate::pmem::Medium;
 use std::os::fd::BorrowedFd;
 
-/// Where something is wrong, if that can be said, and what.
+/// The position of a problem, if it has one, and its description.
 pub(crate) type Wrong = (Option<u64>, String);
 
-/// Gives the last commit (0: none), and what is wrong, where that can be said.
+/// Returns the last commit (0: none), and what is wrong.
 ///
 /// # Errors
-/// What kept it from being read.
+/// Those that keep it from being read.
 pub(crate) fn check(
     journal: BorrowedFd<'_>,
     header: &Header,
@@ -31,7 +31,7 @@ pub(crate) fn check(
     let slots = image.slots();
     if let Some(last) = slots.last() {
         for slot in 0..SLOTS {
-            // The highest epoch up to C that belongs here; the next slot may be torn.
+            // The highest epoch up to C that belongs to this slot; the next slot may be torn.
             let behind = (last.epoch + SLOTS as u64 - slot as u64) % SLOTS as u64;
             let expected = last.epoch.checked_sub(behind).filter(|&epoch| epoch >= FOUND);
             let is_next = (last.epoch + 1) % SLOTS as u64 == slot as u64;

@@ -1,4 +1,4 @@
-//! The writer: epochs are appended, segments recycled.
+//! The writer: appends epochs, and recycles segments.
 
 use super::LINE;
 use super::area::{Area, Growth};
@@ -12,17 +12,17 @@ use crate::map::guard;
 use crate::rule::{Rule, holds};
 use std::sync::Arc;
 
-/// The epoch of the first slot, which has the size that the file was found with.
+/// The epoch of the first slot, which has the file's initial size.
 pub(crate) const FOUND: u64 = 1;
 
-/// Bytes of a segment that [`TieredLog::reserve`] does not count on: a block that does not fit at the end, its list, and the head of
-/// the record that the end of a segment splits off.
+/// Bytes of a segment that [`TieredLog::reserve`] does not count on: a block that does not fit at the end, its list,
+/// and the head of a record that is split at the end of a segment.
 const SLACK: u64 = (2 * LINE + BLOCK + LINE) as u64;
 
-/// One segment, as its writer knows it.
+/// A segment, as its writer knows it.
 struct Segment {
     place: Place,
-    /// 0: never entered.
+    /// 0: never used.
     generation: u64,
     /// The highest epoch of its records.
     last_epoch: u64,
@@ -32,7 +32,7 @@ struct Segment {
 pub(crate) struct TieredLog {
     area: Arc<Area>,
     segments: Vec<Segment>,
-    /// The segment that is appended to, and the byte of the journal that comes next.
+    /// The segment appended to, and the journal's next byte.
     current: Option<(usize, u64)>,
     generation: u64,
     /// The number of the last record.
@@ -45,9 +45,9 @@ pub(crate) struct TieredLog {
     used: u64,
     /// Bytes appended so far.
     written: u64,
-    /// The generation of the segment for which another was asked for.
+    /// The generation of the segment for which another one was requested.
     asked: u64,
-    /// The head line and list of a record, on their way.
+    /// The head line and list of a record that is being written.
     buffer: Vec<u8>,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct TieredLog {
 pub(crate) type State = [u64; 9];
 
 impl TieredLog {
-    /// Begins the log of a journal that is in state *creating*: its first segment, and a slot with the size that the file was
-    /// found with. Durable before the journal is active.
+    /// Begins the log of a journal in state *creating*: its first segment, and a slot with the file's initial size.
+    /// Durable before the journal is active.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`: no room for it.
+    /// `ENOSPC`, `EDQUOT`: no space.
     pub fn create(mapped: Mapped, size: u64, geometry: Geometry) -> Result<Self> {
         geometry.check()?;
         guard::install()?;
@@ -75,7 +75,7 @@ impl TieredLog {
         Ok(log)
     }
 
-    /// The log of a session that another process began. It goes on by [`take_state`](Self::take_state).
+    /// The log of a session that another process began. [`take_state`](Self::take_state) continues it.
     ///
     /// # Errors
     /// Those of the guard.
@@ -102,7 +102,8 @@ impl TieredLog {
         }
     }
 
-    /// What the next owner has to know; of each segment its generation and last epoch. `None`: not now, a segment is being made.
+    /// What the next owner has to know, with each segment's generation and last epoch. `None`: impossible now, a
+    /// segment is being made.
     pub fn leave_state(&mut self) -> Result<Option<(State, Vec<u64>)>> {
         self.usable()?;
         if self.area.is_growing() {
@@ -116,10 +117,10 @@ impl TieredLog {
         Ok(Some((state, segments.collect())))
     }
 
-    /// Goes on where the last owner has left it.
+    /// Continues where the last owner has stopped.
     ///
     /// # Errors
-    /// `EIO`: there is no such journal.
+    /// `EIO`: no such journal can exist.
     pub fn take_state(&mut self, state: State, segments: &[u64]) -> Result<()> {
         let [index, at, generation, record, committed, size, tail, written, asked] = state;
         self.area.made_by_others(segments.len() / 2)?;
@@ -153,22 +154,22 @@ impl TieredLog {
         self.tail
     }
 
-    /// The bytes of the journal's file.
+    /// Size of the journal's file.
     pub fn len(&self) -> u64 {
         self.area.end(self.area.count())
     }
 
-    /// Bytes that the journal may have.
+    /// The size to which the journal may grow.
     pub fn limit(&self) -> u64 {
         self.area.limit()
     }
 
-    /// The bytes that were appended since it was begun.
+    /// Bytes appended since it was begun.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The bytes of the segments that are needed.
+    /// Bytes of the segments that are needed.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -177,7 +178,7 @@ impl TieredLog {
         self.used = (0..self.segments.len()).filter(|&i| !self.is_free(i)).map(|i| self.segments[i].place.len).sum();
     }
 
-    /// The epoch up to which everything is to be in the file for the rest to take `keep` bytes at most.
+    /// The epoch up to which everything must be in the file so that the rest takes at most `keep` bytes.
     pub fn epoch_before(&self, keep: u64) -> u64 {
         let mut needed: Vec<&Segment> =
             (0..self.segments.len()).filter(|&i| !self.is_free(i)).map(|i| &self.segments[i]).collect();
@@ -190,14 +191,14 @@ impl TieredLog {
         beyond.map_or(self.tail, |segment| segment.last_epoch)
     }
 
-    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
+    /// The most bytes of journal that an epoch takes with this many changed blocks and, in all, changed granules.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
-        // A list of each block alone, in case that every one comes to another segment: those have slack for their heads.
+        // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
         (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
     }
 
-    /// Sees that `bytes` can be appended (the [`cost`](Self::cost) of all that is not yet appended of the open epoch): `ENOSPC`,
-    /// `EDQUOT` come here, at the write, not at the commit.
+    /// Ensures that `bytes` can be appended (the [`cost`](Self::cost) of everything in the open epoch that is not yet
+    /// appended). `ENOSPC` and `EDQUOT` come here, at the write, not at the commit.
     pub fn reserve(&mut self, bytes: u64) -> Result<()> {
         self.usable()?;
         while self.room() < bytes {
@@ -225,7 +226,8 @@ impl TieredLog {
         was_in_use
     }
 
-    /// Whether it is time to make a segment: the current one is half full, and no other is free. Said once for each segment.
+    /// Whether it is time to make a segment: the current one is half full, and none is free. True once for each
+    /// segment.
     pub fn wants_segment(&mut self) -> bool {
         let Some((index, at)) = self.current else { return false };
         let place = self.segments[index].place;
@@ -237,7 +239,7 @@ impl TieredLog {
         wants
     }
 
-    /// The next segment to make in the background, if none is free and there may be more.
+    /// The next segment to make in the background, if none is free and more are allowed.
     pub fn next_growth(&mut self) -> Option<Growth> {
         self.adopt();
         let wants = self.free().is_none() && !self.suspect && self.area.may_grow();
@@ -247,8 +249,8 @@ impl TieredLog {
     /// Commits an epoch: durable on return.
     ///
     /// # Errors
-    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is stored. After any other the log takes
-    /// no more commits.
+    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is stored. After any
+    /// other error, the log takes no more commits.
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.usable()?;
         self.check(batch)?;
@@ -289,11 +291,11 @@ impl TieredLog {
                 self.tail = tail;
                 self.count_used();
             }
-            Err(_) => self.suspect = true, // the next write is told
+            Err(_) => self.suspect = true, // reported to the next write
         }
     }
 
-    /// With nothing pending: gives back all segments but the first.
+    /// If nothing is pending: frees all segments but the first.
     pub fn shrink(&mut self) -> Result<()> {
         self.usable()?;
         self.adopt();
@@ -307,12 +309,12 @@ impl TieredLog {
         Ok(())
     }
 
-    /// The journal lies in another file, by what `change` does to its descriptor.
+    /// Moves the journal to another file, by what `change` does to its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.area.mapped().move_by(change)
     }
 
-    /// Takes up segments that were made.
+    /// Takes over segments that were made.
     fn adopt(&mut self) {
         let have = self.segments.len();
         let new = self.area.places().take(self.area.count()).skip(have);
@@ -337,7 +339,7 @@ impl TieredLog {
         Err(Error::with(libc::EINVAL, format!("epoch {} with blocks or sizes out of order", batch.epoch)))
     }
 
-    /// Stores the records of an epoch, behind one another; not fenced. The number of the last.
+    /// Stores the records of an epoch, one after the other, without a fence. Returns the number of the last.
     fn records(&mut self, batch: &Batch<'_>) -> Result<u64> {
         let (mut blocks, mut is_first) = (batch.blocks, true);
         let mut cut = batch.cut;
@@ -374,7 +376,7 @@ impl TieredLog {
         }
     }
 
-    /// Stores one record. Its length.
+    /// Stores one record. Returns its length.
     fn one(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
         let mapped = self.area.mapped();
         self.buffer.clear();
@@ -384,8 +386,8 @@ impl TieredLog {
         let (buffer, medium) = (&self.buffer[..], mapped.medium());
         let to = mapped.base().wrapping_add(at as usize);
         self.area.store(|| {
-            // SAFETY: the record lies within its segment, which is mapped, and of which nobody else writes; the sources are the
-            // buffer and blocks that are borrowed.
+            // SAFETY: the record lies within its segment, which is mapped, and where no other thread writes; the
+            // sources are the buffer and blocks that are borrowed.
             unsafe { medium.copy(to, buffer.as_ptr(), buffer.len()) };
             let mut to = to.wrapping_add(buffer.len());
             for block in blocks {
@@ -399,7 +401,7 @@ impl TieredLog {
         Ok(head.len())
     }
 
-    /// Begins the first free segment. Where its first record comes.
+    /// Begins the first free segment. Returns where its first record goes.
     fn enter(&mut self) -> Result<(usize, u64)> {
         let index = self.free().ok_or(Error::new(libc::ENOSPC))?;
         self.generation += 1;
@@ -415,12 +417,12 @@ impl TieredLog {
         Ok((index, at))
     }
 
-    /// The first segment that can be entered.
+    /// The first segment that can be used.
     fn free(&self) -> Option<usize> {
         (0..self.segments.len()).find(|&index| self.is_free(index))
     }
 
-    /// Whether a segment can be entered: the file has all its epochs.
+    /// Whether a segment can be reused: the file has all its epochs.
     fn is_free(&self, index: usize) -> bool {
         let segment = &self.segments[index];
         let is_current = self.current.is_some_and(|(current, _)| current == index);
@@ -428,7 +430,7 @@ impl TieredLog {
         segment.generation == 0 || !is_current && segment.last_epoch <= tail
     }
 
-    /// The bytes that can surely be appended.
+    /// The bytes that can certainly be appended.
     fn room(&self) -> u64 {
         let free = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| self.segments[i].place);
         let free: u64 = free.map(|place| (place.len - LINE as u64).saturating_sub(SLACK)).sum();

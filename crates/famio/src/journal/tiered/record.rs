@@ -1,4 +1,4 @@
-//! The lines of a segment that say what it holds: its own head, and the heads and lists of records.
+//! The lines of a segment that describe its content: its own head, and the heads and lists of records.
 
 use super::LINE;
 use crate::journal::bytes::{put, u64_at};
@@ -8,9 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a granule.
 const GRANULE: usize = crate::journal::records::GRANULE;
-/// Bytes of a list's entry.
+/// Size of a list's entry.
 const ENTRY: usize = 16;
-/// In the word of the epoch: the record is the first of its epoch.
+/// Flag in the word of the epoch: the record is the first of its epoch.
 const FIRST: u64 = 1 << 63;
 /// The largest file that Linux has.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -25,28 +25,28 @@ const GENERATION: usize = 5;
 const COUNTS: usize = 6;
 const LIST_HASH: usize = 7;
 
-/// What a record's head says.
+/// The content of a record's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     /// Counts the records of the journal, from 1.
     pub number: u64,
     pub epoch: u64,
-    /// Whether the epoch begins with it.
+    /// Whether it is the first record of its epoch.
     pub is_first: bool,
     /// The file's size after it.
     pub size: u64,
-    /// The lowest size since the record before.
+    /// The lowest size since the previous record.
     pub cut: u64,
-    /// Of the segment.
+    /// The segment's generation.
     pub generation: u64,
-    /// Blocks, and granules of all of them.
+    /// Number of blocks, and of all their granules.
     pub count: u32,
     pub granules: u32,
     /// The hash of the list, with its padding.
     pub list: u64,
 }
 
-/// The lines that the list of so many blocks takes.
+/// The lines that a list of `count` blocks takes.
 pub(super) const fn list_lines(count: u64) -> u64 {
     (count * ENTRY as u64).div_ceil(LINE as u64)
 }
@@ -75,12 +75,12 @@ impl Head {
         words
     }
 
-    /// The line at byte `position` of the journal.
+    /// Encodes the line for byte `position` of the journal.
     pub fn put(&self, key: Key, position: u64, to: &mut [u8]) {
         put_line(&self.words(key, position), to);
     }
 
-    /// From the line at `position`; `None` if that is no record's.
+    /// Decodes the line at `position`; `None` if it is not a record's.
     pub fn get(key: Key, position: u64, line: &[u8]) -> Option<Self> {
         let words = line_of(line);
         if words[CHECK] != key.check(position | 1, &words[NUMBER..]) && holds(Rule::TieredRecordHasCheck) {
@@ -101,7 +101,7 @@ impl Head {
     }
 }
 
-/// Adds the list of a record to `to`, with its padding, and gives its hash.
+/// Adds the list of a record to `to`, with its padding, and returns its hash.
 pub(super) fn put_list(to: &mut Vec<u8>, blocks: impl Iterator<Item = (u64, u64)>) -> u64 {
     let start = to.len();
     for (block, granules) in blocks {
@@ -112,7 +112,7 @@ pub(super) fn put_list(to: &mut Vec<u8>, blocks: impl Iterator<Item = (u64, u64)
     xxh3_64(&to[start..])
 }
 
-/// The blocks of a list, of which `bytes` has all lines; `None` if it is not the list that its head tells of.
+/// The blocks of a list, all of whose lines are in `bytes`; `None` if it is not the list that its head describes.
 pub(super) fn list(head: &Head, bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     if xxh3_64(bytes) != head.list && holds(Rule::TieredListHasHash) {
         return None;
@@ -126,7 +126,7 @@ pub(super) fn list(head: &Head, bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     (granules == u64::from(head.granules) && in_order && in_range).then_some(list)
 }
 
-/// The line that a segment begins with, at byte `position`.
+/// Encodes the first line of a segment, at byte `position`.
 pub(super) fn put_segment(key: Key, position: u64, generation: u64, to: &mut [u8]) {
     let mut words = [0; 8];
     words[1] = generation;
@@ -134,7 +134,7 @@ pub(super) fn put_segment(key: Key, position: u64, generation: u64, to: &mut [u8
     put_line(&words, to);
 }
 
-/// The generation that the line of a segment tells; `None`: it is none, or torn.
+/// The generation in the first line of a segment; `None`: not such a line, or torn.
 pub(super) fn generation_of(key: Key, position: u64, line: &[u8]) -> Option<u64> {
     let words = line_of(line);
     (words[0] == key.check(position, &words[1..])).then_some(words[1])

@@ -1,5 +1,5 @@
-//! What a tiered journal holds: the committed epochs that the file may lack, or why that cannot be told. It is read piece by piece and
-//! never mapped: its owner, who may be anybody's user, can cut it or change it at any moment.
+//! What a tiered journal holds: the committed epochs that the file may lack, or why that cannot be told. It is read
+//! piece by piece and never mapped: its owner, who may be any user, can cut it or change it at any moment.
 
 use super::area::SEGMENTS_MAX;
 use super::log::FOUND;
@@ -15,7 +15,7 @@ use crate::rule::{Rule, holds};
 use core::sync::atomic::AtomicU64;
 use std::os::fd::BorrowedFd;
 
-/// Below so many bytes, one thread does it all.
+/// Below this many bytes, one thread does everything.
 const LARGE: u64 = 64 << 20;
 
 /// A record of an epoch that is committed and may not be in the file.
@@ -39,7 +39,7 @@ pub(crate) struct Scan<'a> {
 /// Reads the heads of a whole journal, `length` bytes long; changes nothing.
 ///
 /// # Errors
-/// `EIO`: it is damaged: what is committed is not all there.
+/// `EIO`: damaged: not everything that was committed is there.
 pub(crate) fn scan<'a>(
     journal: BorrowedFd<'a>,
     length: u64,
@@ -79,7 +79,7 @@ pub(crate) fn scan<'a>(
     Ok(Scan { journal, key, image, last, tail, records })
 }
 
-/// The last commit that the slots tell of, without a look at the records.
+/// The last commit according to the slots, without reading the records.
 pub(crate) fn last_epoch(
     journal: BorrowedFd<'_>,
     length: u64,
@@ -98,7 +98,7 @@ fn tail_of(journal: BorrowedFd<'_>, key: Key, medium: &'static dyn Medium) -> Re
     Ok(Extent::of_tail(&words, medium, key).read())
 }
 
-/// The segments that the journal says that it has.
+/// The segments that the journal counts.
 pub(super) fn places(length: u64, header: &Header, image: &Image<'_>) -> Result<Vec<Place>> {
     let (geometry, _) = Geometry::get(&header.geometry)?;
     let Some(count) = image.extent().read().filter(|&count| count <= SEGMENTS_MAX) else {
@@ -114,8 +114,8 @@ pub(super) fn places(length: u64, header: &Header, image: &Image<'_>) -> Result<
     }
 }
 
-/// Gives the records of one segment, up to where none of its generation follows. That may be any that a crash left: those that are
-/// committed are known by their numbers.
+/// Passes on the records of one segment, up to where no record of its generation follows. These may include any that
+/// a crash left: committed ones are known by their numbers.
 fn segment(journal: BorrowedFd<'_>, key: Key, place: Place, end: u64, found: &mut dyn FnMut(Found)) -> Result<()> {
     let mut reader = Reader::of_bytes(journal, end.min(place.end()));
     let Some(generation) = generation_of(key, place.offset, reader.bytes(place.offset, LINE)?) else { return Ok(()) };
@@ -136,7 +136,8 @@ fn segment(journal: BorrowedFd<'_>, key: Key, place: Place, end: u64, found: &mu
     Ok(())
 }
 
-/// What is wrong with the records after the tail, in the order of their numbers, if anything is: all that is committed is to be there.
+/// What is wrong with the records after the tail, in the order of their numbers, if anything: everything committed
+/// must be there.
 fn wrong_with(records: &[Found], epoch: u64, tail: u64, number: u64) -> Option<String> {
     let Some((first, last)) = records.first().zip(records.last()) else {
         return (tail < epoch).then(|| format!("nothing of the epochs after {tail} is there"));
@@ -173,8 +174,8 @@ impl Scan<'_> {
         granules * GRANULE as u64
     }
 
-    /// Visible is not persistent: writes the slot of the last commit once more, and makes the journal durable, before anything is done
-    /// because of it. Its records are: the slot was stored after they were.
+    /// Visible is not persistent: writes the slot of the last commit once more, and makes the journal durable, before
+    /// anything is done because of it. The records are durable: the slot was stored after they were.
     ///
     /// # Errors
     /// Those of the journal's medium.
@@ -186,10 +187,10 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Brings `file` to the last commit, by `medium`. Not synced.
+    /// Brings `file` to the last commit, through `medium`. Not synced.
     ///
     /// # Errors
-    /// `EIO`: the journal is not what was read. Those of the file's medium.
+    /// `EIO`: the journal has changed since it was read. Those of the file's medium.
     pub fn apply(
         &self,
         file: BorrowedFd<'_>,

@@ -1,5 +1,6 @@
-//! What is left open at a moment, in groups: each cache line, each sector, each large copy, each file's sizes, each name. A
-//! group has a few patterns: which of its pieces arrived. One pattern of every group makes an image.
+//! What may or may not have arrived at a given moment, in groups: each cache line, each sector, each large copy, each
+//! file's sizes, each name. A group has a few patterns of pieces that have arrived. One pattern of every group gives
+//! an image.
 
 use super::Random;
 use super::crash::{Content, Image, Plan};
@@ -9,12 +10,12 @@ use crate::pmem::LINE;
 use core::ops::ControlFlow;
 use std::collections::{BTreeMap, HashSet};
 
-/// A copy of so many lines is data: it is torn in a few ways, not in all.
+/// A copy of this many lines is data: it is torn in a few ways, not in all.
 const DATA_LINES: usize = 10;
-/// A line with more combinations than this has the telling ones only.
+/// For a line with more combinations, only the significant ones are tried.
 const OF_A_LINE: u64 = 64;
 
-/// What happens to an object's bytes, in the order of the operations.
+/// A change of an object's bytes, in the order of the operations.
 struct Event<'a> {
     seq: usize,
     what: Change<'a>,
@@ -23,23 +24,23 @@ struct Event<'a> {
 
 enum Change<'a> {
     Bytes(u64, &'a [u8]),
-    /// The size; whether what lies above is cut off.
+    /// The size; whether bytes above it are cut off.
     Size(u64, bool),
 }
 
 #[derive(Clone, Copy)]
 enum When {
     Always,
-    /// If the group's pattern has this piece.
+    /// Applies if the group's pattern has this piece.
     Piece(usize, usize),
-    /// If the group's pick is above this.
+    /// Applies if the group's pick is above this.
     Above(usize, u32),
 }
 
 enum Group {
-    /// Which pieces arrived: the first pattern is none, the last is all.
+    /// Which pieces have arrived: the first pattern is none, the last is all.
     Patterns(Vec<Vec<bool>>),
-    /// How many of these arrived, in order.
+    /// How many of these have arrived, in order.
     Prefix(u32),
 }
 
@@ -52,7 +53,7 @@ impl Group {
     }
 }
 
-/// A piece on the way into a group.
+/// A piece to be put into a group.
 struct Piece<'a> {
     seq: usize,
     at: u64,
@@ -98,7 +99,7 @@ impl<'a> Choices<'a> {
 
     fn object(&mut self, object: &'a Object) -> Vec<Event<'a>> {
         let mut events = Vec::new();
-        // Where a write to the file is open, its sectors take the lines in them along.
+        // Where a write to the file has not certainly arrived, its sectors include the lines in them.
         let mut sectors: BTreeMap<u64, Vec<Piece<'a>>> = BTreeMap::new();
         for file in &object.file {
             let unit = self.model.unit_of(&file.write);
@@ -129,7 +130,7 @@ impl<'a> Choices<'a> {
         }
         let is_cut = object.file.iter().any(|file| file.size.is_some() && file.write.bytes.is_empty());
         let known = |patterns: &mut Vec<Vec<bool>>, pieces: &[Piece<'_>]| {
-            // Under a cut that is open, what lies beneath depends on it.
+            // Under a cut that may not have arrived, the bytes beneath depend on it.
             if !is_cut {
                 drop_same(patterns, pieces, object);
             }
@@ -228,7 +229,7 @@ impl<'a> Choices<'a> {
         Image { objects: objects.collect(), names }
     }
 
-    /// With everything arrived.
+    /// The image with everything arrived.
     pub fn newest(&self) -> Image {
         self.image(&self.all())
     }
@@ -237,7 +238,7 @@ impl<'a> Choices<'a> {
         self.groups.iter().map(|group| group.options() - 1).collect()
     }
 
-    /// Calls `look` with picks, all of them or, where they are too many, as the plan says.
+    /// Calls `look` with all combinations of picks or, if there are too many, with those that the plan says.
     pub fn enumerate<B>(&self, plan: &Plan, look: &mut impl FnMut(&[u32]) -> ControlFlow<B>) -> ControlFlow<B> {
         let all = self.all();
         let open: Vec<usize> = (0..all.len()).filter(|&group| all[group] > 0).collect();
@@ -247,7 +248,7 @@ impl<'a> Choices<'a> {
             let mut picks = none;
             loop {
                 look(&picks)?;
-                // Counts on, the first group fastest.
+                // Counts up, the first group fastest.
                 let Some(at) = open.iter().position(|&group| picks[group] < all[group]) else {
                     return ControlFlow::Continue(());
                 };
@@ -258,10 +259,11 @@ impl<'a> Choices<'a> {
         look(&none)?;
         look(&all)?;
         let mut random = Random(plan.seed | 1);
-        // One group at a time, every pattern of it, from both extremes; then two, from one extreme to the other.
+        // One group at a time, with each of its patterns, from both extremes; then two groups, from one extreme to
+        // the other.
         let singles: Vec<(usize, u32)> =
             open.iter().flat_map(|&group| (0..=all[group]).map(move |pick| (group, pick))).collect();
-        let chosen = singles.len() * 2 > plan.deviations * 2 / 3; // too many to have them all
+        let chosen = singles.len() * 2 > plan.deviations * 2 / 3; // too many to try all
         for n in 0..plan.deviations {
             let from = if n % 2 == 0 { &none } else { &all };
             let mut picks = from.clone();
@@ -285,7 +287,7 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// The pieces of a write, by units of `unit` bytes: the unit's number, and which bytes of the write.
+/// The pieces of a write, in units of `unit` bytes: the unit's number, and the bytes of the write in it.
 fn pieces(write: &Write, unit: u64) -> impl Iterator<Item = (u64, core::ops::Range<usize>)> {
     let (at, end) = (write.at, write.end());
     let units = if write.bytes.is_empty() { 0..0 } else { at / unit..end.div_ceil(unit) };
@@ -301,7 +303,7 @@ fn always(write: &Write, piece: core::ops::Range<usize>) -> Event<'_> {
     Event { seq: write.seq, what, when: When::Always }
 }
 
-/// Which pieces of a line, or a sector, may have arrived: a prefix of the ordered ones, any of the others.
+/// Which pieces of a line or sector may have arrived: a prefix of the ordered ones, and any of the others.
 fn combinations(pieces: &[Piece<'_>]) -> Vec<Vec<bool>> {
     let ordered = pieces.iter().filter(|piece| piece.ordered).count();
     let others = pieces.len() - ordered;
@@ -339,8 +341,8 @@ fn combinations(pieces: &[Piece<'_>]) -> Vec<Vec<bool>> {
     all
 }
 
-/// How a large copy tears: nothing, its first line only, its first half, all but the first line, the last, a middle one, a
-/// word; everything.
+/// How a large copy is torn: nothing, its first line only, its first half, all but the first line, but the last, but
+/// a middle one, but a word; everything.
 fn torn(lines: &[Vec<Piece<'_>>]) -> Vec<Vec<bool>> {
     let (count, middle) = (lines.len(), lines.len() / 2);
     let whole = |keep: &dyn Fn(usize) -> bool| -> Vec<bool> {
@@ -361,7 +363,7 @@ fn torn(lines: &[Vec<Piece<'_>>]) -> Vec<Vec<bool>> {
     ]
 }
 
-/// Drops patterns that give the bytes of another one. The last stays the last.
+/// Drops patterns that give the same bytes as another one. The last stays the last.
 fn drop_same(patterns: &mut Vec<Vec<bool>>, pieces: &[Piece<'_>], object: &Object) {
     let from = pieces.iter().map(|piece| piece.at).min().unwrap_or(0);
     let to = pieces.iter().map(|piece| piece.at + piece.bytes.len() as u64).max().unwrap_or(0);
@@ -369,7 +371,8 @@ fn drop_same(patterns: &mut Vec<Vec<bool>>, pieces: &[Piece<'_>], object: &Objec
     let there = object.bytes.get(from as usize..).unwrap_or(&[]);
     let there = &there[..there.len().min(before.len())];
     before[..there.len()].copy_from_slice(there);
-    // What is certain but not yet put there, because something open lies before it, is between the pieces.
+    // Between the pieces there are bytes that are certain but not applied yet, because something uncertain comes
+    // before them.
     let lines = object.lines.range(from / LINE as u64..=to / LINE as u64).flat_map(|(_, writes)| writes);
     let mut certain: Vec<&Write> =
         lines.chain(object.file.iter().map(|file| &file.write)).filter(|write| write.certain).collect();

@@ -1,4 +1,4 @@
-//! A trace being replayed, and the images that a crash at any moment of it can have left.
+//! Replays a trace, and gives the images that a crash at any moment of it can leave.
 
 use super::choices::Choices;
 use super::model::Model;
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub struct Plan {
     /// All images, if there are no more than this.
     pub exhaustive: u64,
-    /// Otherwise: nothing, everything, and these with one and two lines (or sectors) the other way, up to this many;
+    /// Otherwise: nothing, everything, and these with one and two lines (or sectors) different, up to this many;
     pub deviations: usize,
     /// and this many at random,
     pub random: usize,
@@ -42,7 +42,7 @@ impl Content {
         &bytes[..bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
     }
 
-    /// All of them.
+    /// All its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = self.trimmed().to_vec();
         all.resize(self.size as usize, 0);
@@ -54,22 +54,22 @@ impl Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub(super) objects: Vec<Content>,
-    /// Mark and journal; empty where no [`Place`](super::Place) was given.
+    /// Mark and journal; empty if no [`Place`](super::Place) was given.
     pub names: Names,
 }
 
 impl Image {
-    /// The bytes of an object, a file's as long as the file is; `None`: it was not watched yet.
+    /// The bytes of an object; for a file, as many as its size. `None`: it was not watched yet.
     pub fn get(&self, object: ObjectId) -> Option<Vec<u8>> {
         self.objects.get(object.0).map(Content::to_vec)
     }
 
-    /// The same, without its zeros.
+    /// The same, without trailing zeros.
     pub fn content(&self, object: ObjectId) -> Option<&Content> {
         self.objects.get(object.0)
     }
 
-    /// The same with some bits of one byte the other way.
+    /// The same with some bits of one byte flipped.
     pub fn with_changed_byte(&self, object: ObjectId, at: usize, change: u8) -> Image {
         let mut image = self.clone();
         if let Some(byte) = image.objects.get_mut(object.0).and_then(|content| content.bytes.get_mut(at)) {
@@ -78,7 +78,7 @@ impl Image {
         image
     }
 
-    /// Of what can be reached: the file, its mark, its journal's name and bytes; and these others.
+    /// A hash of what can be reached: the file, its mark, its journal's name and bytes, and the objects `others`.
     pub fn hash(&self, file: ObjectId, others: impl Iterator<Item = ObjectId>) -> u128 {
         let mut hash = Xxh3::new();
         for object in [Some(file), self.names.journal].into_iter().flatten().chain(others) {
@@ -96,7 +96,7 @@ impl Image {
     }
 }
 
-/// A trace being replayed: the medium after the first few operations.
+/// A replay of a trace: the medium after the first few operations.
 pub struct Replay {
     trace: Trace,
     next: usize,
@@ -113,8 +113,8 @@ impl Replay {
         Self { trace, next: 0, model, marks: Vec::new() }
     }
 
-    /// Goes on to the next moment after which fewer images are possible, or to the end; every image of the moments
-    /// skipped is possible here too. False when there is none left.
+    /// Advances to the next moment after which fewer images are possible, or to the end; every image of the moments
+    /// skipped is possible here, too. False at the end.
     pub fn advance(&mut self) -> bool {
         if self.next >= self.trace.len() {
             return false;
@@ -127,12 +127,12 @@ impl Replay {
         }
     }
 
-    /// Whether the next operation makes something certain, or there is none left.
+    /// Whether the next operation makes something certain, or this is the end.
     pub fn is_at_boundary(&self) -> bool {
         self.trace.ops.get(self.next).is_none_or(|(_, next)| self.model.is_boundary(next))
     }
 
-    /// Whether the last operation was a call of the kernel's, whose end another process sees.
+    /// Whether the last operation was a system call, whose completion another process can see.
     pub fn was_call(&self) -> bool {
         let last = self.next.checked_sub(1).and_then(|last| self.trace.ops.get(last));
         last.is_some_and(|(_, op)| {
@@ -140,7 +140,7 @@ impl Replay {
         })
     }
 
-    /// Goes on by one operation. False when there is none left.
+    /// Advances by one operation. False at the end.
     pub fn step(&mut self) -> bool {
         let Some((thread, op)) = self.trace.ops.get(self.next) else { return false };
         self.model.apply(self.next, *thread, op);
@@ -151,24 +151,24 @@ impl Replay {
         true
     }
 
-    /// How many operations are done.
+    /// The number of operations done.
     pub fn position(&self) -> usize {
         self.next
     }
 
-    /// What was promised by now, in order.
+    /// What was promised so far, in order.
     pub fn marks(&self) -> &[u64] {
         &self.marks
     }
 
-    /// The last operations done, in words.
+    /// Describes the last operations.
     pub fn describe(&self, last: usize) -> Vec<String> {
         let from = self.next.saturating_sub(last);
         self.trace.ops[from..self.next].iter().map(|(thread, op)| format!("thread {thread}: {}", op.brief())).collect()
     }
 
-    /// Calls `visit` with images that a crash now could leave. Gives how many there were to see, and what `visit` broke
-    /// with.
+    /// Calls `visit` with images that a crash now could leave. Returns their number, and the value with which `visit`
+    /// broke off.
     pub fn crashes<B>(&self, plan: &Plan, mut visit: impl FnMut(&Image) -> ControlFlow<B>) -> (usize, Option<B>) {
         let choices = Choices::of(&self.model);
         let mut seen = 0;
@@ -179,8 +179,8 @@ impl Replay {
         (seen, result.break_value())
     }
 
-    /// What the process's end leaves, be it killed now: everything that was stored, persistent or not. To go on from there
-    /// in the same boot: a recovery reads it, and the power may be cut then.
+    /// What the end of the process, by a kill now, leaves: everything that was stored, persistent or not. For
+    /// continuing in the same boot: a recovery reads it, and the power may fail then.
     pub fn killed(&self) -> (Image, Start) {
         let choices = Choices::of(&self.model);
         let mut model = self.model.clone();
@@ -188,8 +188,8 @@ impl Replay {
         (choices.newest(), Start(model))
     }
 
-    /// As [`killed`](Self::killed), in the middle of the next operation if that is a write to a file of more than a page:
-    /// with so many of its pages done, less one if it has no more. `None`: it is none.
+    /// As [`killed`](Self::killed), in the middle of the next operation if that is a write of more than a page to a
+    /// file: with `pages` of its pages written, or one less than it has. `None`: it is not such a write.
     pub fn killed_within(&self, pages: usize) -> Option<(Image, Start)> {
         let (thread, Op::Write { object, at, bytes }) = self.trace.ops.get(self.next)? else { return None };
         let whole = bytes.len().div_ceil(4096);

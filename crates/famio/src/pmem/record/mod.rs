@@ -1,13 +1,13 @@
-//! A recording [`Medium`]: to find out what a crash could have left, at any moment of a run.
+//! A recording [`Medium`]: finds out what a crash could have left at any moment of a run.
 //!
-//! 1. A [`Recorder`] stands in for the hardware. It carries every operation out, so that the program runs on, and keeps
-//!    a [`Trace`]. The test says what a caller was promised, and when, by [`Recorder::mark`].
+//! 1. A [`Recorder`] takes the place of the hardware. It executes every operation, so that the program runs on, and
+//!   keeps a [`Trace`]. With [`Recorder::mark`], the test notes what was promised to a caller, and when.
 //! 2. A [`Replay`] runs the trace again on a model of the medium (see `model`).
-//! 3. At each moment at which something became certain, [`Replay::crashes`] builds the images that a crash could have
-//!    left. The test recovers each, under a recorder of its own if need be, and compares with what was promised.
+//! 3. At each moment at which something becomes certain, [`Replay::crashes`] builds the images that a crash could
+//!   leave. The test recovers each, under another recorder if needed, and compares the result with the promises.
 //!
-//! A tool for tests: it allocates, takes a lock, and panics where an operation touches memory that nobody has shown it
-//! by [`Medium::watch`] or [`Recorder::watch_memory`].
+//! A tool for tests: it allocates, takes a lock, and panics if an operation touches memory that was not announced by
+//! [`Medium::watch`] or [`Recorder::watch_memory`].
 
 mod choices;
 mod crash;
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
-/// Something watched: a file, its mappings included, or a piece of memory. Numbered as they came.
+/// A watched object: a file, including its mappings, or a piece of memory. Numbered in order of appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub usize);
 
@@ -34,7 +34,7 @@ pub struct ObjectId(pub usize);
 pub enum Behaviour {
     /// As in this domain.
     Domain(Domain),
-    /// As on pmem whose platform flushes its caches itself: a line is durable when it is stored.
+    /// As on pmem with a platform that flushes its caches itself: a line is durable as soon as it is stored.
     Eadr,
 }
 
@@ -43,13 +43,13 @@ pub enum Behaviour {
 pub struct Start(model::Model);
 
 impl Start {
-    /// What a crash left, durably.
+    /// The state that a crash left, durable.
     pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
         Self(model::Model::of_image(behaviour, image))
     }
 }
 
-/// The calls that make something certain, and that can be left out.
+/// Calls that make something certain, and that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Barrier {
     /// [`Medium::flush`].
@@ -64,15 +64,15 @@ pub enum Barrier {
     Fsync,
 }
 
-/// Asked before each barrier whether it is to be left out of the recording: what a library without it would do.
+/// Asked before each barrier whether to leave it out of the recording, as if the library lacked it.
 pub type LeaveOut = dyn Fn(Barrier) -> bool + Send + Sync;
 
-/// The calls that can be made to fail.
+/// Calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Medium::pwritev`]: writes nothing.
     Pwritev,
-    /// [`Medium::fdatasync`]: what it covered is forgotten, as Linux does: no later success makes it durable.
+    /// [`Medium::fdatasync`]: what it covered is dropped, as Linux does: no later success makes it durable.
     Fdatasync,
     /// [`Medium::fsync`]: as [`Call::Fdatasync`].
     Fsync,
@@ -85,7 +85,7 @@ impl Call {
     pub const ALL: [Call; 4] = [Call::Pwritev, Call::Fdatasync, Call::Fsync, Call::Ftruncate];
 }
 
-/// One operation as it was asked for.
+/// One operation, as requested.
 #[derive(Clone, Debug)]
 enum Op {
     Watch {
@@ -138,7 +138,7 @@ enum Op {
 }
 
 impl Op {
-    /// Without the bytes.
+    /// A description without the bytes.
     fn brief(&self) -> String {
         let len = |what: &str, object: &ObjectId, at: &u64, bytes: &[u8]| {
             format!("{what} {} bytes at {at} of object {}", bytes.len(), object.0)
@@ -157,7 +157,7 @@ impl Op {
     }
 }
 
-/// What was recorded so far. Cheap to clone.
+/// A recording. Cheap to clone.
 #[derive(Clone)]
 pub struct Trace {
     behaviour: Behaviour,
@@ -166,7 +166,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How many operations it holds, marks included.
+    /// The number of operations, marks included.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
@@ -182,7 +182,7 @@ impl Trace {
     }
 }
 
-/// The recording medium. Made by [`Recorder::new`], it lives for ever, as every medium does.
+/// The recording medium. [`Recorder::new`] makes it; it is never freed, like every medium.
 pub struct Recorder {
     behaviour: Behaviour,
     real: &'static dyn Medium,
@@ -193,15 +193,15 @@ pub struct Recorder {
 struct State {
     ops: Arc<Vec<(u32, Op)>>,
     start: Option<Arc<Start>>,
-    /// The threads seen, by their numbers in the trace.
+    /// The threads seen so far, by their numbers in the trace.
     threads: Vec<ThreadId>,
     objects: usize,
     /// (device, inode) of the watched files.
     files: Vec<((u64, u64), ObjectId)>,
-    /// Address ranges, and which byte of which object their first is.
+    /// Address ranges, each with the object and offset of its first byte.
     ranges: Vec<(usize, usize, ObjectId, u64)>,
     failures: Vec<(Call, usize, i32)>,
-    /// How many there were of each of [`Call::ALL`].
+    /// How many calls there were of each of [`Call::ALL`].
     calls: [usize; 4],
     place: Option<Place>,
     names: Names,
@@ -218,7 +218,7 @@ impl State {
         Arc::make_mut(&mut self.ops).push((thread as u32, op));
     }
 
-    /// Notes what has become of mark and journal since it was last asked.
+    /// Records changes of mark and journal since the last check.
     fn look(&mut self) {
         let Some(place) = &self.place else { return };
         let (mut names, journal) = place.look();
@@ -243,7 +243,7 @@ impl State {
 
     fn find(&self, address: *const u8, len: usize) -> (ObjectId, u64) {
         let address = address as usize;
-        // The latest first: an address can have been unmapped and mapped again.
+        // The latest first: an address may have been unmapped and mapped again.
         let range = self.ranges.iter().rev().find(|r| address >= r.0 && address + len <= r.0 + r.1);
         let Some(&(start, _, object, at)) = range else {
             panic!("recorder: {address:#x}, {len} bytes, is not in watched memory");
@@ -251,7 +251,7 @@ impl State {
         (object, at + (address - start) as u64)
     }
 
-    /// The object of a file; one that was not watched yet is taken as durable as it is now.
+    /// The object of a file. If it was not watched yet, its current state counts as durable.
     fn file(&mut self, fd: BorrowedFd<'_>) -> Result<ObjectId> {
         let stat = rustix::fs::fstat(fd)?;
         let key = (stat.st_dev, stat.st_ino);
@@ -264,7 +264,7 @@ impl State {
         Ok(object)
     }
 
-    /// Whether this call is the one that is to fail.
+    /// Whether this call is the one to fail.
     fn fails(&mut self, call: Call) -> Option<Error> {
         self.calls[call as usize] += 1;
         let at = self.failures.iter_mut().position(|failure| {
@@ -287,16 +287,16 @@ impl Recorder {
         Self::behaving(Behaviour::Domain(domain))
     }
 
-    /// The same, for what is not a domain of its own.
+    /// The same, for behaviours that are not domains.
     pub fn behaving(behaviour: Behaviour) -> &'static Recorder {
-        // What really happens to the test's own files need survive no more than the process.
+        // The test's own files need survive no more than the process.
         let real = medium(Domain::Process, false);
         Box::leak(Box::new(Recorder { behaviour, real, state: Mutex::default() }))
     }
 
-    /// Forgets everything and begins anew, with the file and its journal in a place. The first object is the file, as it
-    /// is, durably; or as `start` says, with the objects that it has: the journal is the one that its names say, or the
-    /// last.
+    /// Forgets everything and starts over, with the file and its journal at `place`. The first object is the file, in
+    /// its current state, which is durable; or everything is as in `start`, with its objects: the journal is the one
+    /// that its names say, or the one given.
     pub fn begin(&self, place: Place, start: Option<(Start, Option<ObjectId>)>) -> Result<()> {
         let mut state = self.lock();
         let leave_out = state.leave_out;
@@ -309,7 +309,7 @@ impl Recorder {
                 state.files.push((key(place.open_journal()?.as_fd())?, journal));
             }
             state.names = Names { journal, ..place.look().0 };
-            // The journal's new inode and the pool's are those of the start's.
+            // The new inodes of journal and pool stand for those in the start.
             let mut start = start;
             start.0.names = start.0.names.moved(&state.names);
             state.start = Some(Arc::new(start));
@@ -324,8 +324,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// As [`begin`](Self::begin), with a file that somebody has just made and not synced: neither its name nor its bytes are
-    /// durable.
+    /// As [`begin`](Self::begin), with a file that was just created and not synced: neither its name nor its bytes
+    /// are durable.
     pub fn begin_unsynced(&self, place: Place) -> Result<()> {
         let mut state = self.lock();
         let leave_out = state.leave_out;
@@ -343,19 +343,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// A file is this object of what the recording began with.
+    /// Declares a file to be this object of the start.
     pub fn is_object(&self, fd: BorrowedFd<'_>, object: ObjectId) -> Result<()> {
         let stat = rustix::fs::fstat(fd)?;
         self.lock().files.push(((stat.st_dev, stat.st_ino), object));
         Ok(())
     }
 
-    /// Leaves out the barriers that it is asked about, from now on.
+    /// From now on, leaves out barriers as `which` says.
     pub fn leave_out(&self, which: Option<&'static LeaveOut>) {
         self.lock().leave_out = which;
     }
 
-    /// How many calls of this kind there were since it began.
+    /// How many calls of this kind there were since the beginning.
     pub fn calls(&self, call: Call) -> usize {
         self.lock().calls[call as usize]
     }
@@ -365,7 +365,7 @@ impl Recorder {
         which.is_some_and(|which| which(barrier))
     }
 
-    /// Watches memory that belongs to no file. As it is now it counts as durable.
+    /// Watches memory that belongs to no file. Its current content counts as durable.
     ///
     /// # Safety
     /// The range is readable, and written only through this recorder from now on.
@@ -378,12 +378,12 @@ impl Recorder {
         object
     }
 
-    /// The object that a file became; watches it if it is none yet.
+    /// The object of a file; watches it if it is not watched yet.
     pub fn object_of(&self, fd: BorrowedFd<'_>) -> Result<ObjectId> {
         self.lock().file(fd)
     }
 
-    /// Notes in the trace that something was promised by now: "SYNC of epoch 5 has returned".
+    /// Records that something was promised at this moment: "SYNC of epoch 5 has returned".
     pub fn mark(&self, mark: u64) {
         let mut state = self.lock();
         state.look();
@@ -396,7 +396,7 @@ impl Recorder {
         self.lock().failures.push((call, nth, errno));
     }
 
-    /// What was recorded so far.
+    /// The recording so far.
     pub fn trace(&self) -> Trace {
         let state = self.lock();
         Trace { behaviour: self.behaviour, start: state.start.clone(), ops: state.ops.clone() }
@@ -407,7 +407,7 @@ impl Recorder {
     }
 }
 
-// SAFETY: the asked bytes are moved by ordinary stores.
+// SAFETY: moves the requested bytes by ordinary stores.
 unsafe impl Medium for Recorder {
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
         if len == 0 {
@@ -540,7 +540,7 @@ unsafe impl Medium for Recorder {
     }
 }
 
-/// Marsaglia's xorshift: the same images for the same seed, everywhere.
+/// Marsaglia's xorshift: the same images for the same seed on every machine.
 struct Random(u64);
 
 impl Random {

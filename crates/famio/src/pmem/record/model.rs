@@ -1,15 +1,17 @@
 //! What a crash may leave of what was written.
 //!
-//! *Mapped lines.* The last write to each word wins, if it arrived; which writes arrive is open until they are certain.
-//! Ordinary stores of one line arrive in order (a prefix of them), the words of a copy in any order. Certain is, at a
-//! thread's fence, what the thread copied and what it had flushed: every ordinary store to the line before the flush,
-//! whoever made it. On page-cache files it is what the file's `fdatasync` found; there the stores have no order either.
+//! *Mapped lines.* The last write to each word wins, if it arrived; whether a write arrives is open until it is
+//! certain. Ordinary stores to one line arrive in order (a prefix of them), the words of a copy in any order. A
+//! thread's fence makes certain what the thread has copied and what it has flushed: every ordinary store to the line
+//! before the flush, by whatever thread. On page-cache files, the file's `fdatasync` makes certain what it finds; the
+//! stores have no order there.
 //!
-//! *Written files.* Each 512-byte sector of a write arrives or not (in persistent memory: each line, if the write is small), and changes of size arrive in order, until an
-//! `fdatasync` succeeds. What a failed one found is forgotten: it may arrive, but no later success makes it certain.
+//! *Written files.* Each 512-byte sector of a write arrives or not (in persistent memory: each line, if the write is
+//! small), and changes of size arrive in order, until an `fdatasync` succeeds. What a failed one found is dropped: it
+//! may arrive, but no later success makes it certain.
 //!
-//! *Process.* What a thread did is there when it does the next thing; its last copy may be torn. So it is for mapped lines
-//! where the platform flushes its caches itself (eADR).
+//! *Process.* Everything a thread did is there when it does the next thing; its last copy may be torn. The same holds
+//! for mapped lines if the platform flushes its caches itself (eADR).
 //!
 //! *Names.* The mark, and the journal's place: see `names`.
 
@@ -22,20 +24,20 @@ pub(super) const WORD: u64 = 8;
 pub(super) const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
 
-/// Operations of a run are numbered from here; those of one that was killed before it lie below.
+/// The operations of a run have numbers from here on; those of a previous run, which was killed, have lower ones.
 const BEFORE: usize = 1 << 40;
 
-/// Part of an operation, within one line.
+/// A part of an operation, within one line.
 #[derive(Clone)]
 pub(super) struct Write {
     /// The operation's number in the trace, plus [`BEFORE`].
     pub seq: usize,
     pub at: u64,
     pub bytes: Vec<u8>,
-    /// In order with the other ordered writes of its line.
+    /// Ordered with respect to the other ordered writes of its line.
     pub ordered: bool,
     pub certain: bool,
-    /// Never to become certain.
+    /// Can never become certain.
     pub forgotten: bool,
 }
 
@@ -45,28 +47,28 @@ impl Write {
     }
 }
 
-/// A write to a file, or a change of its size (no bytes).
+/// A write to a file, or a change of its size (without bytes).
 #[derive(Clone)]
 pub(super) struct FileWrite {
     pub write: Write,
-    /// The size that it leaves, if it changes it.
+    /// The size that it sets, if any.
     pub size: Option<u64>,
 }
 
-/// One watched thing.
+/// A watched object.
 #[derive(Clone, Default)]
 pub(super) struct Object {
-    /// What is certain, with nothing pending before it.
+    /// The certain content, with nothing pending before it.
     pub bytes: Vec<u8>,
     /// The file's certain size; `None` for memory.
     pub size: Option<u64>,
-    /// The file's size with all that is pending.
+    /// The file's size including everything pending.
     latest_size: u64,
     pub lines: BTreeMap<u64, Vec<Write>>,
     pub file: Vec<FileWrite>,
 }
 
-/// Puts bytes in place; the vector grows as far as needed: what lies beyond it is zeros.
+/// Stores bytes; the vector grows as needed, and missing bytes are zeros.
 pub(super) fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
     let (at, end) = (at as usize, at as usize + new.len());
     if bytes.len() < end {
@@ -78,7 +80,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, at: u64, new: &[u8]) {
     bytes[at..end].copy_from_slice(new);
 }
 
-/// Sets a file's size: what is cut reads as zeros when it grows back.
+/// Sets a file's size; cut bytes are zeros if it grows again.
 pub(super) fn resize(bytes: &mut Vec<u8>, to: u64) {
     bytes.truncate(to as usize);
 }
@@ -125,8 +127,8 @@ pub(super) struct Model {
     behaviour: Behaviour,
     pub objects: Vec<Object>,
     pub names: Versions,
-    /// What a thread's next fence makes certain: lines with the last operation that counts, and whether only the
-    /// operation itself does (a copy) or every ordered store up to it (a flush).
+    /// What a thread's next fence makes certain: lines with the last operation that counts, and whether only that
+    /// operation counts (a copy) or every ordered store up to it (a flush).
     waiting: HashMap<u32, Vec<(ObjectId, u64, usize, bool)>>,
 }
 
@@ -151,7 +153,8 @@ impl Model {
         }
     }
 
-    /// The threads are dead: what they waited for is certain by nobody's fence. Numbers of operations begin anew.
+    /// The threads are dead: no fence will make certain what they waited for. Operations are numbered from the
+    /// beginning again.
     pub fn killed(&mut self) {
         self.waiting.clear();
         for object in &mut self.objects {
@@ -165,7 +168,7 @@ impl Model {
         }
     }
 
-    /// Where lines are durable as soon as they are stored.
+    /// Whether lines are durable as soon as they are stored.
     fn is_eager(&self) -> bool {
         self.behaviour == Behaviour::Eadr || self.is_process()
     }
@@ -178,14 +181,14 @@ impl Model {
         self.behaviour == Behaviour::Domain(Domain::PageCache)
     }
 
-    /// Into what a write to a file may be torn. The kernel stores to memory as others do; a large write is data, and torn in
-    /// fewer ways.
+    /// The units into which a write to a file may be torn. The kernel stores to persistent memory as programs do; a
+    /// large write is data, and torn in fewer ways.
     pub fn unit_of(&self, write: &Write) -> u64 {
         let in_memory = matches!(self.behaviour, Behaviour::Eadr | Behaviour::Domain(Domain::Pmem));
         if in_memory && write.bytes.len() <= 4096 { LINE as u64 } else { SECTOR }
     }
 
-    /// Whether this operation makes anything certain, so that fewer images are left after it than before.
+    /// Whether this operation makes anything certain, so that fewer images are possible after it than before.
     pub fn is_boundary(&self, op: &Op) -> bool {
         if self.is_eager() {
             return !matches!(op, Op::Flush { .. } | Op::Fence | Op::FenceOfAll | Op::Watch { .. });
@@ -197,7 +200,7 @@ impl Model {
     }
 
     pub fn apply(&mut self, seq: usize, thread: u32, op: &Op) {
-        // After those of a run that was killed before.
+        // After those of a previous run that was killed.
         let seq = seq + BEFORE;
         if self.is_eager() {
             self.fence(thread);
@@ -220,7 +223,7 @@ impl Model {
                 }
             }
             Op::Stage { object, at, bytes } => {
-                // Ordinary stores, of a word at most, upwards. Nothing may rely on that order.
+                // Ordinary stores, of at most a word, in ascending order. The library must not rely on that order.
                 let ordered = !self.is_page_cache();
                 let mut from = 0;
                 while from < bytes.len() {
@@ -296,15 +299,15 @@ impl Model {
         }
     }
 
-    /// For a process, what the kernel was told is done.
+    /// For a killed process, everything that the kernel was told is done.
     fn at_once(&mut self, object: ObjectId) {
         if self.is_process() {
             self.sync(object, |write| write.certain = true);
         }
     }
 
-    /// What `fdatasync` does to the writes that it finds. To mapped lines only on the page cache: elsewhere it must
-    /// not hide a flush that is missing.
+    /// The effect of `fdatasync` on the writes that it finds. It covers mapped lines only on the page cache:
+    /// elsewhere it must not hide a missing flush.
     fn sync(&mut self, object: ObjectId, mut found: impl FnMut(&mut Write)) {
         let with_lines = self.is_page_cache();
         let object = &mut self.objects[object.0];
@@ -317,7 +320,7 @@ impl Model {
 }
 
 impl Object {
-    /// A write, which may change the size; or without bytes a change of size alone.
+    /// A write, which may change the size; or, without bytes, a change of size only.
     fn write(&mut self, seq: usize, at: u64, bytes: Vec<u8>, size: Option<u64>) {
         self.latest_size = size.unwrap_or(self.latest_size);
         let write = Write { seq, at, bytes, ordered: false, certain: false, forgotten: false };

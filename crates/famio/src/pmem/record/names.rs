@@ -1,5 +1,5 @@
-//! What a file system knows of a file by other ways than its bytes: the mark on it, and the journal under its name. Each is
-//! as durable as the last `fsync` of what holds it: the file, the pool, the folder that the pool is in.
+//! What a file system knows of a file besides its bytes: the mark on it, and the journal under its name. Each is
+//! durable as of the last `fsync` of what contains it: the file, the pool, or the folder that contains the pool.
 
 use super::ObjectId;
 use crate::error::Result;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Where a file, its pool and its journal are: looked at by the recorder before every system call.
+/// Where a file, its pool and its journal are. The recorder looks at them before every system call.
 pub struct Place {
     /// The file, open.
     pub file: OwnedFd,
@@ -22,7 +22,7 @@ pub struct Place {
     pub journal: PathBuf,
 }
 
-/// Mark and journal, as they are or as a crash left them.
+/// Mark and journal, as they are, or as a crash left them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Names {
     /// Nothing has made the file's own name durable yet.
@@ -35,7 +35,7 @@ pub struct Names {
     pub journal: Option<ObjectId>,
 }
 
-/// What an `fsync` made durable.
+/// What an `fsync` makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// The file itself: its mark.
@@ -46,7 +46,7 @@ pub(super) enum Holder {
     Folder,
 }
 
-/// The versions of each that a crash may leave: from the last durable one to the newest.
+/// The versions of each name that a crash may leave: from the last durable one to the newest.
 #[derive(Clone, Default)]
 pub(super) struct Versions {
     pub nameless: bool,
@@ -56,7 +56,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// These, durably.
+    /// These names, durable.
     pub fn certain(names: &Names) -> Self {
         let entries = names.pool.map(|pool| (pool, vec![names.journal])).into_iter().collect();
         Self { nameless: names.nameless, mark: vec![names.mark.clone()], pool: vec![names.pool], entries }
@@ -82,7 +82,7 @@ impl Versions {
         }
     }
 
-    /// The same, where pool and journal were put back under other inodes.
+    /// The same, after pool and journal were restored with other inodes.
     pub fn moved(&self, now: &Names) -> Self {
         let Some((old, pool)) = self.pool.last().copied().flatten().zip(now.pool) else { return self.clone() };
         let mut moved = self.clone();
@@ -93,7 +93,7 @@ impl Versions {
         moved
     }
 
-    /// Everything is durable at once.
+    /// Everything becomes durable at once.
     pub fn sync_all(&mut self) {
         self.nameless = false;
         keep_last(&mut self.mark);
@@ -101,7 +101,7 @@ impl Versions {
         self.entries.values_mut().for_each(keep_last);
     }
 
-    /// The names that choices of version give; the newest where nothing was chosen.
+    /// The names for the chosen versions; the newest version where none was chosen.
     pub fn pick(&self, mark: usize, pool: usize, entry: impl Fn(u64) -> usize) -> Names {
         let pool = self.pool.get(pool).copied().flatten();
         let journal = pool.and_then(|pool| self.entries.get(&pool)?.get(entry(pool)).copied().flatten());
@@ -139,7 +139,7 @@ impl Place {
         Ok(rustix::fs::openat(CWD, &self.journal, flags, rustix::fs::Mode::empty())?)
     }
 
-    /// What of this place `fd` holds.
+    /// Which part of this place `fd` contains.
     pub(super) fn holder(&self, fd: BorrowedFd<'_>) -> Option<Holder> {
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino));
         let key = inode(fd)?;

@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// What the tiny protocol leaves out.
+/// What the example protocol leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Without {
     Nothing,
@@ -44,7 +44,7 @@ fn commit(recorder: &'static Recorder, at: *mut Medium2, epoch: u64, without: Wi
     recorder.mark(epoch);
 }
 
-/// Runs the protocol, then recovers every crash: the first that breaks the promise, and how many there were.
+/// Runs the protocol, then recovers every crash. Returns how many there were, and the first that breaks the promise.
 fn broken(domain: Domain, without: Without) -> (usize, Option<String>) {
     let recorder = Recorder::new(domain);
     let mut room = Box::new(Medium2 { homes: [[0; 64]; 2], slots: [[0; 8]; 2] });
@@ -145,7 +145,8 @@ fn a_large_copy_is_one_choice() {
     assert_eq!(at_end(recorder, id).len(), 1);
 }
 
-/// What a killed process stored is there for the next one, and goes with the power unless that one sees to it.
+/// What a killed process stored is there for the next one, but a power loss removes it unless that process flushes
+/// it.
 #[test]
 fn after_a_kill_what_is_visible_may_still_be_lost() {
     use crate::journal::mark::NAME;
@@ -192,7 +193,7 @@ fn after_a_kill_what_is_visible_may_still_be_lost() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// All images at the end of a trace, of one object, without repetitions.
+/// All images at the end of a trace, of one object, without duplicates.
 fn at_end(recorder: &Recorder, object: ObjectId) -> Vec<Vec<u8>> {
     let mut replay = recorder.trace().replay();
     while replay.advance() {}
@@ -223,7 +224,7 @@ fn stores_of_one_line_keep_their_order_and_lines_do_not() {
     seen.sort();
     assert_eq!(seen, [[0, 0, 0], [0, 0, 4], [1, 0, 0], [1, 0, 4], [1, 2, 0], [1, 2, 4], [3, 2, 0], [3, 2, 4]]);
 
-    // Another thread's flush takes the stores with it, at that thread's fence, not at ours.
+    // Another thread's flush covers the stores, at that thread's fence, not at ours.
     // SAFETY: the words are alive.
     std::thread::scope(|scope| drop(scope.spawn(|| unsafe { recorder.flush((&raw const room).cast(), 64) }).join()));
     recorder.fence();
@@ -312,13 +313,13 @@ fn a_mapped_file_is_one_object_with_its_size() {
     // SAFETY: as above.
     unsafe { recorder.copy(map.ptr(5000, 8).unwrap(), [9; 8].as_ptr(), 8) };
     recorder.fence();
-    // The data is safe, the size is not: a file that did not grow has lost it.
+    // The data is safe, but the size is not: a file that did not grow has lost it.
     let byte = |image: &Vec<u8>| (image.len(), image.get(5000).copied());
     let seen: Vec<_> = at_end(recorder, id).iter().map(byte).collect();
     assert_eq!(seen, [(4096, None), (8192, Some(9))]);
     recorder.fdatasync(file.as_fd()).unwrap();
     assert_eq!(at_end(recorder, id).len(), 1);
-    // Cut and grown again: what lay there is gone, what is stored later stays.
+    // Cut and grown again: the previous bytes are gone, bytes stored later stay.
     recorder.ftruncate(file.as_fd(), 4096).unwrap();
     recorder.ftruncate(file.as_fd(), 8192).unwrap();
     // SAFETY: within the file.

@@ -1,4 +1,5 @@
-//! The calls themselves: those of a name that POSIX has are `posix`'s, and on a descriptor that is no atomic file's the kernel's.
+//! The calls themselves. A call with a POSIX name is that of `posix`; on a descriptor that is not an atomic file's,
+//! it is the kernel's.
 #![allow(
     clippy::missing_safety_doc,
     reason = "each as the call of that name, with memory that may be bad where that is a system call"
@@ -14,7 +15,7 @@ use core::ffi::{c_char, c_void};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 
-/// An error as a result; its sentence is kept.
+/// Turns an error into a result, and keeps its message.
 pub(super) fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
     match result {
         Ok(done) => value(done),
@@ -127,7 +128,7 @@ pub(super) unsafe extern "C" fn mremap(addr: usize, old: usize, len: usize, flag
 }
 
 pub(super) unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> Ret {
-    // No frame that catches: a fault of the caller's leaves from here.
+    // No frame here catches: a fault in the caller's memory unwinds from here.
     // SAFETY: the caller's promise.
     match unsafe { region::copy(to, from, len) } {
         Ok(()) => 0,
@@ -198,7 +199,7 @@ pub(super) unsafe extern "C" fn counters(fd: RawFd, shown: *mut c_void, len: usi
     })
 }
 
-/// The message of this thread's last error; the errno.
+/// Writes the message of this thread's last error; returns the errno.
 pub(super) unsafe extern "C" fn message(to: *mut c_char, len: usize) -> Ret {
     // SAFETY: the caller's promise.
     caught(|| unsafe { message::write(to, len) as Ret })

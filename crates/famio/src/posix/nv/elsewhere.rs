@@ -1,4 +1,4 @@
-//! Which copy of this library has the process's files: the interposer, if it is there, else the one that asks.
+//! Which copy of this library has the process's files: the interposer's if there is one, otherwise this one.
 
 use super::{Table, VERSION, calls, transactions};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// This copy's.
+/// This copy's table.
 pub static TABLE: Table = Table {
     version: VERSION,
     start: calls::start,
@@ -48,7 +48,7 @@ pub static TABLE: Table = Table {
     tx_join: transactions::join,
 };
 
-/// What the interposer exports: a function without arguments that gives its table.
+/// The function that the interposer exports: it takes no arguments and returns its table.
 const EXPORTED: &CStr = c"famio_nv_table";
 
 fn exported() -> Option<&'static Table> {
@@ -59,11 +59,11 @@ fn exported() -> Option<&'static Table> {
     }
     // SAFETY: that name is ours, and that is its type in every version.
     let table = unsafe { core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn() -> *const Table>(found) }();
-    // SAFETY: a static of a library that is never unloaded. Of another version it still begins with its number.
+    // SAFETY: a static of a library that is never unloaded. In every version it begins with the version number.
     unsafe { table.as_ref() }
 }
 
-/// Whether the interposer has the process's files, and this copy is not its.
+/// Whether the interposer has the process's files, and this copy is not the interposer's.
 pub(crate) fn is_elsewhere() -> bool {
     exported().is_some_and(|table| !ptr::eq(table, &TABLE))
 }
@@ -73,7 +73,7 @@ static USED: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 /// The table that calls are to use in this process.
 ///
 /// # Errors
-/// `ENOSYS`: the interposer's is of another version.
+/// `ENOSYS`: the interposer is of another version.
 #[inline]
 pub fn table_to_use() -> Result<&'static Table> {
     // SAFETY: one of the two below.

@@ -1,6 +1,6 @@
-//! Transactions as C names them: numbers in the place of pointers, so that one that is used after its end is an error.
+//! Transactions as C names them: numbers instead of pointers, so that using one after its end is an error.
 //!
-//! A handle is the number of a place and of how often that was used. Places lie in chunks that are never freed.
+//! A handle holds the number of a slot and how often that slot was used. Slots lie in chunks that are never freed.
 
 use crate::error::{Error, Result};
 use crate::transaction::Transaction;
@@ -9,34 +9,35 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{Layout, alloc_zeroed};
 
-/// Places of a chunk, and chunks: as many transactions may be open at once.
+/// Slots of a chunk, and number of chunks: their product is the most transactions that can be open at once.
 const CHUNK: usize = 128;
 const CHUNKS: usize = 4096;
-/// In a place's word: it is free, has a transaction that no call is at, or is in use by one call. Above these bits counts how often it was used.
+/// States in a slot's word: free; holds a transaction that no call is using; in use by one call. The bits above count
+/// the uses of the slot.
 const FREE: u64 = 0;
 const IDLE: u64 = 1;
 const BUSY: u64 = 2;
 const STATE: u64 = 3;
 const ONE_USE: u64 = 4;
-/// Bits of a handle for the number of the place, plus one.
+/// Bits of a handle for the slot's number, plus one.
 const PLACE_BITS: u32 = 20;
-/// Bits for the count: what remains of a pointer's positive numbers.
+/// Bits for the count: the rest of the positive numbers of a pointer's size.
 const USES: u64 = (1 << 40) - 1;
 
-/// Valid as zeros.
+/// Zeros are a valid value.
 struct Place {
     word: AtomicU64,
     transaction: UnsafeCell<Option<Transaction>>,
 }
 
-// SAFETY: the transaction is touched by the call alone that has made the word busy.
+// SAFETY: only the call that has made the word busy touches the transaction.
 unsafe impl Sync for Place {}
 
 static ALL: [AtomicPtr<[Place; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-/// Where the search for a free place begins.
+/// Where the search for a free slot begins.
 static HINT: AtomicUsize = AtomicUsize::new(0);
 
-/// The one call that uses a transaction, until it is dropped.
+/// Exclusive use of a transaction by one call, until dropped.
 pub(super) struct InUse {
     place: &'static Place,
     word: u64,
@@ -52,10 +53,10 @@ fn handle_of(number: usize, word: u64) -> usize {
     (((word / ONE_USE) & USES) << PLACE_BITS) as usize | (number + 1)
 }
 
-/// Gives a transaction a handle, which is not 0.
+/// Gives a transaction a handle, never 0.
 ///
 /// # Errors
-/// `ENOMEM`: there are too many.
+/// `ENOMEM`: there are too many transactions.
 pub(super) fn put(transaction: Transaction) -> Result<usize> {
     let hint = HINT.load(Ordering::Relaxed);
     for step in 0..CHUNK * CHUNKS {
@@ -90,7 +91,7 @@ fn add_chunk(index: usize) -> Result<()> {
         return Err(Error::new(libc::ENOMEM));
     }
     for number in 0..CHUNK {
-        // SAFETY: in the chunk, which nobody else has yet.
+        // SAFETY: in the chunk, which no other thread has yet.
         unsafe { (&raw mut (*chunk)[number].transaction).write(UnsafeCell::new(None)) };
     }
     if ALL[index].compare_exchange(ptr::null_mut(), chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -103,7 +104,7 @@ fn add_chunk(index: usize) -> Result<()> {
 /// The transaction of a handle, for one call.
 ///
 /// # Errors
-/// `EINVAL`: it was committed or aborted, or never was. `EBUSY`: another call uses it at this moment.
+/// `EINVAL`: it has ended or never existed. `EBUSY`: another call is using it.
 pub(super) fn get(handle: usize) -> Result<InUse> {
     let ended = || Error::with(libc::EINVAL, "the transaction was committed or aborted already, or is invalid");
     let number = (handle & ((1 << PLACE_BITS) - 1)).checked_sub(1).ok_or_else(ended)?;
@@ -129,7 +130,7 @@ impl InUse {
         unsafe { &mut *self.place.transaction.get() }.as_mut().ok_or(Error::new(libc::EINVAL))
     }
 
-    /// Takes it away: the handle is none from now on.
+    /// Takes the transaction out; the handle is invalid from now on.
     pub fn take(mut self) -> Option<Transaction> {
         // SAFETY: this call has made the word busy.
         let transaction = unsafe { &mut *self.place.transaction.get() }.take();
@@ -168,7 +169,7 @@ mod tests {
             (errno(first), errno(0), errno(usize::MAX)),
             (Err(libc::EINVAL), Err(libc::EINVAL), Err(libc::EINVAL))
         );
-        // The place is used again, and the number is another.
+        // The slot is used again, under another handle.
         let many: Vec<usize> = (0..3 * CHUNK).map(|_| begin()).collect();
         assert!(!many.contains(&first) && !many.contains(&second));
         assert!(many.iter().all(|&handle| errno(handle) == Ok(())) && errno(first) == Err(libc::EINVAL));

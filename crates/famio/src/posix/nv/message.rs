@@ -1,15 +1,16 @@
-//! What the last call of this thread that failed had to say.
+//! The message of this thread's last call that failed.
 
 use super::texts::{self, LONGEST};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Without a destructor: it is there in the last exit handler, too. The sentence itself is in the thread's texts.
+/// Has no destructor, so that it can be used in the last exit handler, too. The message itself is in the thread's
+/// texts.
 struct Last {
     errno: Cell<i32>,
     len: Cell<u16>,
-    /// It has a sentence that no failed call has been seen with yet.
+    /// There is a message that no failed call has been matched with yet.
     fresh: Cell<bool>,
 }
 
@@ -17,20 +18,20 @@ thread_local! {
     static LAST: Last = const { Last { errno: Cell::new(0), len: Cell::new(0), fresh: Cell::new(false) } };
 }
 
-/// Somebody asks for messages: programs that do not never pay for them.
+/// The program asks for messages. Programs that do not ask pay nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on messages are kept.
+/// From now on, messages are kept.
 pub(super) fn want() {
     WANTED.store(true, Ordering::Relaxed);
 }
 
-/// Whether messages are kept, and so need not be printed.
+/// Keeps a message, if that is wanted. Whether it was kept, so that it need not be printed.
 pub(in crate::posix) fn keep(text: &str) -> bool {
     if !WANTED.load(Ordering::Relaxed) {
         return false;
     }
-    // Without memory for it the call's errno has to do.
+    // Without memory for the message, the caller has only the errno.
     if let Some(texts) = texts::texts() {
         let mut len = text.len().min(LONGEST);
         while !text.is_char_boundary(len) {
@@ -45,7 +46,7 @@ pub(in crate::posix) fn keep(text: &str) -> bool {
     true
 }
 
-/// A call failed. Without a sentence of its own, the one before goes.
+/// A call has failed. If it left no message, the previous one is dropped.
 #[cold]
 pub(super) fn failed(errno: i32) {
     LAST.with(|last| {
@@ -56,7 +57,7 @@ pub(super) fn failed(errno: i32) {
     });
 }
 
-/// Its errno and its sentence, which may be empty.
+/// Its errno and its message, which may be empty.
 pub fn last() -> (i32, String) {
     LAST.with(|last| {
         let kept = texts::current().map_or(&[][..], |texts| &texts.last[..usize::from(last.len.get())]);
@@ -65,8 +66,8 @@ pub fn last() -> (i32, String) {
     })
 }
 
-/// Writes it to a buffer of `len` bytes, cut to what fits, with its end: the errno, or 0 where no call has failed. Without a
-/// sentence: the words for the errno.
+/// Writes the message to a buffer of `len` bytes, cut to fit and terminated. Without a message: libc's words for the
+/// errno. Returns the errno, or 0 if no call has failed.
 ///
 /// # Safety
 /// `to` is valid for writing `len` bytes.
@@ -93,7 +94,7 @@ pub(super) fn words(errno: i32) -> String {
         return "no error".into();
     }
     let mut text = [0u8; 128];
-    // SAFETY: the buffer is as long as is said; libc ends what it writes there.
+    // SAFETY: the buffer is as long as stated; libc ends what it writes there.
     let done = unsafe { libc::strerror_r(errno, text.as_mut_ptr().cast(), text.len()) };
     match CStr::from_bytes_until_nul(&text) {
         Ok(words) if done == 0 => words.to_string_lossy().into_owned(),
@@ -110,7 +111,7 @@ mod tests {
         want();
         let said = |len: usize| {
             let mut text = vec![1u8; len];
-            // SAFETY: as long as is said.
+            // SAFETY: the buffer has that length.
             let errno = unsafe { write(text.as_mut_ptr().cast(), len) };
             (
                 errno,

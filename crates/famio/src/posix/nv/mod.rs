@@ -1,7 +1,7 @@
-//! The calls of `libfamio` (`crates/famio-capi`), as a table: where a program that uses them runs under `famio run`, there are
-//! two copies of this library in it, and the calls go to the one that has the files, the interposer's.
+//! The calls of `libfamio` (`crates/famio-capi`), as a table: a program that uses libfamio under `famio run` has two
+//! copies of this library, and all calls must go to the copy that has the files, the interposer's.
 //!
-//! Each has the convention of a system call: `-4095..=-1` is a negated errno. No panic leaves them.
+//! Each has the convention of a system call: `-4095..=-1` is a negated errno. They do not panic.
 
 mod calls;
 mod elsewhere;
@@ -30,13 +30,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Changes with every change of [`Table`].
 pub const VERSION: u64 = 3;
 
-/// The calls. What they take and give is in `include/famio.h`.
+/// The calls. `include/famio.h` documents them.
 #[repr(C)]
 #[allow(missing_docs, reason = "named as in C")]
 #[rustfmt::skip]
 pub struct Table {
     pub version: u64,
-    /// Zero, or a negated errno: the library can't start.
+    /// Returns zero, or a negated errno if the library cannot start.
     pub start: unsafe extern "C" fn() -> Ret,
     pub open: unsafe extern "C" fn(RawFd, *const c_char, i32, u32) -> Ret,
     pub close: unsafe extern "C" fn(RawFd) -> Ret,
@@ -64,7 +64,7 @@ pub struct Table {
     pub recover: unsafe extern "C" fn(*const c_char, i32) -> Ret,
     pub counters: unsafe extern "C" fn(RawFd, *mut c_void, usize) -> Ret,
     pub message: unsafe extern "C" fn(*mut c_char, usize) -> Ret,
-    /// A handle, which is not 0.
+    /// Returns a handle, never 0.
     pub tx_begin: unsafe extern "C" fn(RawFd, i32) -> Ret,
     pub tx_time_limit: unsafe extern "C" fn(usize, u32) -> Ret,
     pub tx_pwrite: unsafe extern "C" fn(usize, RawFd, *const u8, usize, i64) -> Ret,
@@ -77,7 +77,7 @@ pub struct Table {
     pub tx_join: unsafe extern "C" fn(usize, RawFd) -> Ret,
 }
 
-/// Runs a call; what it says of an error is kept for this thread.
+/// Runs a call, and keeps its error message for this thread.
 #[inline]
 fn caught(call: impl FnOnce() -> Ret) -> Ret {
     let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! `nvrecover`: files as their last SYNC left them, for what is to read them without this library.
+//! `nvrecover`: brings files to their last SYNC, for programs that read them without this library.
 
 use crate::error::{Error, Result};
 use crate::posix::process;
@@ -7,18 +7,19 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Look, and change nothing.
+/// Reports only; changes nothing.
 pub const DRY_RUN: i32 = 1;
-/// Where both have changed, the journal is right.
+/// If both the file and its journal have changed, believe the journal.
 pub const USE_JOURNAL: i32 = 2;
-/// Where both have changed, the file is right.
+/// If both the file and its journal have changed, believe the file.
 pub const USE_FILE: i32 = 4;
 
-/// Recovers a file, a pool, or what lies below a folder. How many files were brought back, or would be.
+/// Recovers a file, a pool, or everything below a folder. Returns how many files were recovered, or would be.
 ///
 /// # Errors
-/// `EINVAL`: flags that are not known, or contradict. `EBUSY`: a file is in use. `EIO`: file and journal contradict each other, or
-/// the journal can't be read. Others: the system's. The other files are recovered all the same.
+/// `EINVAL`: unknown or contradictory flags. `EBUSY`: a file is in use. `EIO`: file and journal contradict each
+/// other, or the journal cannot be read. Others: the system's. An error of one file does not keep the others from
+/// being recovered.
 pub(super) fn recover(path: &CStr, flags: i32) -> Result<usize> {
     let on_conflict = match flags & (USE_JOURNAL | USE_FILE) {
         0 => Use::Refuse,

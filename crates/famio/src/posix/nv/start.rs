@@ -1,22 +1,22 @@
-//! The library in a program that asks for atomic files itself.
+//! Start of the library in a program that uses it directly.
 
 use super::message;
 use crate::error::{Error, Result};
 use crate::posix::{config, process};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Who sees to the end of the process, and to its forks.
+/// One of the two has taken charge of the end of the process and of forks.
 static HOOKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the caller is to see to the end of the process and its forks: the first is.
+/// Whether the caller is to handle the end of the process and its forks: the first caller is.
 pub fn claim_hooks() -> bool {
     !HOOKED.swap(true, Ordering::AcqRel)
 }
 
-/// Starts, if that has not happened yet.
+/// Starts the library, unless it has started.
 ///
 /// # Errors
-/// `EINVAL`: a setting in the environment is not understood. `ESHUTDOWN`: the process is ending.
+/// `EINVAL`: a bad setting in the environment. `ESHUTDOWN`: the process is ending.
 pub(in crate::posix) fn start() -> Result<()> {
     message::want();
     if process::config().is_some() {

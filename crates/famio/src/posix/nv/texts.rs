@@ -1,37 +1,37 @@
-//! The messages of each thread, in the library's own heap. Not in the thread's block of memory for a library's variables: all of that
-//! has to fit into what libc keeps ready for libraries that are loaded later (`dlopen`), which is some hundred bytes.
+//! The messages of each thread, on the library's own heap. They are not thread-local variables: those of libraries
+//! that are loaded later (`dlopen`) have to fit into a few hundred bytes that libc keeps ready.
 //!
-//! A thread's texts are never freed: a thread that starts later takes those of a thread that has ended.
+//! A thread's texts are never freed: a thread that starts later takes over those of a thread that has ended.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::alloc::{Layout, alloc_zeroed};
 
-/// Bytes of a text that C is given, with its end.
+/// Size of a text that C receives, with its terminating zero.
 pub const SHOWN: usize = 1024;
-/// Bytes of the longest message that is kept.
+/// Size of the longest message that is kept.
 pub(super) const LONGEST: usize = 1000;
 
-/// Valid as zeros.
+/// Zeros are a valid value.
 #[repr(C)]
 pub struct Texts {
-    /// The kernel's id of the thread that has them; 0: none has.
+    /// The kernel's id of the thread that has them; 0: no thread.
     owner: AtomicU32,
     next: AtomicPtr<Texts>,
-    /// What the last call that failed had to say.
+    /// The message of the last call that failed.
     pub(super) last: [Cell<u8>; LONGEST],
-    /// What `nverrmsg` has given out.
+    /// What `nverrmsg` has returned.
     pub message: UnsafeCell<[u8; SHOWN]>,
-    /// What `nvstrerror` has given out.
+    /// What `nvstrerror` has returned.
     pub words: UnsafeCell<[u8; SHOWN]>,
 }
 
-/// All that were ever made.
+/// The list of all texts.
 static ALL: AtomicPtr<Texts> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
-    /// This thread's; null before its first.
+    /// This thread's; null before the first use.
     static MINE: Cell<*const Texts> = const { Cell::new(ptr::null()) };
 }
 
@@ -41,7 +41,7 @@ pub(super) fn current() -> Option<&'static Texts> {
     unsafe { MINE.get().as_ref() }
 }
 
-/// This thread's. `None`: there is no memory for them.
+/// This thread's, made now if needed. `None`: no memory.
 pub fn texts() -> Option<&'static Texts> {
     current().or_else(take)
 }
@@ -54,7 +54,7 @@ fn take() -> Option<&'static Texts> {
     Some(texts)
 }
 
-/// Those of a thread that has ended.
+/// Finds the texts of a thread that has ended.
 fn find(me: u32) -> Option<&'static Texts> {
     let mut at = ALL.load(Ordering::Acquire);
     // SAFETY: null, or texts that are never freed.
@@ -70,7 +70,7 @@ fn find(me: u32) -> Option<&'static Texts> {
 }
 
 fn make(me: u32) -> Option<&'static Texts> {
-    // SAFETY: the type has a size; zeros are valid for it, and nobody else has it yet.
+    // SAFETY: the type has a size; zeros are valid for it, and no other thread has it yet.
     let texts = unsafe { alloc_zeroed(Layout::new::<Texts>()).cast::<Texts>().as_ref() }?;
     texts.owner.store(me, Ordering::Relaxed);
     let mut first = ALL.load(Ordering::Acquire);
@@ -83,7 +83,7 @@ fn make(me: u32) -> Option<&'static Texts> {
     }
 }
 
-/// In a forked child: the parent's other threads are not here, and this one has another id.
+/// In a forked child, where only this thread exists, with a new id.
 pub(in crate::posix) fn enter_child() {
     let mine = MINE.get();
     let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -124,7 +124,7 @@ mod tests {
         for _ in 0..200 {
             std::thread::spawn(|| assert!(texts().is_some())).join().unwrap();
         }
-        // Other tests make some, too; a joined thread may have its id for a moment longer.
+        // Other tests make some, too; a joined thread may keep its id for a moment.
         assert!(count() - before < 100, "{before} {}", count());
     }
 }

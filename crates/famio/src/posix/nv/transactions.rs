@@ -1,4 +1,4 @@
-//! `nvtx_begin` and what belongs to it, and `nvrollback`.
+//! `nvtx_begin` and related calls, and `nvrollback`.
 
 use super::calls::told;
 use super::caught;
@@ -12,9 +12,9 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Its commit fails if what it read or overwrote has changed.
+/// The commit fails if anything that the transaction read or overwrote has changed.
 pub const CHECK: i32 = 1;
-/// Its commit is no SYNC.
+/// The commit is not a SYNC.
 pub const NO_SYNC: i32 = 2;
 
 /// The atomic file of a descriptor.
@@ -26,7 +26,7 @@ fn file_of(fd: RawFd, writes: bool) -> Result<Arc<AtomicFile>> {
     if may { Ok(handle.file().clone()) } else { Err(Error::with(libc::EBADF, "the descriptor is not open for this")) }
 }
 
-/// An offset and a length, as numbers of a file.
+/// Checks an offset and a length.
 fn area(offset: i64, len: usize) -> Result<u64> {
     if offset < 0 || len > isize::MAX as usize {
         return Err(Error::with(libc::EINVAL, "a negative offset or size"));
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn write(handle: usize, fd: RawFd, from: *const u8,
     with(handle, |tx| {
         let offset = area(offset, len)?;
         if limits::clip(offset, len)? < len {
-            return Err(Error::new(libc::EFBIG)); // not in part
+            return Err(Error::new(libc::EFBIG)); // whole or not at all
         }
         let file = file_of(fd, true)?;
         // SAFETY: the caller's promise; bad memory is an error.
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn commit(handle: usize) -> Ret {
 }
 
 pub(super) unsafe extern "C" fn abort(handle: usize) -> Ret {
-    // As `free` of null. Of one that has ended there is nothing to abort.
+    // Null is allowed, as for `free`; and a transaction that has ended needs no abort.
     caught(|| {
         drop(handles::get(handle).map(InUse::take));
         0

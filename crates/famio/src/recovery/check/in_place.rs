@@ -13,10 +13,11 @@ use crate::recovery::in_place::wrong_with;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
-/// Bytes of a slot, or of the line with the number of segments, that say something.
+/// Bytes in use of a slot, or of the line with the number of segments.
 const LINE: usize = 64;
 
-/// Gives the last commit and what is wrong. Without the file, granules that do not fit their mirror are not looked at.
+/// Returns the last commit and what is wrong. Without the file, granules that do not match their mirror are not
+/// examined.
 pub(super) fn check(
     journal: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,
@@ -45,7 +46,7 @@ fn slot_at(slot: usize) -> u64 {
     (HEADER_LEN + slot * STRIDE) as u64
 }
 
-/// What the slots' page has between its lines is zeros.
+/// Everything between the lines of the slots' page must be zero.
 fn rest_of_slots(journal: BorrowedFd<'_>) -> Result<Vec<Problem>> {
     let mut page = [0u8; SEGMENTS_START as usize - HEADER_LEN];
     let read = rustix::io::pread(journal, &mut page[..], HEADER_LEN as u64)?;
@@ -58,7 +59,8 @@ fn rest_of_slots(journal: BorrowedFd<'_>) -> Result<Vec<Problem>> {
         .collect())
 }
 
-/// Every slot has the epoch that was last committed to it, twice; but for the next one, which may be torn. Gives *C*.
+/// Every slot must hold, twice, the last epoch that was committed to it, except for the next slot, which may be torn.
+/// Returns *C*.
 fn slots(image: &Image<'_>, problems: &mut Vec<Problem>) -> Option<Commit> {
     let slots = image.slots();
     let Some(last) = slots.last() else {
@@ -68,19 +70,19 @@ fn slots(image: &Image<'_>, problems: &mut Vec<Problem>) -> Option<Commit> {
     for slot in 0..SLOTS {
         let ([first, second], at) = ([slots.copy(slot, 0), slots.copy(slot, 1)], slot_at(slot));
         let is_next = (last.epoch + 1) % SLOTS as u64 == slot as u64;
-        // The highest epoch up to C that belongs here; none: zeros.
+        // The highest epoch up to C that belongs to this slot; if there is none, zeros.
         let behind = (last.epoch + SLOTS as u64 - slot as u64) % SLOTS as u64;
         let expected = last.epoch.checked_sub(behind).filter(|epoch| *epoch > 0);
         let fits = |(words, commit): &([u64; 4], Option<Commit>)| match expected {
             Some(epoch) => commit.is_some_and(|commit| commit.epoch == epoch),
             None => words.iter().all(|word| *word == 0),
         };
-        // The words of a commit are stored in order: what a crash leaves of the next one begins with its epoch.
+        // A commit's words are stored in order, so a crash leaves the next commit with at least its epoch.
         let torn = is_next && first.0[0] == last.epoch + 1 && first.1.is_none();
         if !fits(&first) && !torn {
             problems.push(Problem::at(at, format!("slot {slot}: the first copy of its commit is damaged")));
         }
-        // A commit that is whole in its first copy may not have reached the second.
+        // If the first copy of a commit is whole, the second may be missing.
         let second_torn = last.epoch % SLOTS as u64 == slot as u64 && is_cut_short(&second, last);
         if !fits(&second) && !second_torn {
             let at = at + LINE as u64 / 2;
@@ -96,7 +98,7 @@ fn slots(image: &Image<'_>, problems: &mut Vec<Problem>) -> Option<Commit> {
     Some(last)
 }
 
-/// Whether a second copy is what a crash leaves of it: some words of the commit, then what lay there before.
+/// Whether a second copy is what a crash may leave: some words of the commit, then the previous content.
 fn is_cut_short((words, commit): &([u64; 4], Option<Commit>), last: Commit) -> bool {
     let before = last.epoch.checked_sub(SLOTS as u64).filter(|epoch| *epoch > 0);
     match (commit, before) {
@@ -107,7 +109,7 @@ fn is_cut_short((words, commit): &([u64; 4], Option<Commit>), last: Commit) -> b
     }
 }
 
-/// The number of segments, and each one's header. Those that are sound are known to `image` afterwards.
+/// Checks the number of segments, and the header of each. Afterwards `image` knows those that are sound.
 fn segments(image: &mut Image<'_>, length: u64, problems: &mut Vec<Problem>) -> Result<()> {
     let extent = image.extent();
     let ([(a, a_sound), (b, b_sound)], at) = ([extent.copy(0), extent.copy(1)], EXTENT_OFFSET);
@@ -115,7 +117,8 @@ fn segments(image: &mut Image<'_>, length: u64, problems: &mut Vec<Problem>) -> 
         problems.push(Problem::at(at, "the number of its segments is damaged"));
         return Ok(());
     };
-    // One after the other, and a segment at a time; back to one when the journal shrinks.
+    // The number is stored twice, one copy after the other. It grows by one segment at a time, and drops to one when
+    // the journal is cut.
     let near = a.abs_diff(b) <= 1 || a.min(b) == 1;
     if !near || (!a_sound && !b_sound) {
         problems.push(Problem::at(at, "one of the two copies of the number of its segments is damaged"));
@@ -130,7 +133,7 @@ fn segments(image: &mut Image<'_>, length: u64, problems: &mut Vec<Problem>) -> 
         }
         if !image.find_segment(geometry)? {
             problems.push(Problem::at(geometry.start, format!("the header of segment {index} is damaged")));
-            return Ok(()); // entries behind it can't be told from log blocks of another
+            return Ok(()); // the following entries cannot be told from the log blocks of another
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! `famio check`: everything that a journal says about itself and its file, read and compared; nothing is changed.
+//! `famio check`: reads and compares everything that a journal says about itself and its file; changes nothing.
 //!
-//! Recovery stops at the first thing that is wrong; this goes on, and is stricter where recovery can do without.
+//! Recovery stops at the first problem; this goes on, and also checks what recovery does not need.
 
 mod in_place;
 mod records;
@@ -31,9 +31,9 @@ use std::path::{Path, PathBuf};
 /// Something that is wrong with a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where in the journal, in bytes; `None`: not at one place, or not in the journal.
+    /// Its position in the journal, in bytes; `None`: at no single place, or not in the journal.
     pub at: Option<u64>,
-    /// What, in a sentence.
+    /// A sentence that describes it.
     pub what: String,
 }
 
@@ -56,19 +56,19 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug)]
 pub enum Condition {
     /// Neither a journal nor a mark: an ordinary file.
     Ordinary,
-    /// The journal is sound; recovery brings the file to this epoch, and no journal is left.
+    /// The journal is sound; recovery brings the file to this epoch and removes the journal.
     Sound {
-        /// The last commit; 0 where none is pending: a leftover of a creation or of a clean close.
+        /// The last commit; 0 if none is pending: a leftover of a creation or a clean close.
         epoch: u64,
     },
-    /// Something is wrong; recovery stops at some of it.
+    /// An error at which recovery may stop.
     Damaged,
-    /// Another process has the file open as an atomic file: its journal changes while it is read.
+    /// Another process has the file open as an atomic file, so its journal changes while it is read.
     InUse(Option<Owner>),
     /// It could not be read.
     Failed(Error),
@@ -77,20 +77,22 @@ pub enum Condition {
 /// A journal that was checked.
 #[derive(Debug)]
 pub struct Checked {
-    /// Where the journal is, or should be; empty where none is looked for: of a file that grew without one.
+    /// Where the journal is, or should be; empty if there is none to look for, because the file grew without a
+    /// journal.
     pub journal: PathBuf,
-    /// Its file, where that was found.
+    /// Its file, if found.
     pub file: Option<PathBuf>,
-    /// How it is.
+    /// Its condition.
     pub condition: Condition,
-    /// Everything that is wrong; only [`Condition::Damaged`] has any.
+    /// All problems; only [`Condition::Damaged`] has any.
     pub problems: Vec<Problem>,
-    /// What is worth to know, and no damage.
+    /// Information that is no damage.
     pub remarks: Vec<String>,
 }
 
-/// Checks the journal of a file; or what lies below a folder: its journals, be it a pool or have a `.famio/`, and the files with
-/// a mark. What could not be examined is [`Failed`](Condition::Failed). The error is for a path that is not there.
+/// Checks the journal of a file, or everything below a folder: its journals, whether in a pool or in a `.famio/`, and
+/// the files with a mark. What cannot be examined is [`Failed`](Condition::Failed). The error is for a path that does
+/// not exist.
 pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, checked: Vec::new(), seen: Seen::default() };
@@ -155,8 +157,9 @@ impl Visitor for All<'_> {
     }
 }
 
-/// Checks the structure of a journal that is active or suspect, against its file where that is there. Both may be open for
-/// reading only; nobody else writes to them. Gives the last commit (0: none) and what is wrong.
+/// Checks the structure of an active or suspect journal, and compares it with its file if that is given. Both may be
+/// open for reading only; no process may write to them meanwhile. Returns the last commit (0: none) and what is
+/// wrong.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<(u64, Vec<Problem>)> {
     let (header, _) = match Header::load(journal) {
         Err(e) if e.errno() == libc::EIO => return Ok((0, vec![Problem::at(0, e.to_string())])),
@@ -207,7 +210,7 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
             checked.condition = Condition::InUse(owner(file, settings));
             return Ok(());
         }
-        // Who may only read the file looks as it is.
+        // A process that may only read the file compares it as it is.
         Err(e) if e.errno() == libc::EACCES => None,
         claim => claim?,
     };
@@ -217,7 +220,7 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
     done
 }
 
-/// What mark and header say of each other, then the rest of the journal.
+/// Compares mark and header, then checks the rest of the journal.
 fn weigh(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Result<()> {
     if examined.growing.is_none() || examined.journal.is_some() {
         checked.journal.clone_from(&examined.journal_path);
@@ -262,7 +265,7 @@ fn weigh(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Re
     Ok(())
 }
 
-/// A journal whose header can't be read, or whose file is not there.
+/// A journal whose header cannot be read, or whose file is missing.
 fn without_file(place: &Place, name: &str, why: &Error, checked: &mut Checked) -> Result<()> {
     checked.problems.push(Problem::general(why));
     if let Ok((header, journal)) = place.header(name)

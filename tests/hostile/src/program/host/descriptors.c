@@ -1,4 +1,4 @@
-// What programs do to numbers of descriptors: close them all, move them about, use them up, try those that they do not have.
+// What programs do to descriptor numbers: close all, move them about, use them up, try numbers that are not theirs.
 #include "host.h"
 
 static int inline_close(int fd)
@@ -16,7 +16,7 @@ static int inline_close(int fd)
 #endif
 }
 
-// Each of the ways in which a daemon closes what it has from its parent.
+// The ways in which a daemon closes inherited descriptors.
 void step_close_many(uint64_t *random)
 {
 	int how = below(random, numbers_known() ? 6 : 5), few = 3 + below(random, 20), closed = 0;
@@ -64,7 +64,7 @@ void step_close_unknown(uint64_t *random)
 		note("close of a number that is not open", -1, CALL, close(fd), fd);
 }
 
-// By the kernel's door: no library sees it. From here on only other files, signals and hangs count.
+// By an inline system call, which no library sees. From here on only other files, signals and hangs count.
 void step_close_inline(uint64_t *random)
 {
 	int from = 3 + below(random, 4);
@@ -92,7 +92,7 @@ void step_std(uint64_t *random)
 	case 0:
 		note("close of 0, 1 or 2", -1, CALL, close(fd), fd);
 		break;
-	case 1: // not 2: a log that stderr was led to may have notices in it
+	case 1: // not 2: if stderr was redirected to a log, it may contain notices
 		if (slot >= 0 && slots[slot].file >= ATOMIC && fd < 2)
 			note("dup2 of a plain file to 0 or 1", slots[slot].file, CALL, dup2(slots[slot].fd, fd), fd);
 		break;
@@ -115,7 +115,7 @@ void step_std(uint64_t *random)
 	}
 }
 
-// A message to stderr, whatever that is now; a program that has closed it gets EBADF.
+// A message to stderr, whatever that is now; if the program has closed it, EBADF.
 void step_message(uint64_t *random)
 {
 	static const char TEXT[] = "a message of the program's\n";
@@ -133,9 +133,9 @@ void step_move(uint64_t *random)
 	int onto = open_slot(random), to = free_slot(random);
 	if (from < 0)
 		return;
-	if (how == 0 && onto != from) { // over another of its own
+	if (how == 0 && onto != from) { // over another one of its own
 		if (onto >= 0 && slots[onto].fd == 2)
-			return; // what is led there by dup2 is standard error: it may have notices in it
+			return; // what dup2 puts there is standard error: it may contain notices
 		int fd = below(random, 2) ? dup2(slots[from].fd, slots[onto].fd) : dup3(slots[from].fd, slots[onto].fd, 0);
 		note("dup2 over another file", slots[onto].file, MAY, fd, slots[onto].fd);
 		if (fd >= 0)
@@ -158,7 +158,7 @@ void step_move(uint64_t *random)
 	}
 }
 
-// Which numbers are open, of those that the program has not opened itself.
+// Which numbers are open, apart from those that the program has opened itself.
 void step_probe(uint64_t *random)
 {
 	int strangers = 0;
@@ -168,7 +168,7 @@ void step_probe(uint64_t *random)
 	note("fcntl(F_GETFD): open, and not opened by the program", -1, CALL, strangers, 0);
 }
 
-// A write, a read, an fsync by a number that is not open.
+// A write, a read, or an fsync with a number that is not open.
 void step_stray(uint64_t *random)
 {
 	int fd = below(random, 3) ? 3 + (int)below(random, 40) : soft_limit() - 1 - (int)below(random, 40);
@@ -188,7 +188,7 @@ void step_stray(uint64_t *random)
 		note("fstat by a number that is not open", -1, CALL, fstat(fd, &stat), fd);
 }
 
-// All numbers are in use for a moment: what is open goes on working.
+// Uses up all numbers for a moment: open files must go on working.
 void step_full(uint64_t *random)
 {
 	int full[1024], count = 0, fd;

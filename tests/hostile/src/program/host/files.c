@@ -3,7 +3,8 @@
 
 enum { REACH = 200000, LONGEST = 40000 };
 
-// To a number that only the seed and the step decide, so that what follows is the same wherever open put it.
+// Moves it to a number that depends only on the seed and the step, so that what follows is the same whatever number
+// open chose.
 int place(int fd, int flags, uint64_t *random)
 {
 	if (fd < 0 || !has(MOVE))

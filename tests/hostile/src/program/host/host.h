@@ -25,10 +25,10 @@
 
 enum { ATOMIC = 4, PLAIN = 3, FILES = ATOMIC + PLAIN, SLOTS = 12, ENTRIES = 1 << 15 };
 
-// What an answer means for what a kill may leave of the file.
+// What an answer means for the state of the file after a kill.
 enum kind { CALL = 0, SYNC = 1, MAY = 2 };
 
-// As the harness reads it (board.rs).
+// In the harness's format (board.rs).
 struct entry {
 	uint32_t step;
 	int32_t error;
@@ -46,15 +46,15 @@ struct slot {
 };
 
 struct board {
-	uint32_t begun;   // the step that is under way
-	uint32_t ended;   // the last that is over
-	uint32_t ticks;   // calls, by anybody: as long as it moves nothing hangs
+	uint32_t begun;   // the current step
+	uint32_t ended;   // the last finished step
+	uint32_t ticks;   // calls, by any process: as long as it grows, nothing hangs
 	uint32_t count;   // entries
 	uint32_t over;    // 1: the end of the program was reached
-	uint32_t mute;    // 1: descriptor 2 was closed or led elsewhere: notices can't be seen
+	uint32_t mute;    // 1: descriptor 2 was closed or replaced: notices cannot be seen
 	uint32_t strange; // 1: something was done that no library sees
 	uint32_t jail;    // 1: another root
-	uint64_t handler; // errnos that the handler of a signal got, a bit each
+	uint64_t handler; // errnos seen in a signal handler, one bit each
 	struct slot slots[SLOTS]; // for exec
 	int32_t moved[FILES];
 	struct entry entries[ENTRIES];
@@ -66,7 +66,7 @@ extern int moved[FILES];
 extern uint32_t now;       // the step
 extern uint64_t enabled;   // classes
 extern char **arguments;
-extern uint32_t entry_limit; // after so many entries the whole group is killed; 0: never
+extern uint32_t entry_limit; // after this many entries the whole group is killed; 0: never
 
 // Classes of steps, in the order of classes.rs.
 enum class {
@@ -79,19 +79,19 @@ static inline int has(enum class class) { return enabled >> class & 1; }
 uint64_t next(uint64_t *random);
 static inline uint64_t below(uint64_t *random, uint64_t bound) { return next(random) % bound; }
 
-// Writes down what a call gave; the errno is the current one if the result is negative.
+// Records the result of a call; the errno is the current one if the result is negative.
 int64_t note(const char *what, int file, enum kind kind, int64_t result, uint64_t sum);
 uint64_t sum_of(const void *bytes, size_t length);
 void fill(unsigned char *bytes, size_t length, uint64_t seed);
 const char *name_of(int file);
-int open_slot(uint64_t *random); // an open one, -1: none
+int open_slot(uint64_t *random); // an open one; -1: none
 int free_slot(uint64_t *random);
-int is_ours(int fd);             // whether a slot has it
+int is_ours(int fd);             // whether it belongs to a slot
 int others_have(int file, int but);
-void forget_from(int first);     // slots whose descriptors are closed
+void forget_from(int first);     // forgets slots whose descriptors are closed
 int soft_limit(void);
 int place(int fd, int flags, uint64_t *random);
-// Whether the numbers of slots are the same in both runs.
+// Whether slots have the same numbers in both runs.
 static inline int numbers_known(void) { return has(NUMBERS) || has(MOVE); }
 
 typedef void step_function(uint64_t *random);

@@ -154,8 +154,8 @@ static void die(const char *what)
 	_exit(99);
 }
 
-// DIR LOG SEED STEPS KILL CLASSES ONLY FROM LIMIT: KILL is the step that a SIGKILL comes before, -1: none; FROM goes on after
-// an exec; after LIMIT entries all is killed, 0: never.
+// DIR LOG SEED STEPS KILL CLASSES ONLY FROM LIMIT: SIGKILL comes before step KILL, -1: never; FROM continues after an
+// exec; after LIMIT entries everything is killed, 0: never.
 int main(int argc, char **argv)
 {
 	if (argc != 10)

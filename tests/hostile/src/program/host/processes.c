@@ -1,5 +1,5 @@
-// Forks, programs, signals and threads. What happens at no moment that the seed decides is done to a file of its own
-// ("atomic-s"), and writes the same bytes however often: what is left is the same.
+// Forks, programs, signals and threads. Actions at moments that the seed does not determine use a separate file
+// ("atomic-s"), and write the same bytes however often they happen, so that the result is the same.
 #include "host.h"
 
 static void a_few(uint64_t *random)
@@ -17,7 +17,7 @@ static void wait_for(pid_t child, const char *what)
 	do
 		got = waitpid(child, &status, 0);
 	while (got < 0 && errno == EINTR);
-	// The end of a child may be a SYNC.
+	// The exit of a child may be a SYNC.
 	note(what, -1, MAY, got == child ? 0 : -1, status);
 }
 
@@ -32,14 +32,14 @@ void step_fork(uint64_t *random)
 			exit(3);
 		_exit(3);
 	}
-	// Noted only if it failed: the child may be faster.
+	// Recorded only if it failed: the child may be faster.
 	if (child < 0)
 		note("fork", -1, CALL, -1, 0);
 	else
 		wait_for(child, "waitpid, of a fork");
 }
 
-// The parent goes, the child is the program from now on.
+// The parent exits, and the child is the program from now on.
 void step_daemon(uint64_t *random)
 {
 	int ending = below(random, 2);
@@ -55,7 +55,7 @@ void step_daemon(uint64_t *random)
 void step_vfork(uint64_t *random)
 {
 	extern char **environ;
-	// With few numbers the dynamic linker of another program speaks up.
+	// With few free numbers, another program's dynamic linker prints messages.
 	int picked = below(random, 3), how = board->jail || soft_limit() < 16 ? 0 : picked;
 	if (how == 2) {
 		char *argv[] = {"true", 0};
@@ -102,7 +102,7 @@ static void remember(int64_t result)
 	__atomic_fetch_add(&board->ticks, 1, __ATOMIC_SEQ_CST);
 }
 
-// What POSIX allows in a handler.
+// What POSIX allows in a signal handler.
 static void handler(int number)
 {
 	static unsigned times;
@@ -134,7 +134,7 @@ static void own_file(void)
 	note("open of atomic-s", -1, CALL, handler_fd < 0 ? -1 : 0, 0);
 }
 
-// From here on atomic-s and atomic-t are as they are to be, however much was done before.
+// From here on atomic-s and atomic-t have their final contents, however much was done before.
 static void own_file_ends(void)
 {
 	if (handler_fd >= 0) {
@@ -208,7 +208,7 @@ static void cancel(uint64_t *random, void *how)
 		if (note("pthread_create", -1, CALL, errno ? -1 : 0, 0))
 			count = i;
 	}
-	usleep(below(random, 2000)); // any moment
+	usleep(below(random, 2000)); // at any moment
 	for (int i = 0; i < count; i++) {
 		void *result = 0;
 		errno = pthread_cancel(threads[i]);

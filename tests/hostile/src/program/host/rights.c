@@ -42,7 +42,7 @@ void step_setuid(uint64_t *random)
 	note("setresuid", -1, CALL, setresuid(USER, USER, USER), 0);
 }
 
-// For a few steps, as a server does that acts for its client.
+// For a few steps, as a server that acts for its client.
 void step_seteuid(uint64_t *random)
 {
 	if (getuid() != 0)
@@ -86,9 +86,9 @@ void step_names(uint64_t *random)
 	char old[32];
 	strcpy(old, name_of(file));
 	switch (how) {
-	case 0: // gone, and new
+	case 0: // removed and created again
 		note("unlink", file, MAY, unlink(old), 0);
-		// What has it open goes on with a file that has no name: the next step would not know which is meant.
+		// Open descriptors would refer to a file without a name: the next step could not tell which one it uses.
 		for (int i = 0; i < SLOTS; i++)
 			if (slots[i].fd >= 0 && slots[i].file == file) {
 				note("close of an unlinked file", file, MAY, close(slots[i].fd), 0);
@@ -102,7 +102,7 @@ void step_names(uint64_t *random)
 			moved[file] = before;
 		break;
 	}
-	case 2: // the way in which an editor saves
+	case 2: // as an editor saves
 		if (slot < 0)
 			return;
 		for (int i = 0; i < SLOTS; i++)
@@ -130,7 +130,7 @@ void step_names(uint64_t *random)
 	}
 }
 
-// As somebody does who tidies up. Without Famio there is nothing to be found.
+// As a user who cleans up. Without Famio there is nothing to remove.
 void step_rmfamio(uint64_t *random)
 {
 	(void)random;
@@ -143,5 +143,5 @@ void step_rmfamio(uint64_t *random)
 			unlinkat(dirfd(folder), entry->d_name, 0);
 	closedir(folder);
 	rmdir(".famio");
-	usleep(5000); // a SYNC sooner than a millisecond or two after the last one may not see it (docs/guarantees.md)
+	usleep(5000); // a SYNC within a millisecond or two after the last one may not notice it (docs/guarantees.md)
 }

@@ -1,4 +1,5 @@
-//! Crashes at any point: random histories, cut at random, recovered, and recovery itself cut.
+//! Crashes at any point: random histories that end at random, their recovery, and interruptions of the recovery
+//! itself.
 
 use super::super::head::{Kind, parse};
 use super::super::scan::scan_as;
@@ -14,7 +15,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// What a program does.
+/// A step of a program.
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -45,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does the steps until one fails. Whether the process died, rather than ran to the end.
+/// Executes the steps until one fails. Returns whether the process died before the end.
 fn run(lab: &mut Lab, steps: &[Step]) -> bool {
     for step in steps {
         let result = match step {
@@ -76,7 +77,7 @@ fn run(lab: &mut Lab, steps: &[Step]) -> bool {
     false
 }
 
-/// The epochs that may be found: the last that returned, and the one whose commit was on its way.
+/// A recovery must find the last epoch that returned, or the one whose commit was under way.
 fn recovers_to_last_or_next(lab: &Lab, journal: &std::path::Path, what: &str) {
     let committed = lab.log.committed() as usize;
     let replayed = recover(journal, &lab.data, &KERNEL).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -98,12 +99,12 @@ fn power_cut(lab: &Lab, seed: u64) -> Vec<u8> {
     some_sectors(&now, lab.medium.durable.lock().unwrap().clone(), seed)
 }
 
-/// Of what is `now` in the cache, some sectors over what is durable.
+/// Some sectors of `now`, the cached content, over the durable one.
 fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
     let mut random = seed | 1;
     let durable = image.len();
     image.resize(now.len().max(durable), 0);
-    // Some seeds keep nearly all, some nearly nothing.
+    // Some seeds keep nearly everything, some nearly nothing.
     let odds = seed % 7 + 1;
     for (sector, new) in now.chunks(512).enumerate() {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -112,12 +113,12 @@ fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
         }
     }
     if seed & 256 == 0 {
-        image.truncate(durable); // the size, too
+        image.truncate(durable); // the size may be lost, too
     }
     image
 }
 
-/// Cuts recovery within its writes to the journal, or to the file, by the end of the process or by a power cut.
+/// Interrupts recovery within its writes to the journal or the file, by the death of the process or a power cut.
 fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
     let watched = if seed.is_multiple_of(2) { journal.to_path_buf() } else { lab.dir.path("data") };
     let file = File::options().read(true).write(true).open(&watched).unwrap();
@@ -133,12 +134,12 @@ fn cut_recovery(lab: &Lab, journal: &std::path::Path, seed: u64, bytes: i64) {
     }
 }
 
-/// A journal of two segments that is used again and again. Calls `look` before each commit of a few bytes is durable, with the
-/// journal as it was, until it says that it has seen what it is after.
+/// A journal of two segments that is reused again and again. Calls `look` before each commit of a few bytes is
+/// durable, with the journal as it was, until `look` has seen the state that it looks for.
 fn used_again(look: impl Fn(&mut Lab, Vec<u8>) -> bool) {
     let mut lab = Lab::with(MIDDLE, 0, false);
     let commit = |lab: &mut Lab| {
-        // Settled when it is full: what can be used again then takes a note.
+        // A checkpoint when it is full: a note then says what can be reused.
         lab.commit().or_else(|_| {
             lab.settle(lab.log.committed());
             lab.commit()
@@ -157,13 +158,13 @@ fn used_again(look: impl Fn(&mut Lab, Vec<u8>) -> bool) {
     panic!("it never came to that");
 }
 
-/// A recovery had erased the note that a segment ended with, or the segment's next use had written over it, when the power
-/// failed. The segment behind it begins with an epoch: it was entered when the note was durable, and nothing is missing but
-/// the note.
+/// The note at the end of a segment was erased by a recovery, or overwritten by the segment's next use, when the
+/// power failed. The next segment begins with an epoch: it was begun when the note was durable, so only the note is
+/// missing.
 #[test]
 fn a_note_that_is_gone_does_not_end_the_chain() {
     let mut lab = Lab::with(MIDDLE, 0, false);
-    // Epochs of a page each: until the second segment has one page left, which only a note takes.
+    // Epochs of a page each, until the second segment has one page left, which only a note takes.
     let records = |lab: &Lab| {
         let bytes = fs::read(lab.journal_path()).unwrap();
         bytes.chunks_exact(4096).filter_map(|page| Some(parse(page).ok()??.head)).collect::<Vec<_>>()
@@ -189,8 +190,8 @@ fn a_note_that_is_gone_does_not_end_the_chain() {
     }
 }
 
-/// Of the last record only its first sector arrived, the others are of an earlier use: it did not happen. The recovery that
-/// says so writes zeros over it, and these are what the record lacks.
+/// Only the first sector of the last record arrived, the others are from an earlier use: it did not happen. The
+/// recovery that finds this writes zeros over it, which may be just what the record lacks.
 #[test]
 fn what_is_erased_does_not_come_back() {
     used_again(|lab, mut image| {
@@ -207,7 +208,7 @@ fn what_is_erased_does_not_come_back() {
         with_zeros[at..at + 512].copy_from_slice(&now[at..at + 512]);
         rewrite(&path, with_zeros, false);
         if recover(&path, &lab.data, &KERNEL).unwrap().epoch != committed {
-            return false; // it has more than its first sector, or its segment was only just begun
+            return false; // more than its first sector arrived, or its segment was only just begun
         }
         image[at..at + 512].copy_from_slice(&now[at..at + 512]);
         rewrite(&path, image.clone(), false);
@@ -249,7 +250,7 @@ proptest! {
         recovers_to_last_or_next(&lab, &copy, "killed");
     }
 
-    /// The power fails, at once or after the process died, or while what came after a kill is recovered.
+    /// The power fails at once, after the process has died, or during the recovery after a kill.
     #[test]
     fn a_power_cut(
         steps in prop::collection::vec(step(), 1..60),
@@ -274,14 +275,14 @@ proptest! {
         }
     }
 
-    /// The file is partly ahead of what the journal says is settled, as settling leaves it.
+    /// The file is partly ahead of the journal's tail, as a checkpoint leaves it.
     #[test]
     fn a_file_that_is_ahead(steps in prop::collection::vec(step(), 1..50), ahead in any::<u64>()) {
         let mut lab = Lab::new();
         run(&mut lab, &steps);
         let committed = lab.log.committed();
         for epoch in lab.settled..=committed {
-            // Granules of any later epoch may lie in the file, below every cut since.
+            // Granules of any later epoch may be in the file, below every cut since.
             let state = &lab.states[epoch as usize];
             let low = lab.states[lab.settled as usize..].iter().map(Vec::len).min().unwrap_or(0).min(lab.low);
             for granule in (0..low / 64).filter(|g| (ahead >> (g % 61)) & 1 == epoch & 1) {

@@ -1,4 +1,4 @@
-//! Journals that were damaged, or made to do harm.
+//! Damaged and malicious journals.
 
 use super::super::scan::{Scan, scan_as};
 use super::super::{Geometry, PAGE};
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// A journal with a history: segments used again, parts, a note, cuts.
+/// A journal with a history: reused segments, parts, a note, cuts.
 fn history() -> Lab {
     let mut lab = Lab::new();
     for i in 0..14u64 {
@@ -46,7 +46,7 @@ fn every_flipped_byte_is_told_or_does_not_matter() {
     let right = essence(&scan_bytes(&file, true).unwrap());
     assert_eq!(right.0, 14);
     let (mut told, mut dropped) = (0, 0);
-    // The bytes of heads one by one, others with a stride.
+    // Every byte of heads, and a sample of the others.
     let interesting = |at: &usize| at % PAGE < 300 || at.is_multiple_of(7);
     for at in (0..good.len()).filter(interesting) {
         file.write_all_at(&[good[at] ^ 0x40], at as u64).unwrap();
@@ -58,7 +58,7 @@ fn every_flipped_byte_is_told_or_does_not_matter() {
                 told += 1;
             }
         }
-        // After a power cut, damage to the last epoch cannot be told from its not having happened.
+        // After a power cut, damage to the last epoch cannot be told from an epoch that did not happen.
         match scan_bytes(&file, false) {
             Ok(scan) if scan.committed == 13 => dropped += 1,
             Ok(scan) => assert_eq!(essence(&scan), right, "byte {at}"),
@@ -112,7 +112,7 @@ fn segments_of_another_journal_are_not_ours() {
     for from in &places {
         for to in &places {
             for source in [&good, &foreign] {
-                // A head page that is lost to zeros looks like one that was never written.
+                // A head page replaced by zeros looks like one that was never written.
                 let head = from.offset as usize..from.offset as usize + PAGE;
                 if from == to && core::ptr::eq(source, &good) || source[head] == [0; PAGE] {
                     continue;

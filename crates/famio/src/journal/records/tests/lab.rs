@@ -20,12 +20,13 @@ pub const SMALL: Geometry = Geometry { first: 8 * 4096, next: 8 * 4096, max: 16 
 /// Segments that hold a few blocks.
 pub const MIDDLE: Geometry = Geometry { first: 24 * 4096, next: 24 * 4096, max: 48 * 4096 };
 
-/// The kernel, that may die in a write or fail a flush; and what is durable of one file.
+/// A kernel medium that can fail a write, as if the process died, or a flush; and records the durable state of one
+/// file.
 pub struct Failing {
     watched: AtomicU64,
     /// The watched file as of its last flush.
     pub durable: Mutex<Vec<u8>>,
-    /// Bytes that may still be written to it; then the process is dead.
+    /// Bytes that may still be written to it before the process "dies".
     pub bytes_to_live: AtomicI64,
     /// Flushes of it that succeed before one fails.
     pub flushes_to_fail: AtomicI64,
@@ -62,7 +63,7 @@ unsafe impl Medium for Failing {
         let all = bufs.concat();
         let left = self.bytes_to_live.fetch_sub(all.len() as i64, Ordering::Relaxed);
         if left < all.len() as i64 {
-            // A prefix, up to a page of the file.
+            // A prefix, up to a page boundary of the file.
             let reached = (offset as i64 + left.max(0)) / PAGE as i64 * PAGE as i64 - offset as i64;
             KERNEL.pwritev(fd, &[&all[..reached.clamp(0, all.len() as i64) as usize]], offset)?;
             self.dead.store(true, Ordering::Relaxed);
@@ -136,7 +137,7 @@ pub struct Lab {
     pub states: Vec<Vec<u8>>,
     /// The file now, with the open epoch.
     pub now: Vec<u8>,
-    /// What the open epoch wrote and did not append.
+    /// What the open epoch has written and not appended.
     dirty: BTreeMap<u64, u64>,
     cut: u64,
     pub settled: u64,
@@ -149,7 +150,7 @@ impl Lab {
         Lab::with(SMALL, 1 << 30, true)
     }
 
-    /// `same_boot`: as if only the process will die.
+    /// `same_boot`: as if only the process can die.
     pub fn with(geometry: Geometry, limit: u64, same_boot: bool) -> Lab {
         let dir = Scratch::new();
         let open = |name| File::options().read(true).write(true).create_new(true).open(dir.path(name)).unwrap();
@@ -249,7 +250,7 @@ impl Lab {
         self.append(true)
     }
 
-    /// Everything up to `epoch` goes to the file.
+    /// Copies everything up to `epoch` to the file.
     pub fn settle(&mut self, epoch: u64) {
         let state = &self.states[epoch as usize];
         self.data.set_len(state.len() as u64).unwrap();
@@ -269,7 +270,7 @@ impl Lab {
         contents(self.data.as_fd())
     }
 
-    /// Recovers; the file then holds what it should, also after a second time.
+    /// Recovers, twice; the file must then be as after `epoch`.
     pub fn recovers_to(&self, epoch: usize) {
         let copy = self.copy();
         for _ in 0..2 {

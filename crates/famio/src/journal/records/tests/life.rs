@@ -1,4 +1,4 @@
-//! What a journal goes through when all is well, or the medium fails.
+//! The life of a journal without crashes, and with errors of the medium.
 
 use super::super::apply::Apply;
 use super::super::replay::Pages;
@@ -26,7 +26,7 @@ fn epochs_come_back() {
     lab.truncate(20_000); // zeros where bytes were
     lab.write(0, b"x");
     lab.commit().unwrap();
-    lab.commit().unwrap(); // nothing
+    lab.commit().unwrap(); // nothing to commit
     lab.recovers_to(5);
     lab.write(1, b"lost");
     lab.recovers_to(5);
@@ -127,7 +127,7 @@ fn space_is_reserved_or_refused() {
     }
     assert!(refused > 5);
     lab.recovers_to(200);
-    // A change of size alone finds its place in a full journal, and makes room.
+    // A change of size alone finds space in a full journal, and frees some.
     while lab.log.reserve(RecordLog::cost(1, 64)).is_ok() {
         lab.write(0, &[1; 4096]);
         lab.commit().unwrap();
@@ -139,7 +139,7 @@ fn space_is_reserved_or_refused() {
     lab.recovers_to(full as usize + 1);
     lab.write(0, &[1; 4096]);
     lab.commit().unwrap();
-    // What was never reserved is refused whole, and can be tried again.
+    // An unreserved append is refused completely, and can be repeated.
     let committed = lab.log.committed();
     let data = [1; 4096];
     let blocks: Vec<Block<'_>> = (0..120).map(|number| Block { number, mask: u64::MAX, data: &data }).collect();
@@ -169,7 +169,7 @@ fn what_is_reserved_fits() {
     }
 }
 
-/// A write waited for zeros and three flushes with each segment.
+/// A write used to wait for zeros and three flushes with each segment.
 #[test]
 fn to_reserve_flushes_nothing() {
     let mut lab = Lab::with(MIDDLE, 1 << 30, true);
@@ -180,7 +180,7 @@ fn to_reserve_flushes_nothing() {
     lab.log.reserve(20 * MIDDLE.max).unwrap();
     assert_eq!((lab.medium.flushes_to_fail.load(Ordering::Relaxed), lab.log.len()), (flushes, before));
     assert!(lab.log.space() >= before + 20 * MIDDLE.max);
-    // What was taken is used, or goes.
+    // Space that was taken is used, or given back.
     let epoch = lab.log.committed() + 1;
     lab.write(0, &[2; 200_000]);
     lab.commit().unwrap();
@@ -283,7 +283,7 @@ fn many_threads_do_the_same() {
             progress: &progress,
         };
         apply.all(&found.records, found.size).unwrap();
-        // The first 77 bytes are as found; all else was written.
+        // The first 77 bytes are as found; everything else was written.
         assert!(lab.file() == lab.states[40]);
         assert_eq!(told.into_inner(), plan.bytes);
     }
@@ -310,7 +310,7 @@ fn the_segment_that_tells_the_tail_stays() {
         lab.commit().unwrap();
         lab.settle(i + 1);
         lab.log.shrink().unwrap();
-        // Parts only, in whatever segments are free now: what is committed must not go for them.
+        // Parts only, in whatever segments are free: what is committed must not be overwritten for them.
         for part in 0..i % 6 {
             lab.write(part as usize * 5000, &[part as u8; 5000]);
             lab.append(false).unwrap();

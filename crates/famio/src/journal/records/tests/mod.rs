@@ -1,4 +1,4 @@
-//! Journals of records, written, broken and replayed.
+//! Journals of records: written, broken and replayed.
 
 mod crash;
 mod hostile;

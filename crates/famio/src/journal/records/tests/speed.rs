@@ -1,4 +1,5 @@
-//! What an append costs beside the same bytes written and flushed bare. Run with `--release --ignored --nocapture`.
+//! The cost of an append, compared with writing and flushing the same bytes. Run with `--release --ignored
+//! --nocapture`.
 
 use super::super::{BLOCK, Batch, Block, PAGE, RecordLog};
 use super::lab::JournalFile;
@@ -55,7 +56,7 @@ fn append_beside_bare_writes() {
             times[1].push(start.elapsed());
             at += bytes;
         }
-        // Without the flush: what the log itself costs.
+        // Without the flush: the cost of the log itself.
         for _ in 0..50 {
             let blocks: Vec<Block<'_>> =
                 (0..count).map(|number| Block { number: number as u64, mask, data: &contents[number] }).collect();

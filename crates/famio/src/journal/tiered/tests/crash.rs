@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use proptest::prelude::*;
 use std::os::fd::AsFd;
 
-/// What a program does.
+/// A step of a program.
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// In a mark: the file has everything up to the epoch. Without: the epoch was committed.
+/// In a mark: the file has everything up to the epoch. Without this flag: the epoch was committed.
 const SETTLED: u64 = 1 << 32;
 
 fn run(lab: &mut Lab, recorder: &Recorder, steps: &[Step]) {
@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// The same, where the fence between records and slot is left out by hand: the test would see it.
+/// The same with the fence between records and slot left out on purpose: the test must notice.
 #[test]
 fn a_slot_before_its_records_is_found() {
     static OUT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Journals that are damaged, or that no Famio wrote.
+//! Journals that are damaged, or that Famio would not have written.
 
 use super::lab::Lab;
 use crate::journal::testing::KERNEL;
@@ -17,12 +17,12 @@ fn sample() -> Lab {
     lab
 }
 
-/// Where the head lines and lists of the sample's records lie, by a walk of our own.
+/// Where the head lines and lists of the sample's records lie, found by an independent walk.
 fn lines_of_records(bytes: &[u8]) -> Vec<usize> {
     let mut lines = Vec::new();
     for at in (8192 + 64..bytes.len()).step_by(64) {
         let word = |i: usize| u64::from_le_bytes(bytes[at + 8 * i..at + 8 * i + 8].try_into().unwrap());
-        // A check has fixed bytes on top; data does not.
+        // A check has fixed top bytes; data does not.
         if word(0) >> 48 == 0xFA31 && word(1) > 0 {
             lines.push(at);
         }
@@ -79,7 +79,7 @@ proptest! {
             let at = at.min(bytes.len() - nonsense.len());
             bytes[at..at + nonsense.len()].copy_from_slice(&nonsense);
         }
-        // Data has no check of its own, as in a journal in place: only that nothing worse happens.
+        // Data has no check of its own, as in a journal in place: only nothing worse may happen.
         if let Err(e) = lab.recovered(&bytes, lab.settled) {
             prop_assert_eq!(e.errno(), libc::EIO, "{}", e);
         }

@@ -22,7 +22,7 @@ pub struct Lab {
     pub journal: File,
     pub header: Header,
     pub log: TieredLog,
-    /// The file after each epoch; nothing has epoch 0.
+    /// The file after each epoch; no epoch has number 0.
     pub states: Vec<Vec<u8>>,
     /// The file now, with the open epoch.
     pub now: Vec<u8>,
@@ -97,7 +97,8 @@ impl Lab {
         Ok(())
     }
 
-    /// What a recovery makes of these bytes and a file that has everything up to `settled`: the epoch, and the file.
+    /// The result of a recovery with these bytes and a file that has everything up to `settled`: the epoch and the
+    /// file.
     pub fn recovered(&self, journal: &[u8], settled: usize) -> Result<(u64, Vec<u8>)> {
         let open = |name| {
             File::options().read(true).write(true).create(true).truncate(true).open(self.dir.path(name)).unwrap()
@@ -106,7 +107,7 @@ impl Lab {
         copy.write_all_at(journal, 0).unwrap();
         file.write_all_at(&self.states[settled], 0).unwrap();
         let scan = scan(copy.as_fd(), journal.len() as u64, &self.header, &KERNEL)?;
-        // Twice: a crash of recovery has it done again.
+        // Twice: after a crash, recovery is repeated.
         for _ in 0..2 {
             scan.apply(file.as_fd(), &KERNEL, 1, &|_| ())?;
         }
@@ -117,7 +118,7 @@ impl Lab {
         std::fs::read(self.dir.path("journal")).unwrap()
     }
 
-    /// The journal as it is brings the file to its last epoch.
+    /// Recovers the journal as it is; the file must then be at its last epoch.
     pub fn recovers(&self) {
         let (epoch, file) = self.recovered(&self.bytes(), self.settled).unwrap();
         assert_eq!(epoch as usize, self.states.len() - 1);

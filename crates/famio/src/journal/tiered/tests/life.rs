@@ -1,4 +1,4 @@
-//! A log that is used as it is meant to be.
+//! The ordinary life of a log.
 
 use super::super::TieredLog;
 use super::lab::{Lab, SMALL};
@@ -48,7 +48,7 @@ fn what_is_reserved_can_be_appended_and_what_can_not_is_told_before() {
     assert_eq!(error.errno(), libc::ENOSPC);
     assert!(committed >= 4, "{committed} epochs fit");
     lab.recovers();
-    // Once it is written back there is room again, for the same epoch.
+    // After a write-back there is space again, for the same epoch.
     lab.settled = lab.log.committed() as usize;
     lab.log.release(lab.log.committed());
     lab.commit().unwrap();
