@@ -7,7 +7,7 @@ mod table;
 use std::fmt::Write;
 use std::{env, fs, path::PathBuf};
 
-/// The same value as in `famio::posix::table`, which `entry` asserts.
+/// The same value as in `famio::posix::descriptors::table`, which `entry` asserts.
 const LEAF_BITS: u32 = 12;
 
 fn main() {

@@ -1,6 +1,6 @@
 """Journals in place: what is stored, flushed and fenced, and in which order. Words: docs/format.md.
 
-The code: crates/famio/src/journal/inplace, file/inplace, file/{write,sync,close,attach}.rs, index/gate.rs,
+The code: crates/famio/src/journal/inplace, file/inplace, file/session/{write,sync,close,attach}.rs, index/gate.rs,
 recovery/in_place.rs. Change this first.
 """
 import itertools

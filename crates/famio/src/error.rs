@@ -9,13 +9,14 @@ use core::num::NonZeroUsize;
 /// One word, so that results are returned in registers: a value that is stored and loaded again with another size
 /// waits for all earlier stores, which include a block of the caller's data.
 ///
-/// Invariant: an odd word is an errno, shifted by one; an even word is a pointer from `Box<Told>`, which the error
-/// owns.
+/// Invariant: an odd word is an errno, shifted by one, or a [mark](Self::mark); an even word is a pointer from
+/// `Box<Told>`, which the error owns.
 pub struct Error(NonZeroUsize);
 
 /// An errno and its message.
 struct Told {
     errno: i32,
+    is_nameless: bool,
     sentence: Box<str>,
 }
 
@@ -32,8 +33,28 @@ impl Error {
 
     /// An errno with a message.
     pub fn with(errno: i32, detail: impl Into<Box<str>>) -> Self {
-        let told = Box::into_raw(Box::new(Told { errno, sentence: detail.into() }));
+        Self::of(Told { errno, is_nameless: false, sentence: detail.into() })
+    }
+
+    /// `ESTALE`: no path leads to the file, so that there is no folder for what belongs to it. See [`is_nameless`](Self::is_nameless).
+    pub(crate) fn nameless(detail: impl Into<Box<str>>) -> Self {
+        Self::of(Told { errno: libc::ESTALE, is_nameless: true, sentence: detail.into() })
+    }
+
+    fn of(told: Told) -> Self {
+        let told = Box::into_raw(Box::new(told));
         Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
+    }
+
+    /// A word of its own, which no errno has: for a type around this one that also says something else (`file::base::refusal`).
+    pub(crate) const fn mark(number: u32) -> Self {
+        Self(NonZeroUsize::new((1 << 32 | number as usize) << 1 | 1).expect("odd numbers are not zero"))
+    }
+
+    /// Whether it is that one.
+    #[inline]
+    pub(crate) const fn is_mark(&self, number: u32) -> bool {
+        self.0.get() == (1 << 32 | number as usize) << 1 | 1
     }
 
     fn told(&self) -> Option<&Told> {
@@ -51,7 +72,12 @@ impl Error {
             Some(inner) => format!("{what}: {inner}"),
             None => format!("{what}: {}", describe(errno)),
         };
-        Self::with(errno, detail)
+        Self::of(Told { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str() })
+    }
+
+    /// Whether no path leads to the file: it was deleted, or has another name by now, or lies outside this process's root.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.told().is_some_and(|told| told.is_nameless)
     }
 
     /// The errno for a POSIX caller; always positive.
@@ -154,5 +180,8 @@ mod tests {
         let e = Error::new(libc::ENOSPC).context("journal /x").context("file /y");
         assert_eq!(e.errno(), libc::ENOSPC);
         assert_eq!(e.to_string(), "file /y: journal /x: no space left");
+        let e = Error::nameless("/z: gone").context("file /y");
+        assert_eq!((e.errno(), e.is_nameless(), &*e.to_string()), (libc::ESTALE, true, "file /y: /z: gone"));
+        assert!(!Error::with(libc::ESTALE, "it was moved").is_nameless() && !Error::new(libc::ESTALE).is_nameless());
     }
 }

@@ -53,6 +53,7 @@ compile_error!("Famio is for 64-bit Linux");
 pub mod error;
 pub mod settings;
 
+pub(crate) mod beside;
 mod edges;
 mod near;
 #[doc(hidden)]

@@ -5,13 +5,15 @@ use crate::edges::Edges;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
+pub(crate) const NUMBERS: usize = 1 << 20;
+
 #[repr(C, align(64))]
 pub(crate) struct Near {
-    /// Number of descriptors of atomic files, counted by `posix::table`.
+    /// Number of descriptors of atomic files, counted by `posix::descriptors::table`.
     pub descriptors: AtomicUsize,
     /// Number of the program's maps of atomic files, counted by `file::shadow`.
     pub maps: AtomicUsize,
-    /// The configuration, while files are managed; never freed. Set by `posix::process`.
+    /// The configuration, while files are managed; never freed. Set by `posix::life::process`.
     pub config: AtomicPtr<()>,
     /// The lowest number that an internal descriptor has had; negative while one passes through any number. Set by
     /// `sys::internal`.
@@ -24,7 +26,7 @@ pub(crate) static NEAR: Near = Near {
     descriptors: AtomicUsize::new(0),
     maps: AtomicUsize::new(0),
     config: AtomicPtr::new(null_mut()),
-    internal: AtomicI32::new(crate::sys::internal::NUMBERS as i32),
+    internal: AtomicI32::new(NUMBERS as i32),
     edges: Edges::any(),
 };
 

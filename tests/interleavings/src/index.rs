@@ -4,6 +4,8 @@
 pub(crate) mod alone;
 #[path = "../../../crates/famio/src/index/arena.rs"]
 mod arena;
+#[path = "../../../crates/famio/src/index/block.rs"]
+mod block;
 #[path = "../../../crates/famio/src/index/cell.rs"]
 mod cell;
 #[path = "../../../crates/famio/src/index/counts.rs"]

@@ -2,28 +2,16 @@
 //! nothing meanwhile.
 
 use super::registry::files;
+use crate::file::base::background_bell::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
+use crate::file::base::quiet::IDLE;
+use crate::file::session::close::Left;
 use crate::index::LIVES;
 use crate::sys::{Ended, WORDS_MAX, Word, wait_for_any};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use std::sync::{Arc, OnceLock, Weak};
-
-/// 0: no thread. Otherwise the process id of its process: a forked child has none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-/// There is work for the thread, but it could not be started.
-static WANTED: AtomicBool = AtomicBool::new(false);
-/// Counts events; the thread sleeps while it does not change.
-static EVENTS: AtomicU32 = AtomicU32::new(0);
-/// How the thread sleeps: for a time (`TIMED`), or until the next event (`DEEP`).
-static ASLEEP: AtomicU32 = AtomicU32::new(AWAKE);
-const AWAKE: u32 = 0;
-const TIMED: u32 = 1;
-const DEEP: u32 = 2;
-
-/// A file that was not written for so long gets its checkpoint, without haste.
-pub(super) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+use std::sync::{Arc, Weak};
 
 /// Between two looks at a request that is to be answered soon.
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -37,108 +25,6 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Between two looks for dead members, if they are too many to wait for.
 const CROWDED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// The work that a file still has for the background.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// Nothing that could be done now: the next event brings more.
-    Nothing,
-    /// Something for a quiet moment.
-    ForLater,
-    /// Something to continue at once.
-    More,
-}
-
-/// Starts the thread, once per process. Inside a signal handler (or if that is unclear) this is put off to another
-/// call, at the latest the next SYNC: until then writers make checkpoints themselves, and requests of other processes
-/// wait.
-pub(super) fn start() {
-    if crate::pmem::Lab::current().still {
-        return;
-    }
-    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    let seen = OWNER.load(Ordering::Acquire);
-    if seen != me && !crate::thread::may_start() {
-        WANTED.store(true, Ordering::Relaxed);
-        super::lease::wake(); // its thread starts this one, if it is there
-        return;
-    }
-    WANTED.store(false, Ordering::Relaxed);
-    if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        notify();
-        return;
-    }
-    if !crate::thread::start("famio", work) {
-        OWNER.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
-    }
-}
-
-/// Starts the thread, if a call wanted it and could not start it.
-pub(super) fn start_if_wanted() {
-    if WANTED.load(Ordering::Relaxed) {
-        start();
-    }
-}
-
-/// In a forked child: the thread is the parent's.
-pub(super) fn forget_parents() {
-    OWNER.store(0, Ordering::Release);
-}
-
-/// Waits until the thread runs, if it was started: with it, other members notice the end of this process at once.
-pub(super) fn wait_until_there() {
-    // A new thread takes memory of libc's, which this thread may have interrupted.
-    if crate::thread::handlers::may_be_in_handler() {
-        return;
-    }
-    for _ in 0..STARTS {
-        if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let _ = rustix::thread::nanosleep(&STARTING);
-    }
-}
-
-/// Looks whether the thread has started, and the time between two: a second in all.
-const STARTS: u32 = 10_000;
-const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
-
-/// Also done after each round; returns whether to do it again. Set once, by the code that runs this library under a
-/// program (`posix`).
-static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
-
-/// There are other members to watch from now on.
-pub(super) fn look() {
-    start();
-    wake();
-}
-
-/// Has `also` done after every round, if the process has a background.
-pub(crate) fn do_also(also: fn() -> bool) {
-    let _ = ALSO.set(also);
-}
-
-/// There is something to look at again later.
-pub(crate) fn remind() {
-    notify();
-}
-
-/// There is work at once: space is low.
-pub(super) fn wake() {
-    EVENTS.fetch_add(1, Ordering::SeqCst);
-    if ASLEEP.load(Ordering::SeqCst) != AWAKE {
-        let _ = futex::wake(&EVENTS, futex::Flags::PRIVATE, 1);
-    }
-}
-
-/// There will be work in a quiet moment. One load while the thread is awake.
-#[inline]
-pub(super) fn notify() {
-    start_if_wanted();
-    if ASLEEP.load(Ordering::SeqCst) == DEEP {
-        wake();
-    }
-}
 
 /// Sleeps until the next event, or a change on a file's control page. Returns whether certainly only time has passed.
 fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
@@ -197,18 +83,8 @@ fn look_at(words: &[Word], complete: bool, seen: u32, limit: Option<&Timespec>) 
     }
 }
 
-/// What the background waits for on control pages.
-#[derive(Default)]
-pub(super) struct Watched {
-    /// Requests and hand-overs.
-    pub words: Vec<Word>,
-    /// Robust futexes of processes that have a session.
-    pub holders: Vec<Word>,
-    /// Robust futexes of other members that may have left something in a map.
-    pub others: Vec<Word>,
-}
-
-fn work() {
+/// The thread.
+pub(super) fn work() {
     LIVES.keep();
     // For sessions that began when it could not be started.
     let begun: Vec<_> = files().values().cloned().collect();

@@ -1,66 +1,47 @@
-//! Atomic files: read, write, size, SYNC.
+//! Atomic files: read, write, size, SYNC. Each folder uses those above it in this list, and nothing below:
+//!
+//! - `base`, `descriptors`: what everything builds on; the program's descriptors of a file;
+//! - `engine`, `inplace`, `records`: where bytes live and how an epoch is committed, by one of two engines;
+//! - `images`, `session`: a file between its first write and its close;
+//! - `parts`, `atomic.rs`, `registry.rs`: what an [`AtomicFile`] consists of, and the files of this process;
+//! - `lease`, `locks`, `shadow`, `growing`, `lifetime`, `operations`, `transaction`, `turn`, `background.rs`: what is done with it.
 
-mod advise;
-mod also;
-mod aside;
 mod atomic;
-mod attach;
-pub(crate) mod background;
-mod bits;
-mod buffers;
-mod calls;
-mod close;
-mod context;
-mod counters;
-mod deferred;
+mod background;
+mod base;
 mod descriptors;
-mod follow;
-mod gather;
+mod engine;
 mod growing;
-mod home;
 mod images;
 mod inplace;
-mod journal_name;
-mod kernels_size;
 mod lease;
-mod life;
+mod lifetime;
 pub mod locks;
-mod plain;
-mod policy;
-mod privileges;
-mod process;
-mod read;
+mod operations;
+mod parts;
 mod records;
 mod registry;
 mod session;
 pub(crate) mod shadow;
-mod shared_memory;
-mod size;
-mod space;
-mod sync;
-mod times;
 pub(crate) mod transaction;
-mod transfer;
 mod turn;
-mod twins;
-mod write;
-mod write_atomic;
-mod zero;
 
 pub use atomic::AtomicFile;
-pub use buffers::{Access, UserBuf};
-pub(crate) use calls::{Call, Grace, give_way};
-pub use counters::Counters;
+pub(crate) use base::background_bell;
+pub use base::buffers::{Access, UserBuf};
+pub(crate) use base::calls::{Call, Grace, give_way};
+pub use base::modified::Modified;
 pub(crate) use descriptors::Descriptors;
-pub(crate) use home::{Home, copy_in, zero_out};
+pub(crate) use engine::home::{Home, copy_in, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
-pub use process::{close_all, disown_all, release_all};
+pub use lifetime::process::{close_all, disown_all, release_all};
+pub use lifetime::recover::recover_path;
+pub use operations::counters::Counters;
+pub use operations::write_atomic::Whole;
 pub(crate) use registry::{forget_for_child, remember_for_child};
-pub use times::Modified;
 pub use turn::LockOf;
 pub(crate) use turn::{commit_leftover, regain_places};
-pub use write_atomic::Whole;
 
 /// The program has submitted asynchronous reads, which may end at any time, perhaps into a map.
 static READS_END_LATER: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);

@@ -25,6 +25,13 @@ pub(super) fn files() -> Guard<'static, List> {
     list().lock()
 }
 
+impl AtomicFile {
+    /// The atomic file of this process with that device and inode, if it is open.
+    pub fn find(device: u64, inode: u64) -> Option<Arc<Self>> {
+        files().get(&(device, inode)).cloned()
+    }
+}
+
 /// Before a fork: keeps the list for the child, even if another thread is about to hold it at that moment, as a last
 /// close does until its checkpoint is done.
 pub(crate) fn remember_for_child() {

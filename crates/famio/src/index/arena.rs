@@ -179,14 +179,6 @@ impl Arena {
         Some(unsafe { &*self.base().add(offset as usize).cast::<T>() })
     }
 
-    /// Prefetches the block's cell, if it has one.
-    #[inline]
-    pub fn prefetch_cell(&self, block: u64) {
-        if let Some(cell) = super::Index::new(self).lookup(block) {
-            crate::pmem::prefetch(core::ptr::from_ref(cell).cast());
-        }
-    }
-
     /// Takes `size` bytes, zeroed, aligned to a cache line. `ENOSPC`: no memory or address space is left.
     pub fn allocate(&self, size: usize) -> Result<u64> {
         let shared = self.shared();

@@ -3,7 +3,7 @@
 //! however that ends. The control file names the arena of the session, which stays for recovery.
 
 use super::control::{Control, Owner, random};
-use super::door::Page;
+use super::control_page::Page;
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, internal, locks::Lock, read_at};

@@ -2,10 +2,10 @@
 //! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
 //! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
-use super::door::{CHANGE, MAGIC, Page, SESSION, TRAVELS, UNOWNED, is_anybody};
+use super::control_page::{CHANGE, MAGIC, MEMBERS, Page, SESSION, SIZE, TRAVELS, UNOWNED};
 use super::totals::Totals;
+use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
-use crate::journal::pool::is_beside_name;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
 use core::mem::offset_of;
@@ -18,9 +18,6 @@ use rustix::time::Timespec;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-
-/// Bytes of a control file.
-pub(crate) const SIZE: usize = 4096;
 
 /// The owner lock: the byte that a process locks while it may change the file, or recovers it.
 const CLAIM: Range<i64> = (1 << 20)..(1 << 20) + 1;
@@ -406,6 +403,11 @@ fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
 }
 
 /// A control file with its own name, for tests.
+/// Whether any process is attached, through another open description than this one.
+pub(super) fn is_anybody(control: &Control) -> bool {
+    is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
+}
+
 #[cfg(test)]
 pub(super) struct TestControl(std::path::PathBuf);
 

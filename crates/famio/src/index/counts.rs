@@ -2,7 +2,6 @@
 //! processors change moves between their caches, and each change waits for it.
 
 use super::alone::stripe;
-use super::totals::count;
 use crate::thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -113,6 +112,13 @@ impl EpochCounts {
         }
         Sums::of(all)
     }
+}
+
+/// Adds to a statistic that several threads share. Lost counts do no harm; a locked instruction would cost more than
+/// all the rest.
+#[inline]
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 #[cfg(test)]

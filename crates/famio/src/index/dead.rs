@@ -1,8 +1,9 @@
 //! The arena of a killed process, read by the process that takes over. It is read piece by piece and never mapped: no
 //! offset leads out of it, and if another process cuts it, that is an error, not a signal.
 
+use super::block::{BITS, BLOCK, FANOUT, LEVELS};
 use super::cell::Cell;
-use super::radix::{BITS, BLOCK, FANOUT, LEVELS, Leaf, Node, child};
+use super::radix::{Leaf, Node, child};
 use super::shared::{MAGIC, Shared};
 use crate::error::{Error, Result};
 use crate::pmem::LINE;
@@ -12,7 +13,7 @@ use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of one of the two buffers for a deferred block (`file::deferred`), which begins anywhere in a cache line.
+/// Bytes of one of the two buffers for a deferred block (`file::session::deferred`), which begins anywhere in a cache line.
 pub(crate) const PLACE: usize = BLOCK + LINE;
 
 /// See the module.

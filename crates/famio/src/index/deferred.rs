@@ -12,7 +12,7 @@ const SECOND: u64 = 1 << 62;
 /// Where in the buffer they begin, in six bits from here on.
 const SHIFT: u32 = 56;
 const SHIFTS: u64 = 63 << SHIFT;
-const _: () = assert!(super::radix::BLOCKS_MAX < 1 << SHIFT);
+const _: () = assert!(super::block::BLOCKS_MAX < 1 << SHIFT);
 /// Looks at a thread that carries it out, until the wait is given up: about a minute.
 const WAITS: u32 = 60_000;
 /// The looks with only a yield between them.

@@ -2,7 +2,7 @@
 //! (`alone`) passes without a locked instruction.
 
 use super::alone::{ALONE, Alone, BETWEEN, token};
-use super::shared::Slot;
+use super::lock::timed_out;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence, futex, spin_loop};
 use crate::thread::Held;
@@ -24,6 +24,16 @@ pub(crate) const SHORT: Patience = Patience { each: Timespec { tv_sec: 0, tv_nse
 
 /// In `closed`: a thread sleeps on it.
 const WAITERS: u32 = 1 << 31;
+
+/// A process that has the file open. Its number is that of its slot on the control page.
+#[repr(C, align(16))]
+#[derive(Default)]
+pub(crate) struct Slot {
+    /// Its threads inside the gate.
+    pub inside: AtomicU32,
+    /// Its process id; 0: the slot is free.
+    pub pid: AtomicU32,
+}
 
 /// A readers-writer lock for many processes. Threads inside are counted in the slot of their process, so that a dead
 /// process's count can be struck. The words name the closer and the thread in exclusive mode.
@@ -231,11 +241,6 @@ impl Gate {
         }
         Ok(closed)
     }
-}
-
-/// 1 if a wait timed out, 0 if anything else ended it.
-pub(super) fn timed_out(waited: rustix::io::Result<()>) -> u32 {
-    u32::from(waited == Err(rustix::io::Errno::TIMEDOUT))
 }
 
 impl Drop for Inside<'_> {

@@ -162,7 +162,7 @@ fn two_writers(forbidden: bool) {
 #[test]
 fn who_reads_sees_all_that_another_wrote_alone() {
     if !prepare_process() {
-        return; // no exclusive mode here
+        return; // nobody ever has it alone here
     }
     let gate = gate();
     let slots = [Slot::default()];
@@ -218,7 +218,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
 #[test]
 fn revocations_that_come_often_make_the_pauses_longer() {
     if !prepare_process() {
-        return; // no exclusive mode here
+        return; // nobody ever has it alone here
     }
     let gate = gate();
     let mut epochs = [0; 5];

@@ -1,6 +1,5 @@
 //! A lock in shared memory that names its holder.
 
-use super::gate::timed_out;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, Ordering, futex, spin_loop};
 use crate::thread::Held;
@@ -79,6 +78,11 @@ impl Drop for Locked<'_> {
             let _ = futex::wake(word, futex::Flags::empty(), 1);
         }
     }
+}
+
+/// 1 if a wait timed out, 0 if anything else ended it.
+pub(super) fn timed_out(waited: rustix::io::Result<()>) -> u32 {
+    u32::from(waited == Err(rustix::io::Errno::TIMEDOUT))
 }
 
 #[cfg(test)]

@@ -2,18 +2,10 @@
 //! installed by compare-and-swap and never removed while the arena lives (Libnvmmio, section 3.2).
 
 use super::arena::Arena;
+use super::block::{BITS, BLOCKS_MAX, FANOUT, LEVELS};
 use super::cell::Cell;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU64, Ordering};
-
-/// Bytes of the file under one cell.
-pub(crate) const BLOCK: usize = 4096;
-pub(super) const BITS: u32 = 9;
-pub(super) const FANOUT: usize = 1 << BITS;
-/// Levels; level 1 holds the cells.
-pub(super) const LEVELS: u32 = 4;
-/// Blocks that the tree can hold.
-pub(crate) const BLOCKS_MAX: u64 = 1 << (BITS * LEVELS);
 
 /// An inner node: offsets of the nodes below, 0 if there is none.
 pub(super) type Node = [AtomicU64; FANOUT];
@@ -177,6 +169,16 @@ impl<'a> Index<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl Arena {
+    /// Prefetches the block's cell, if it has one.
+    #[inline]
+    pub fn prefetch_cell(&self, block: u64) {
+        if let Some(cell) = Index::new(self).lookup(block) {
+            crate::pmem::prefetch(core::ptr::from_ref(cell).cast());
+        }
     }
 }
 

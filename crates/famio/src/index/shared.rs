@@ -2,7 +2,7 @@
 
 use super::counts::EpochCounts;
 use super::deferred::Deferred;
-use super::gate::Gate;
+use super::gate::{Gate, Slot};
 use super::lock::SharedLock;
 use super::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) mod lease {
     pub const EXPOSED: u32 = 2;
 }
 
-/// The name of a value of `Shared::policy`, see `file::policy`.
+/// The name of a value of `Shared::policy`, see `file::engine::policy`.
 pub(crate) fn policy_name(policy: u32) -> &'static str {
     match policy {
         1 => "undo",
@@ -59,16 +59,6 @@ pub(crate) mod images {
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
 
-/// A process that has the file open. Its number is that of its slot on the control page.
-#[repr(C, align(16))]
-#[derive(Default)]
-pub(crate) struct Slot {
-    /// Its threads inside the gate.
-    pub inside: AtomicU32,
-    /// Its process id; 0: the slot is free.
-    pub pid: AtomicU32,
-}
-
 /// What the processes of a session agree on. Other processes write it: every value is checked before it is used as an
 /// offset.
 #[repr(C, align(64))]
@@ -93,7 +83,7 @@ pub(crate) struct Shared {
     pub also: AtomicU32,
     /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
-    /// The policy in force (`file::policy`).
+    /// The policy in force (`file::engine::policy`).
     pub policy: AtomicU32,
     /// The write lease on the file (`lease`, above).
     pub lease: AtomicU32,
@@ -142,7 +132,7 @@ pub(crate) struct Shared {
     /// Low half: so many entries of an in-place journal, from the first on, have memory for their log blocks, or are
     /// about to. High half: how often the journal was cut.
     pub ready: AtomicU64,
-    /// The block in the write-behind buffer (`file::deferred`).
+    /// The block in the write-behind buffer (`file::session::deferred`).
     pub deferred: Deferred,
     /// Offset of its two buffers; 0: there are none.
     pub deferred_bytes: AtomicU64,

@@ -3,7 +3,7 @@
 //! Writes are counted in words of the open epoch by plain loads and stores, and added here under the closed gate of a
 //! SYNC. So a total never decreases, and is a little low if several threads wrote at once. Only some calls are timed.
 
-use super::counts::Sums;
+use super::counts::{Sums, count};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,13 +27,6 @@ pub(crate) const LONGEST_FREEZE: u64 = 2_000_000_000;
 fn is_before(word: &AtomicU64, most: u64) -> bool {
     let until = word.load(Ordering::Relaxed);
     until != 0 && until.wrapping_sub(monotonic_now()) <= most
-}
-
-/// Adds to a statistic that several threads share. Lost counts do no harm; a locked instruction would cost more than
-/// all the rest.
-#[inline]
-pub(super) fn count(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 /// Times, in nanoseconds.

@@ -1,30 +1,19 @@
 //! The pool beside a file, for settings that name no pool: `.famio/`. In a folder with the sticky bit, such as
 //! `/tmp`, where users may not remove each other's files, the files of each owner have their own: `.famio-UID/`.
 
+pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
 use crate::sys::InternalFd;
 use rustix::fs::{CWD, Stat, fstat, lstat, stat};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Its name in a folder without the sticky bit.
-pub const BESIDE: &str = ".famio";
 
 const STICKY: u32 = 0o1000;
 
 pub(super) fn is_sticky(folder: &Stat) -> bool {
     folder.st_mode & STICKY != 0
-}
-
-/// Whether a folder has such a name.
-pub fn is_beside_name(name: &OsStr) -> bool {
-    let Some(rest) = name.as_bytes().strip_prefix(BESIDE.as_bytes()) else { return false };
-    let is_number = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    rest.is_empty() || rest.strip_prefix(b"-").is_some_and(is_number)
 }
 
 /// Its name for files of `owner` in `folder`.
@@ -88,6 +77,7 @@ pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result
 mod tests {
     use super::super::testing::Scratch;
     use super::*;
+    use std::ffi::OsStr;
     use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
 

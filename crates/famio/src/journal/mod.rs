@@ -41,7 +41,6 @@ pub(crate) mod inplace;
 pub(crate) mod joint;
 pub(crate) mod live;
 pub(crate) mod lock;
-pub(crate) mod mapped;
 pub mod mark;
 mod place;
 pub mod pool;

@@ -18,10 +18,7 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
     let stat = rustix::fs::fstat(file)?;
     let path = path_of(file)?;
     if stat.st_nlink == 0 {
-        return Err(Error::with(
-            libc::ESTALE,
-            format!("{}: a deleted file has no folder for a journal", path.display()),
-        ));
+        return Err(Error::nameless(format!("{}: a deleted file has no folder for a journal", path.display())));
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::with(libc::EINVAL, format!("{}: not a file in a folder", path.display())));
@@ -30,14 +27,14 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
     // The kernel appends " (deleted)" to a name that was removed, and the path may lead to another file by now.
     match rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) if (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino) => Ok((fd, path)),
-        _ => Err(Error::with(libc::ESTALE, format!("{}: the file is no longer there under this name", path.display()))),
+        _ => Err(Error::nameless(format!("{}: the file is no longer there under this name", path.display()))),
     }
 }
 
 /// Whether the name by which an open file was opened is gone. The file may have others: the kernel does not tell.
 pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
     path_of(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
-        && folder_of(file).is_err_and(|e| e.errno() == libc::ESTALE)
+        && folder_of(file).is_err_and(|e| e.is_nameless())
 }
 
 /// Opens a folder, to work in it. A folder without read permission can be used, but not synced.

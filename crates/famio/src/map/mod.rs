@@ -8,7 +8,6 @@ pub mod cache;
 #[doc(hidden)]
 pub mod guard;
 pub(crate) mod huge;
-pub(crate) mod mapped;
 mod reserve;
 mod view;
 

@@ -1,9 +1,9 @@
 //! A file mapped for reading, with map-ahead and the mapping cache: the API for programs.
 
 use super::ahead::Reach;
-use super::mapped::Map;
 use super::{Advice, cache, guard};
 use crate::error::{Error, Result};
+use crate::map::cache::mapped::Map;
 use crate::sys::{InternalFd, open_again, openat};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

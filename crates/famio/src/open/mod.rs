@@ -1,4 +1,5 @@
 //! Atomic files for Rust: owned, safe, opened by path.
+// Cycle: mod, options: options open a file, and a file is opened by options
 
 mod forks;
 mod options;

@@ -1,8 +1,10 @@
 //! `syscall(2)` by number: file calls go to the functions that the hooks of their names use.
 
-use super::lost::{Program, note_program};
-use super::{Ret, table};
+use super::Ret;
 use crate::file::UserBuf;
+use crate::posix::descriptors::table;
+use crate::posix::life::exec::has_library;
+use crate::posix::life::lost::{Program, note_program};
 use crate::sys;
 use core::ffi::{c_char, c_long};
 use std::os::fd::RawFd;
@@ -144,7 +146,7 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
         }
         match number {
             libc::SYS_openat => super::openat(fd, path_at, a[2] as i32, a[3] as u32),
-            libc::SYS_openat2 => super::openat2::openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
+            libc::SYS_openat2 => crate::posix::paths::openat2::openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
             libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => match sys::syscall(number, a) {
                 fd if fd >= 0 => super::adopt(fd as RawFd, core::ptr::null()),
                 error => error,
@@ -200,8 +202,8 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_getrlimit => super::getrlimit(a[0] as u32, a[1] as *mut _),
             libc::SYS_setrlimit => super::setrlimit(a[0] as u32, a[1] as *const _),
             libc::SYS_exit_group => {
-                super::process::end();
-                let status = super::process::end_status(a[0] as i32);
+                crate::posix::life::process::end();
+                let status = crate::posix::life::process::end_status(a[0] as i32);
                 sys::syscall(number, [status as usize, 0, 0, 0, 0, 0])
             }
             libc::SYS_execve | libc::SYS_execveat => {
@@ -212,8 +214,8 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
                     _ => Program::At(a[0] as RawFd, a[1] as *const c_char),
                 };
                 note_program(program, environment, true);
-                let managed = super::exec::has_library(environment);
-                let _passing = super::exec::before_exec(managed);
+                let managed = has_library(environment);
+                let _passing = crate::posix::life::exec::before_exec(managed);
                 sys::syscall(number, a)
             }
             _ => sys::syscall(number, a),

@@ -142,14 +142,6 @@ fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdic
     ))
 }
 
-/// The text of a conflict of a file without a journal.
-pub(super) fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
-    let file = file.display();
-    format!(
-        "{what} (file {file}); it is kept as it is: famio recover --use=journal takes it back to its last SYNC, --use=file keeps all"
-    )
-}
-
 /// The error that reports a conflict to a process that opens the file.
 pub(super) fn conflict(text: &str) -> Error {
     crate::sys::events::count_conflict();

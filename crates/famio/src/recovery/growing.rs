@@ -1,6 +1,5 @@
 //! Recovery of a growing file, which has no journal: bytes beyond its committed size are cut off.
 
-use super::examine::conflict_text;
 use super::{Options, Outcome};
 use crate::error::Result;
 use crate::journal::live::durability_of;
@@ -26,6 +25,14 @@ pub(super) fn conflict(mark: &GrowingMark, identity: &Identity, stamp: &Stamp, p
         return Ok(None);
     };
     Ok(Some(conflict_text(what, path)))
+}
+
+/// The text of a conflict of a file without a journal.
+fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "{what} (file {file}); it is kept as it is: famio recover --use=journal takes it back to its last SYNC, --use=file keeps all"
+    )
 }
 
 /// The committed size, given what the file holds now.

@@ -1,7 +1,7 @@
 //! Recovery of a journal in place. First everything is read and checked; then undo is rolled back, committed granules
 //! go to the file, and the file gets its size.
 
-use super::open::Replayed;
+use super::Replayed;
 use super::{Options, Progress, processors};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Version};

@@ -4,6 +4,7 @@
 //! Recovery is idempotent and may crash anywhere: until the journal is marked *clean* it holds everything that
 //! recovery needs, and a repetition gives the same bytes. Recovery changes no file but the one that the journal
 //! names. A journal that it cannot read stays as it is, with its file.
+// Cycle: forget, in_use, survey: reports of one folder each show some of what the others find
 
 mod backup;
 mod check;
@@ -32,13 +33,9 @@ mod walk;
 #[cfg(test)]
 mod walk_tests;
 
-use crate::error::{Error, Result};
-use crate::file::Access;
+use crate::error::Error;
 pub use crate::index::Owner;
-use crate::settings::Settings;
-use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use backup::{Backup, backup};
 pub use check::{Checked, Condition, Problem, check, check_journal};
@@ -53,26 +50,13 @@ pub(crate) use open::{
 };
 #[doc(hidden)]
 pub use paths::hand_overs;
+pub(crate) use paths::recover_path as recover_all;
 pub use restore::{Restored, restore};
 pub use survey::{Found, survey};
 pub(crate) use view::{Step, is_immutable, steps};
 
-/// Recovers a file, or everything below a folder: the files of its journals, whether in a pool or in a `.famio/`, and
-/// the files with a mark. Returns one report for each, and one for everything that could not be
-/// [examined](Outcome::Unexamined). A file that needs nothing gets a report that says so. The error is for a path
-/// that does not exist.
-pub fn recover_path(
-    path: &Path,
-    settings: &Settings,
-    options: &Options,
-    progress: &dyn Progress,
-) -> Result<Vec<Report>> {
-    // The one thing that recovery needs from an upper layer: a commit takes a session.
-    let commit = |file: BorrowedFd<'_>, path: &CStr, settings: &Settings| {
-        crate::file::commit_leftover(file, Access::Write, path, settings)
-    };
-    paths::recover_path(path, settings, options, progress, &commit)
-}
+// Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
+pub use crate::file::recover_path;
 
 /// What to do if file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -166,4 +150,11 @@ pub struct Report {
     pub bytes: u64,
     /// For a file that grew without a journal: the number of bytes beyond its last SYNC, which were cut off.
     pub cut: Option<u64>,
+}
+
+/// What a replay has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Replayed {
+    pub epoch: u64,
+    pub bytes: u64,
 }

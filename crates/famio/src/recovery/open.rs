@@ -1,5 +1,6 @@
 //! Recovery of one file, when it is opened or on request.
 
+use super::Replayed;
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
@@ -329,13 +330,6 @@ enum Act {
     Clean,
     Replay,
     Discard,
-}
-
-/// What a replay has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replayed {
-    pub epoch: u64,
-    pub bytes: u64,
 }
 
 fn replay(

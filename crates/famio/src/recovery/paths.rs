@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 /// any.
 pub(super) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
 
-/// See [`recover_path`](super::recover_path).
-pub(super) fn recover_path(
+/// See [`recover_path`](super::recover_path). `commit`: makes what a killed process left durable.
+pub(crate) fn recover_path(
     path: &Path,
     settings: &Settings,
     options: &Options,

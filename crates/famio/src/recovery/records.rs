@@ -1,6 +1,6 @@
 //! Recovery of a journal of records: copies its chain of committed epochs into the file.
 
-use super::open::Replayed;
+use super::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
 use crate::index::Claim;

@@ -1,7 +1,7 @@
 //! Recovery of a tiered journal: copies everything committed that the file lacks to the file, in order, and removes
 //! the journal.
 
-use super::open::Replayed;
+use super::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
 use crate::journal::Header;

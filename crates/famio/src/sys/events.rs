@@ -1,5 +1,5 @@
 //! Counts of events that no file's memory has any more, for operators: in memory of this process or, if it belongs to
-//! a run, of the run (`posix::run_record`).
+//! a run, of the run (`posix::run::run_record`).
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 

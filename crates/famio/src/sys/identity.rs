@@ -54,8 +54,8 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
     }
 }
 
-/// Whether a file's time was at most some ticks of the kernel's clock ago, and so in this boot. By the fine clock: on a
-/// kernel with fine-grained time stamps, the time of a new file may be later than that of the coarse clock.
+/// Whether a file's time was at most some ticks of the kernel's clock ago, and so in this boot. By the fine clock:
+/// where file systems keep fine times (Linux 6.13), that of a new file may be after the coarse clock's.
 fn is_just_now(seconds: i64, nanoseconds: i64) -> bool {
     const TICKS: i64 = 20_000_000;
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

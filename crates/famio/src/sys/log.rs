@@ -4,7 +4,10 @@
 //! A log file is opened again for each message, so that it can be rotated and no descriptor has to be kept. A message
 //! that cannot be written to its target goes to stderr: none is lost.
 
-use super::{internal, raw, stderr_line};
+use super::clock::coarse_now;
+use super::file_size::file_size_limit;
+use super::standard_error::stderr_line;
+use super::{internal, raw};
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -152,9 +155,9 @@ fn append(path: &CStr, line: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = internal::open(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
     // Completely or not at all: a write beyond the limit on file sizes would raise a signal.
-    if super::file_size_limit() != i64::MAX as u64 {
+    if file_size_limit() != i64::MAX as u64 {
         let end = rustix::fs::fstat(&file)?.st_size as u64;
-        if end.saturating_add(line.len() as u64) > super::file_size_limit() {
+        if end.saturating_add(line.len() as u64) > file_size_limit() {
             return Err(Error::new(libc::EFBIG));
         }
     }
@@ -242,7 +245,7 @@ impl Line {
 
     /// Adds the time of day in UTC, in ISO 8601.
     fn time(&mut self) {
-        let now = super::coarse_now();
+        let now = coarse_now();
         let (days, second) = (now.tv_sec.div_euclid(86_400), now.tv_sec.rem_euclid(86_400) as u64);
         let (year, month, day) = date(days);
         self.padded(year, 4).add(b"-").padded(month, 2).add(b"-").padded(day, 2);

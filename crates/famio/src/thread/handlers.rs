@@ -3,8 +3,8 @@
 //! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again
 //! when the last lock is released. A call without a signal pays one load for that.
 //!
-//! For this, handlers are installed behind a function of ours (`posix::handlers`). A handler that was installed past
-//! libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::lock`).
+//! For this, handlers are installed behind a function of ours (`posix::runtime::handlers`). A handler that was installed past
+//! libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::call::lock`).
 
 use super::{ThreadBlock, current};
 use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};
@@ -38,7 +38,7 @@ static ONCE: AtomicU64 = AtomicU64::new(0);
 /// Whether handlers are installed behind ours.
 static IN_FRONT: AtomicBool = AtomicBool::new(false);
 
-/// From now on handlers are installed through `posix::handlers`.
+/// From now on handlers are installed through `posix::runtime::handlers`.
 pub(crate) fn stand_in_front() {
     IN_FRONT.store(true, Ordering::Relaxed);
 }

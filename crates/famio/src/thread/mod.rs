@@ -28,9 +28,9 @@ pub struct ThreadBlock {
     pub(crate) guard_ready: Cell<u64>,
     /// The locks of `posix` that this thread holds: of descriptions and of the table.
     pub(crate) posix_locks: Cell<u64>,
-    /// This thread's slot in the list of calls (see `file::calls`); zero before its first call.
+    /// This thread's slot in the list of calls (see `file::base::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    /// Not zero: this thread is doing the follow-up of a change (see `file::also`).
+    /// Not zero: this thread is doing the follow-up of a change (see `file::operations::also`).
     pub(crate) doing_also: Cell<u64>,
     /// During a fork: the list of files for the child (see `file::registry`); zero otherwise.
     pub(crate) inheritance: Cell<usize>,

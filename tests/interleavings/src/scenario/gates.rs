@@ -242,7 +242,7 @@ pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred write.
+/// What `file/session/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred write.
 struct Blocks {
     arena: Arc<Arena>,
     values: [AtomicU64; 2],

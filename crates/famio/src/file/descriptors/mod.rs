@@ -1,6 +1,9 @@
 //! The kernel descriptors by which the file may be used: the program's own. Closing one of ours drops the process's
 //! record locks on the file, so ours are closed only together with one of the program's, which drops them anyway.
 
+pub(super) mod by_kernel;
+pub(super) mod set_id;
+pub(super) mod shared_memory;
 mod twins;
 
 pub(super) use twins::Split;

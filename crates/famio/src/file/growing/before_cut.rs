@@ -1,10 +1,10 @@
 //! Checks before a growing file is cut to its committed size to get a session: the part cut off then lies only in
 //! memory or in a nameless file, and without a session it has to be put back.
 
-use super::State;
 use crate::error::{Error, Result};
-use crate::file::aside::is_out_of_reach;
 use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::parts::growing_state::State;
+use crate::file::session::attach::is_out_of_reach;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 

@@ -1,10 +1,10 @@
 //! A file begins to grow: first the lease, then the mark.
 
-use super::State;
-use super::order::Order;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
 use crate::file::lease;
+use crate::file::parts::growing_order::Order;
+use crate::file::parts::growing_state::State;
 use crate::file::shadow;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};

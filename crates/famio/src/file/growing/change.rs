@@ -1,12 +1,13 @@
 //! Changes of a growing file: made in the kernel's file, as long as they leave committed bytes alone.
 
-use super::{SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::descriptors::by_kernel;
+use crate::file::lease;
+use crate::file::parts::growing_state::{SUSPECT, State};
 use crate::file::session::CALL_MAX;
-use crate::file::write::SIZE_MAX;
-use crate::file::{lease, transfer};
+use crate::file::session::write::SIZE_MAX;
 use crate::journal::{GrowingMark, mark};
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
@@ -27,7 +28,7 @@ impl AtomicFile {
             if offset.saturating_add(total) > SIZE_MAX {
                 return Ok(None);
             }
-            transfer::write_by_kernel(fd, offset, bufs).map(|done| Some((offset, done)))
+            by_kernel::write_by_kernel(fd, offset, bufs).map(|done| Some((offset, done)))
         })
     }
 
@@ -44,7 +45,7 @@ impl AtomicFile {
             if at.is_some_and(|at| at != size) || size.saturating_add(total) > SIZE_MAX {
                 return Ok(None);
             }
-            match transfer::write_by_kernel(fd, size, bufs) {
+            match by_kernel::write_by_kernel(fd, size, bufs) {
                 Ok(done) if done as u64 == total => Ok(Some((size, done))),
                 Ok(_) => {
                     state.medium.ftruncate(fd, size)?; // removes the part for which there was room
@@ -92,7 +93,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING {
             return None;
         }
-        self.change_growing(from, |_, fd| transfer::punch_hole(fd, from, to).map(Some))
+        self.change_growing(from, |_, fd| by_kernel::punch_hole(fd, from, to).map(Some))
     }
 
     /// Changes a growing file at or beyond `from`; an unchanged file may begin to grow with that.

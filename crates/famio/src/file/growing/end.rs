@@ -1,10 +1,10 @@
 //! The clean end of a growing file: everything is committed, and the mark is removed.
 
-use super::State;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
 use crate::file::lease;
-use crate::file::sync::failed;
+use crate::file::parts::growing_state::State;
+use crate::file::session::sync::failed;
 use crate::journal::mark;
 use crate::recovery::end_growing;
 use crate::settings::Durability;

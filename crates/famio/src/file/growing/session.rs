@@ -1,11 +1,11 @@
 //! A growing file gets a session: the kernel's file goes back to the committed state, and the open epoch moves into
 //! the session. No other process has the file open meanwhile, and threads of this process look again.
 
-use super::{Moving, SUSPECT, State};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
-use crate::file::home::preallocate_again;
+use crate::file::engine::home::preallocate_again;
 use crate::file::lease;
+use crate::file::parts::growing_state::{Moving, SUSPECT, State};
 use crate::file::session::Session;
 use crate::journal::{Marked, folder_of, mark};
 use crate::pmem::unnamed_file_in;
@@ -127,9 +127,10 @@ impl AtomicFile {
         if tail.is_taken {
             return Ok(());
         }
-        let doing = crate::file::also::doing();
+        let doing = crate::file::base::doing::doing();
         let taken = session
             .set_size(&self.fds, tail.to)
+            .map_err(Error::from)
             .and_then(|()| tail.bytes.each(tail.from, tail.to, |offset, piece| self.put_all(session, offset, piece)));
         drop(doing);
         taken?;
@@ -178,7 +179,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING || self.leave_unmarked()? {
             return Ok(());
         }
-        let Err(error) = self.session_for_write() else { return Ok(()) };
+        let Err(error) = self.session_for_write().map_err(Error::from) else { return Ok(()) };
         if self.state.load(Ordering::Acquire) != GROWING {
             return Err(error);
         }

@@ -1,11 +1,11 @@
 //! SYNC of a growing file: the mark gets the new size and a hash of the new bytes, and one flush makes mark and bytes
 //! durable in any order. If the file system keeps that order, the bytes are written first, and need no hash.
 
-use super::State;
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
 use crate::file::lease;
-use crate::file::sync::failed;
+use crate::file::parts::growing_state::State;
+use crate::file::session::sync::failed;
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The bytes whose images the last writer has saved in this epoch.
 #[derive(Default)]
-pub(super) struct Covered {
+pub(in crate::file) struct Covered {
     /// The epoch, and the writer in its tenure.
     by: Option<(u64, Writer)>,
     /// Start by end; no two ranges overlap or touch.

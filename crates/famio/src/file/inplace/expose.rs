@@ -4,8 +4,8 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::Result;
-use crate::file::bits::{GRANULE, above, below, runs};
-use crate::file::context::{BlockBuf, Context};
+use crate::file::base::bits::{GRANULE, above, below, runs};
+use crate::file::engine::context::{BlockBuf, Context};
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::{Kind, Stored};
 use core::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 const GROWTH_MAX: u64 = 16_384;
 
 impl InPlace {
-    /// See [`Engine::expose`](crate::file::context::Engine::expose).
+    /// See [`Engine::expose`](crate::file::engine::context::Engine::expose).
     pub(super) fn expose_all(&self, cx: &Context<'_>) -> Result<()> {
         // Dirty lines are recorded by where they live, which is about to change.
         self.flush_pending(cx)?;
@@ -130,7 +130,9 @@ impl InPlace {
         runs(granules, |first, count| {
             let at = first * GRANULE;
             // SAFETY: a mapped home, guarded, and a whole block of our own.
-            unsafe { crate::file::home::copy_out(aside.wrapping_add(at), from.wrapping_add(at), count * GRANULE) }
+            unsafe {
+                crate::file::engine::home::copy_out(aside.wrapping_add(at), from.wrapping_add(at), count * GRANULE)
+            }
         })
     }
 

@@ -13,9 +13,9 @@ mod write;
 pub(super) use read::{copy_block, readable};
 pub(super) use state::State;
 
-use super::context::{Context, Engine, Needs, Part, Piece, Sealed, Words, restore_times};
-use super::journal_name::Named;
 use crate::error::{Error, Result};
+use crate::file::engine::context::{Context, Engine, Needs, Part, Piece, Sealed, Words, restore_times};
+use crate::file::engine::journal_name::Named;
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
 use crate::journal::live::Live;
@@ -142,11 +142,11 @@ impl Engine for InPlace {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        !self.named.is_due() || super::journal_name::is_found(&self.journal, cx, true)
+        !self.named.is_due() || crate::file::engine::journal_name::is_found(&self.journal, cx, true)
     }
 
     fn looks_for_journal(&self, cx: Context<'_>) -> bool {
-        super::journal_name::is_found(&self.journal, cx, true)
+        crate::file::engine::journal_name::is_found(&self.journal, cx, true)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

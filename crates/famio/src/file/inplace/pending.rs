@@ -8,8 +8,8 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::{GRANULE, runs};
-use crate::file::context::Context;
+use crate::file::base::bits::{GRANULE, runs};
+use crate::file::engine::context::Context;
 use crate::index::alone::stripe;
 use crate::index::{BLOCK, Cell, PENDING};
 use crate::map::guard;

@@ -8,9 +8,9 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::{GRANULE, above, touched};
-use crate::file::context::{Context, Piece};
-use crate::file::policy::Policy;
+use crate::file::base::bits::{GRANULE, above, touched};
+use crate::file::engine::context::{Context, Piece};
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
@@ -38,7 +38,7 @@ impl Changed {
 }
 
 impl InPlace {
-    /// See [`Engine::write_pieces`](crate::file::context::Engine::write_pieces).
+    /// See [`Engine::write_pieces`](crate::file::engine::context::Engine::write_pieces).
     pub(super) fn write_prepared(&self, cx: &Context<'_>, pieces: &[Piece]) -> Result<usize> {
         let policy = Policy::from_number(cx.shared().policy.load(Ordering::Relaxed));
         if policy == Policy::Undo {

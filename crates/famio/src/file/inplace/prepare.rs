@@ -3,15 +3,15 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::Result;
-use crate::file::bits::{above, touched};
-use crate::file::context::Context;
-use crate::file::policy::Policy;
+use crate::file::base::bits::{above, touched};
+use crate::file::engine::context::Context;
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::Kind;
 use core::sync::atomic::Ordering;
 
 impl InPlace {
-    /// See [`Engine::is_prepared`](crate::file::context::Engine::is_prepared).
+    /// See [`Engine::is_prepared`](crate::file::engine::context::Engine::is_prepared).
     #[inline]
     pub(super) fn has_all_for_block(&self, cx: &Context<'_>, block: u64) -> bool {
         let shared = cx.shared();
@@ -23,7 +23,7 @@ impl InPlace {
         true
     }
 
-    /// See [`Engine::prepare_block`](crate::file::context::Engine::prepare_block). It decides as a write would.
+    /// See [`Engine::prepare_block`](crate::file::engine::context::Engine::prepare_block). It decides as a write would.
     #[inline]
     pub(super) fn prepare(&self, cx: &Context<'_>, cell: &Cell, block: u64, start: usize, end: usize) -> Result<()> {
         let shared = cx.shared();

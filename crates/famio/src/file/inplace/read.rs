@@ -3,13 +3,13 @@
 use super::state::State;
 use super::{InPlace, inconsistent};
 use crate::error::Result;
-use crate::file::bits::touched;
-use crate::file::context::{Context, Part};
+use crate::file::base::bits::touched;
+use crate::file::engine::context::{Context, Part};
 use crate::index::Cell;
 use core::sync::atomic::Ordering;
 
 impl InPlace {
-    /// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
+    /// See [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block).
     ///
     /// # Safety
     /// The destination is the caller's buffer, which may be bad.
@@ -31,7 +31,7 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire)
 }
 
-/// As [`Engine::copy_block`](crate::file::context::Engine::copy_block); `log_block` returns the address of an entry's
+/// As [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block); `log_block` returns the address of an entry's
 /// log block.
 ///
 /// # Safety

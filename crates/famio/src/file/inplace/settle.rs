@@ -4,8 +4,8 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::Result;
-use crate::file::bits::{GRANULE, above, runs};
-use crate::file::context::Context;
+use crate::file::base::bits::{GRANULE, above, runs};
+use crate::file::engine::context::Context;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Stored;
 use crate::rule::{Rule, in_order};

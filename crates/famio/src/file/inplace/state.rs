@@ -2,8 +2,8 @@
 
 use super::InPlace;
 use crate::error::{Error, Result};
-use crate::file::background;
-use crate::file::context::{Context, Engine};
+use crate::file::base::background_bell;
+use crate::file::engine::context::{Context, Engine};
 use crate::index::{Cell, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
@@ -67,7 +67,7 @@ impl InPlace {
     pub(super) fn give_free_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
         let entry = self.log.take(cx.arena)?;
         if self.log.wants_more() || self.is_pressed(*cx) {
-            background::wake();
+            background_bell::wake();
         }
         self.on_journal(cx, || {
             self.log.assign(entry, block);

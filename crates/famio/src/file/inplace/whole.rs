@@ -4,9 +4,9 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::above;
-use crate::file::context::Context;
-use crate::file::policy::Policy;
+use crate::file::base::bits::above;
+use crate::file::engine::context::Context;
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard::{self, Fault};
@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering;
 const ALL: u64 = u64::MAX;
 
 impl InPlace {
-    /// See [`Engine::can_defer`](crate::file::context::Engine::can_defer): the block has an entry, and both homes
+    /// See [`Engine::can_defer`](crate::file::engine::context::Engine::can_defer): the block has an entry, and both homes
     /// have room. Looks at little that is not in the cache.
     #[inline]
     pub(super) fn is_whole_write_sure(&self, cx: &Context<'_>, block: u64) -> bool {

@@ -3,10 +3,10 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::bits::{GRANULE, above, edges, runs, touched};
-use crate::file::context::Context;
-use crate::file::home::copy_out;
-use crate::file::policy::Policy;
+use crate::file::base::bits::{GRANULE, above, edges, runs, touched};
+use crate::file::engine::context::Context;
+use crate::file::engine::home::copy_out;
+use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell, Changing};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
@@ -40,7 +40,7 @@ struct Piece<'a> {
 }
 
 impl InPlace {
-    /// See [`Engine::write_block`](crate::file::context::Engine::write_block).
+    /// See [`Engine::write_block`](crate::file::engine::context::Engine::write_block).
     pub(super) fn write(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let cell = cx.index().cell(block)?;
         let again = self.is_at(cx, block);

@@ -2,7 +2,8 @@
 //! file grows.
 
 use super::kernel::{self, Taken};
-use super::{Lease, thread};
+use crate::file::base::lease_bell;
+use crate::file::parts::lease_state::Lease;
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
 
@@ -14,7 +15,7 @@ pub(in crate::file) struct Watched {
 impl Watched {
     /// Starts the thread if needed; it stays until this is dropped. `None`: it cannot be started.
     pub fn begin() -> Option<Self> {
-        Some(Self { tid: thread::watch()? })
+        Some(Self { tid: lease_bell::watch()? })
     }
 
     /// The thread's id.
@@ -24,7 +25,7 @@ impl Watched {
 
     /// Tells the thread to look. Returns whether it is still the same one.
     pub fn tells(&self) -> bool {
-        thread::wake() && thread::is_there(self.tid)
+        lease_bell::wake() && lease_bell::is_there(self.tid)
     }
 
     /// Takes the write lease. Returns whether it did.
@@ -32,7 +33,7 @@ impl Watched {
         if kernel::take(fd, self.tid) != Taken::Yes {
             return false;
         }
-        let is_there = thread::is_there(self.tid);
+        let is_there = lease_bell::is_there(self.tid);
         if !is_there {
             kernel::give_up(fd);
         }
@@ -46,13 +47,13 @@ impl Watched {
 
     /// The file does not grow any more.
     pub fn end() {
-        thread::unwatch();
+        lease_bell::unwatch();
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        thread::unwatch();
+        lease_bell::unwatch();
     }
 }
 

@@ -12,152 +12,21 @@ mod thread;
 
 pub(super) use growing::Watched;
 pub(super) use kernel::{give_up, is_broken};
-pub(super) use thread::{forget_parents, wake};
+pub(super) use thread::work;
 
 use super::AtomicFile;
 use super::atomic::GROWING;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::file::parts::lease_state::{Lease, NEVER, State, now};
 use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
 use crate::sys::users::may_come_back;
-use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use kernel::Taken;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// Epochs before the first attempt: a file that is written once and closed gains nothing.
-const FIRST: u64 = 4;
-/// Epochs between two checks whether it is time for another attempt.
-const AGAIN: u64 = 64;
-/// Milliseconds: after *n* failures in a row the next attempt waits `PAUSE << n`, up to `PAUSE_MAX`.
-const PAUSE: u64 = 50;
-const PAUSE_MAX: u64 = 10_000;
-/// In `due`: do not try.
-const NEVER: u64 = u64::MAX;
-
-#[derive(Debug)]
-pub(super) struct Lease {
-    state: Mutex<State>,
-    /// The epoch from which on to try.
-    due: AtomicU64,
-    /// It is held: a copy of `state`, readable without the lock.
-    held: AtomicBool,
-    /// The program locks the file often.
-    for_locks: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The program's descriptor by which it is held.
-    fd: Option<RawFd>,
-    /// There is a session that can use it.
-    wanted: bool,
-    /// The session writes alternately under it, and shows the committed state before the release.
-    exposes: bool,
-    /// The thread has to try.
-    asked: bool,
-    /// The session is about to end.
-    resting: bool,
-    /// The description is shared with others, or the program uses what a lease uses: never again.
-    barred: bool,
-    /// Failed attempts in a row, and the time of the last attempt in milliseconds.
-    failures: u32,
-    tried: u64,
-}
-
-impl Default for Lease {
-    fn default() -> Self {
-        Self {
-            state: Mutex::default(),
-            due: AtomicU64::new(NEVER),
-            held: AtomicBool::new(false),
-            for_locks: AtomicBool::new(false),
-        }
-    }
-}
-
 impl Lease {
-    fn state(&self) -> Guard<'_, State> {
-        self.state.lock()
-    }
-
-    /// A session has begun.
-    pub fn begin(&self, session: &Session) {
-        let mut state = self.state();
-        state.resting = false;
-        let wants = matches!(session.choice, PolicyChoice::Auto | PolicyChoice::Alternate);
-        state.exposes = wants && session.engine.may_alternate();
-        state.wanted = (state.exposes || self.for_locks.load(Ordering::Relaxed)) && !state.barred;
-        let due = if state.wanted { session.arena.shared().committed() + FIRST } else { NEVER };
-        self.due.store(due, Ordering::Relaxed);
-    }
-
-    /// The program locks the file often: the next SYNC asks for the lease, whatever the session does.
-    #[cold]
-    pub fn want_for_locks(&self, session: &Session) {
-        if self.for_locks.load(Ordering::Relaxed) {
-            return;
-        }
-        // Otherwise a thread is at it, and the program comes again.
-        let Some(mut state) = self.state.try_lock() else { return };
-        if session.arena.shared().closed.load(Ordering::Acquire) == 0 && !state.resting {
-            self.for_locks.store(true, Ordering::Relaxed);
-            state.wanted = !state.barred;
-            if state.wanted && state.fd.is_none() {
-                self.due.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// The session is about to end: it keeps the lease until then, and takes none.
-    pub fn rest(&self) {
-        let mut state = self.state();
-        (state.wanted, state.resting) = (false, true);
-        self.due.store(NEVER, Ordering::Relaxed);
-    }
-
-    /// The descriptor by which it is held may have a new number.
-    pub fn renumber(&self, old: RawFd, new: RawFd) {
-        let mut state = self.state();
-        if state.fd == Some(old) {
-            state.fd = Some(new);
-        }
-    }
-
-    /// After a SYNC: whether it may be time to try. One load if it is not.
-    #[inline]
-    pub fn is_due(&self, session: &Session) -> bool {
-        session.arena.shared().committed() >= self.due.load(Ordering::Relaxed)
-    }
-
-    /// Asks the thread to try, unless it is too early or of no use.
-    #[cold]
-    pub fn ask(&self, session: &Session) {
-        let shared = session.arena.shared();
-        self.due.store(shared.committed() + AGAIN, Ordering::Relaxed);
-        // Otherwise the lease thread has it, or a thread that releases the lease.
-        let Some(mut state) = self.state.try_lock() else { return };
-        let pause = match state.failures {
-            0 => 0,
-            n => (PAUSE << n.min(16)).min(PAUSE_MAX),
-        };
-        let undo = super::policy::Policy::Undo as u32;
-        let is_of_use = self.for_locks.load(Ordering::Relaxed) || shared.policy.load(Ordering::Relaxed) != undo;
-        if is_of_use && now() >= state.tried + pause {
-            self.ask_now(&mut state);
-        }
-    }
-
-    fn ask_now(&self, state: &mut State) {
-        if state.wanted && state.fd.is_none() && !state.asked {
-            state.asked = thread::wake();
-            if state.asked {
-                self.due.store(NEVER, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Releases the lease: from here on other processes see the file.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
         let Some(fd) = state.fd.take() else { return };
@@ -201,15 +70,6 @@ impl Lease {
                 Err(_) => {}
             }
         });
-    }
-
-    /// Plans another attempt, some epochs from now.
-    fn later(&self, state: &State, session: Option<&Session>) {
-        let due = match session {
-            Some(session) if state.wanted => session.arena.shared().committed() + AGAIN,
-            _ => NEVER,
-        };
-        self.due.store(due, Ordering::Relaxed);
     }
 
     /// Shows the committed state, then releases the lease: for a waiting outsider, or before one can come.
@@ -298,10 +158,10 @@ impl AtomicFile {
     /// The present policy of an in-place journal.
     pub fn policy(&self) -> Option<PolicyChoice> {
         let policy = |session: &Session| session.arena.shared().policy.load(Ordering::Relaxed);
-        match super::policy::Policy::from_number(self.with_session(policy)?) {
-            super::policy::Policy::Undo => Some(PolicyChoice::Undo),
-            super::policy::Policy::Redo => Some(PolicyChoice::Redo),
-            super::policy::Policy::Alternate => Some(PolicyChoice::Alternate),
+        match crate::file::engine::policy::Policy::from_number(self.with_session(policy)?) {
+            crate::file::engine::policy::Policy::Undo => Some(PolicyChoice::Undo),
+            crate::file::engine::policy::Policy::Redo => Some(PolicyChoice::Redo),
+            crate::file::engine::policy::Policy::Alternate => Some(PolicyChoice::Alternate),
         }
     }
 
@@ -410,10 +270,4 @@ pub fn bar_leases() {
     for file in all {
         let _ = file.bar_lease();
     }
-}
-
-/// Milliseconds of the monotonic clock.
-fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

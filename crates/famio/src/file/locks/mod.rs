@@ -11,55 +11,23 @@
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
 mod kernel;
-mod ranges;
 mod twins;
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
+pub use crate::file::parts::lock_ranges::{Kind, Lock, Owner, Range};
+use crate::file::parts::lock_state::Table;
+pub(super) use crate::file::parts::lock_state::{IN_MEMORY, Locks};
 use crate::settings::LocksChoice;
-use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ranges::Ranges;
-pub use ranges::{Kind, Lock, Owner, Range};
+use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
-/// In `Locks::place`: the locks are in memory. The rest of the word counts calls in the kernel.
-const IN_MEMORY: u32 = 1 << 31;
 /// Calls in the kernel after which the lease is wanted for the locks.
 const MANY: u32 = 64;
 /// The most unlocks between attempts to move to memory.
 const PAUSE_MAX: u32 = 64;
 /// Attempts, a millisecond apart, to make locks in a kernel without memory for them.
 const ATTEMPTS: u32 = 100;
-
-#[derive(Debug, Default)]
-pub(super) struct Locks {
-    place: AtomicU32,
-    /// Lock calls that went to the kernel. Not exact: a hint.
-    calls: AtomicU32,
-    /// `flock` calls that may have locked in the kernel, and their number when the last unlock began.
-    flocks: AtomicU32,
-    flocks_ended: AtomicU32,
-    /// The lease is held: a copy of `Table::leased`, readable without the lock.
-    leased: AtomicBool,
-    /// The process's own locks prevented the lease: so many unlocks try again. Not exact.
-    at_unlocks: AtomicU32,
-    table: Mutex<Table>,
-    /// Locks that the kernel has to refuse.
-    #[cfg(test)]
-    refusals: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    leased: bool,
-    ranges: Ranges,
-    /// The `flock` lock, with the number of its description.
-    flock: Option<(usize, Kind)>,
-    /// Unlocks to wait before the next attempt to move to memory, and before the one after it.
-    pause: u32,
-    next_pause: u32,
-}
 
 /// The kind of lock that a call is about. A description's may also wait for others, or ask what only the kernel
 /// knows.

@@ -3,13 +3,13 @@
 use super::write_back::WriteBack;
 use super::{EpochLog, Records};
 use crate::error::Result;
-use crate::file::context::Engine;
+use crate::file::engine::context::Engine;
 use crate::file::{Descriptors, Home};
 use crate::index::Shared;
 use crate::journal::header::Kind;
 use crate::journal::inplace::Key;
+use crate::journal::inplace::mapped::Mapped;
 use crate::journal::live::Live;
-use crate::journal::mapped::Mapped;
 use crate::journal::records::{Geometry, Keeper, RecordLog};
 use crate::journal::tiered::TieredLog;
 use crate::pmem::{Detected, Domain, medium};

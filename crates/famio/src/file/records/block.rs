@@ -3,10 +3,10 @@
 use super::state::State;
 use super::{Records, buffers, lock, settle};
 use crate::error::Result;
-use crate::file::background;
-use crate::file::bits::{GRANULE, below, edges, runs, touched};
-use crate::file::context::{BlockBuf, Context, Engine, Part};
-use crate::file::home::zero_out;
+use crate::file::base::background_bell;
+use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
+use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
+use crate::file::engine::home::zero_out;
 use crate::index::{BLOCK, Cell};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ impl Records {
             lock(&self.open).push(block);
         }
         if fresh && self.is_pressed(cx) {
-            background::wake();
+            background_bell::wake();
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire))
 }
 
-/// See [`Engine::copy_block`](crate::file::context::Engine::copy_block).
+/// See [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block).
 ///
 /// # Safety
 /// The destination is the caller's buffer, which may be bad.

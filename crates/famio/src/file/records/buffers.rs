@@ -1,7 +1,7 @@
 //! Buffers in the arena, of a block each, on a free list when not in use.
 
 use crate::error::{Error, Result};
-use crate::file::context::Context;
+use crate::file::engine::context::Context;
 use crate::index::BLOCK;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 
 use super::hand_over::put_list;
 use crate::error::Result;
-use crate::file::context::Words;
+use crate::file::engine::context::Words;
 use crate::journal::records::{Batch, Preparation, RecordLog};
 use crate::journal::tiered::{Growth, TieredLog};
 

@@ -3,11 +3,11 @@
 use super::settle::Settling;
 use super::{Records, lock};
 use crate::error::Result;
-use crate::file::context::{Context, Words};
+use crate::file::engine::context::{Context, Words};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 impl Records {
-    /// See [`Engine::leave_state`](crate::file::context::Engine::leave_state).
+    /// See [`Engine::leave_state`](crate::file::engine::context::Engine::leave_state).
     pub(super) fn leave(&self, _cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
         // Work outside of the gate has ended or not begun. Work that begins later finds that the session is another
         // process's.
@@ -30,7 +30,7 @@ impl Records {
         [&self.blocks, &self.granules, &self.cut, &self.committed_cut, &self.appended, &self.taken_up]
     }
 
-    /// See [`Engine::take_state`](crate::file::context::Engine::take_state). No work outside the gate has begun yet.
+    /// See [`Engine::take_state`](crate::file::engine::context::Engine::take_state). No work outside the gate has begun yet.
     pub(super) fn take(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
         let mut log = lock(&self.log);
         log.take_state(words)?;

@@ -20,10 +20,10 @@ pub(super) use block::{copy_block, readable};
 pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
-use super::background;
-use super::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
-use super::journal_name::{Named, is_found};
 use crate::error::{Error, Result};
+use crate::file::base::background_bell;
+use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
+use crate::file::engine::journal_name::{Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block};
@@ -294,7 +294,7 @@ impl Engine for Records {
             self.wants_segment.store(true, Ordering::Release);
         }
         if wants_segment || self.is_long(cx) {
-            background::wake();
+            background_bell::wake();
         }
         Ok(())
     }

@@ -3,13 +3,13 @@
 use super::state::State;
 use super::{Records, buffers};
 use crate::error::Result;
-use crate::file::bits::touched;
-use crate::file::context::{Context, Needs};
+use crate::file::base::bits::touched;
+use crate::file::engine::context::{Context, Needs};
 use crate::index::{BLOCK, Cell};
 use core::sync::atomic::Ordering;
 
 impl Records {
-    /// See [`Engine::prepare_block`](crate::file::context::Engine::prepare_block).
+    /// See [`Engine::prepare_block`](crate::file::engine::context::Engine::prepare_block).
     pub(super) fn prepare_one(
         &self,
         cx: Context<'_>,
@@ -28,7 +28,7 @@ impl Records {
         Ok(())
     }
 
-    /// See [`Engine::prepare_rest`](crate::file::context::Engine::prepare_rest). Writes that find their journal
+    /// See [`Engine::prepare_rest`](crate::file::engine::context::Engine::prepare_rest). Writes that find their journal
     /// reserved take no more.
     pub(super) fn prepare_together(&self, cx: Context<'_>, needs: &Needs) -> Result<()> {
         let blocks = self.blocks.load(Ordering::Relaxed) + needs.blocks;

@@ -2,7 +2,7 @@
 //! on they are needed. Version 1: those of them that the open epoch wrote.
 
 use super::buffers;
-use crate::file::context::Context;
+use crate::file::engine::context::Context;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::records::Block;
 use core::sync::atomic::Ordering;

@@ -2,7 +2,7 @@
 //! maps only its own page of 4 KiB; `MADV_POPULATE_READ` in advance costs half of that, and does not count as a
 //! store.
 
-use super::ranges::MappedRange;
+use super::mapped_range::MappedRange;
 use crate::map::ahead::{Ahead, Reach};
 use crate::map::guard;
 use std::sync::Arc;

@@ -1,81 +1,30 @@
 //! The program's maps of an atomic file: made, moved, protected, synced and unmapped.
 
 use super::cow;
-use super::cow::second_map;
 use super::loads::Loads;
-use super::memory::{PAGE, check_size, fill, new_memory, size_limit};
-use super::ranges::{self, MappedRange, OfFile, keys};
-use super::slot::Changing;
+use super::mapped_range::MappedRange;
+use super::ranges::{self, keys};
+use super::request::MapRequest;
 use super::watch;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
+use crate::file::atomic::disowned;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::file::process::disowned;
+use crate::file::parts::cow_maps::second_map;
+use crate::file::parts::shadow_pages::{PAGE, check_size, fill, new_memory, size_limit};
+use crate::file::parts::shadow_slot::Changing;
 use crate::index::KERNELS;
 use crate::map::ahead::Ahead;
-use crate::sys::{InternalFd, check, syscall};
+use crate::sys::{InternalFd, syscall};
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-
-/// The arguments of `mmap(2)`.
-pub(crate) struct MapRequest {
-    pub addr: usize,
-    pub length: usize,
-    pub prot: i32,
-    pub flags: i32,
-    /// The program's descriptor.
-    pub fd: RawFd,
-    pub offset: i64,
-    /// The descriptor is open for writing, so the map may be, or become, writable.
-    pub may_store: bool,
-}
-
-impl MapRequest {
-    fn is_shared(&self) -> bool {
-        self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
-    }
-
-    fn end(&self, start: usize) -> usize {
-        start + self.length.next_multiple_of(PAGE)
-    }
-
-    /// Asks the kernel to map `fd`.
-    fn carry_out(&self, fd: RawFd) -> Result<usize> {
-        map_at(self.addr, self.length, self.prot, self.flags & !libc::MAP_SYNC, fd, self.offset)
-    }
-
-    pub(super) fn range(&self, start: usize, file: &Arc<AtomicFile>, shadow: bool) -> MappedRange {
-        MappedRange {
-            start,
-            end: self.end(start),
-            key: file.key(),
-            offset: self.offset as u64,
-            prot: self.prot,
-            may_store: self.may_store,
-            stores: self.may_store && self.prot & libc::PROT_WRITE != 0,
-            shadow,
-            cow: false,
-            watched: false,
-            whole: true,
-            file: OfFile(Some(file.clone())),
-            ahead: Loads::default(),
-        }
-    }
-}
 
 /// The outcome.
 pub(crate) enum Mapped {
     At(usize),
     /// It is impossible while the file is atomic: demote it.
     HandBack,
-}
-
-pub(super) fn map_at(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Result<usize> {
-    // SAFETY: the program's request, or our map that replaces a map of the program with the same bytes.
-    check(unsafe {
-        syscall(libc::SYS_mmap, [addr, length, prot as usize, flags as usize, fd as usize, offset as usize])
-    })
 }
 
 /// Maps the file, as `mmap(2)`. Shared: stores of the program become part of the epoch, and writes show. Private: the
@@ -125,9 +74,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 ranges::lock().add(range);
                 // To notice processes that change the file.
                 if file.is_wanted.load(Ordering::Acquire) {
-                    crate::file::background::look();
+                    crate::file::base::background_bell::look();
                 } else {
-                    crate::file::background::start();
+                    crate::file::base::background_bell::start();
                 }
             }
             return Ok(Mapped::At(start));
@@ -179,7 +128,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     // A process that reaped a dead one, and did not see that this one may store, has finished when the program gets
     // the map.
     let _ = file.look_after_dead();
-    crate::file::background::look(); // others may store there and die, which shows without a call
+    crate::file::base::background_bell::look(); // others may store there and die, which shows without a call
     file.need_shadow()?; // filled again, if ownership changed before the map was announced
     Ok(Mapped::At(start))
 }

@@ -4,41 +4,43 @@
 //! is no signal handler, and no store or system call fails that would not fail on a file (design, "Mapped regions").
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
+// Cycle: loads, mapped_range: a map carries its map-ahead, which is begun for a map
 
 mod copies;
 mod cow;
 mod loads;
+mod mapped_range;
 mod maps;
-mod memory;
-mod notes;
 mod places;
 mod ranges;
+pub(super) mod request;
 mod shared;
 mod sides;
-mod slot;
 mod stores;
 mod watch;
 
+use super::atomic::disowned;
 pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
 pub(crate) use maps::{
-    MapRequest, Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
+    Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
-pub(crate) use ranges::{any, any_private, disown, files, may_touch, touches};
+pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_touch, touches};
+pub(crate) use request::MapRequest;
 
-pub(super) use slot::Slot;
+pub(super) use crate::file::parts::shadow_slot::Slot;
 
 use super::atomic::AtomicFile;
 use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{check_size, fill, size_limit};
 use crate::index::also;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
 use crate::sys::{InternalFd, high_duplicate};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use memory::Shadow;
-use memory::{check_size, fill};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -50,11 +52,6 @@ pub(crate) fn before_fork() {
     if any() {
         ranges::lock().all().for_each(watch::end);
     }
-}
-
-/// Whether the program has maps of this file other than the kernel's.
-pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
-    ranges::has(key, |range| range.shadow)
 }
 
 fn is_writable(fd: BorrowedFd<'_>) -> bool {
@@ -149,7 +146,7 @@ impl AtomicFile {
         shadow.resize(size)?;
         fill(shadow.memory()?, 0..size, |at, piece| {
             // SAFETY: our piece.
-            unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }
+            Ok(unsafe { session.read(&self.fds, at, &[UserBuf::of(piece)]) }?)
         })
     }
 
@@ -241,7 +238,7 @@ impl AtomicFile {
     #[cold]
     pub(super) unsafe fn read_shadow(&self, shadow: &Shadow, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         if self.is_disowned() {
-            return Err(super::process::disowned());
+            return Err(disowned());
         }
         self.look_after_dead()?;
         if let Some(cow) = shadow.cow_maps() {
@@ -249,7 +246,7 @@ impl AtomicFile {
             return unsafe { self.read_beside_maps(shadow, cow, offset, bufs) };
         }
         // SAFETY: the caller's promise.
-        let read = unsafe { shadow.read(&self.shadow, offset, bufs) };
+        let read = unsafe { shadow.read(|| self.shadow.lock(), offset, bufs) };
         match self.shadow() {
             // The shadow may have given up its memory meanwhile (`cow`).
             Some(now) if now.cow_maps().is_some() => {
@@ -329,5 +326,12 @@ impl AtomicFile {
         // The program has opened the file again, and may hold locks that a close would drop.
         self.fds.leave(keeper);
         Ok(())
+    }
+}
+
+impl AtomicFile {
+    /// The most bytes of a shadow in memory.
+    pub(super) fn map_limit(&self) -> u64 {
+        self.settings.map_memory.unwrap_or_else(size_limit)
     }
 }

@@ -1,67 +1,12 @@
 //! The program's addresses that are maps of atomic files.
 
-use super::loads::Loads;
+use super::mapped_range::MappedRange;
 use super::places::{self, Old, Slot};
 use super::watch;
-use crate::file::atomic::AtomicFile;
 use crate::near::NEAR;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
-
-/// A map of the program's, or what is left of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MappedRange {
-    pub start: usize,
-    pub end: usize,
-    /// Device and inode of the file.
-    pub key: (u64, u64),
-    /// The file's offset at `start`.
-    pub offset: u64,
-    /// Its last known protection.
-    pub prot: i32,
-    /// The file was opened for writing, so the map may become writable.
-    pub may_store: bool,
-    /// It was writable at some time, so there may be stores.
-    pub stores: bool,
-    /// It is a map of the shadow, not of the file itself.
-    pub shadow: bool,
-    /// It is a private map of the file ([`super::cow`]), not of memory.
-    pub cow: bool,
-    /// The kernel says which of its pages were stored to ([`super::watch`]).
-    pub watched: bool,
-    /// All of it has to be looked at again.
-    pub whole: bool,
-    pub file: OfFile,
-    /// Map-ahead of the whole map; a part of a map has none.
-    pub ahead: Loads,
-}
-
-/// The file of a map; none in tests.
-#[derive(Clone, Default)]
-pub(super) struct OfFile(pub Option<Arc<AtomicFile>>);
-
-impl PartialEq for OfFile {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
-    }
-}
-
-impl Eq for OfFile {}
-
-impl core::fmt::Debug for OfFile {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("OfFile").field(&self.0.as_deref()).finish()
-    }
-}
-
-impl MappedRange {
-    /// The file's bytes that lie in it.
-    pub fn in_file(&self) -> Range<u64> {
-        self.offset..self.offset + (self.end - self.start) as u64
-    }
-}
 
 /// The maps of the process.
 pub(super) struct List {
@@ -97,6 +42,11 @@ const NOBODYS: (u64, u64) = (0, 0);
 #[inline]
 pub(crate) fn any() -> bool {
     NEAR.maps.load(Ordering::Acquire) != 0
+}
+
+/// Whether the program has maps of this file other than the kernel's.
+pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
+    has(key, |range| range.shadow)
 }
 
 /// The number of private maps: what the kernel is told about those needs a check.
@@ -288,6 +238,8 @@ pub(super) fn private_of(key: (u64, u64)) -> Vec<MappedRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::shadow::loads::Loads;
+    use crate::file::shadow::mapped_range::OfFile;
 
     fn range(start: usize, end: usize, offset: u64) -> MappedRange {
         MappedRange {

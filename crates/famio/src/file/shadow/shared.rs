@@ -9,12 +9,14 @@
 //! may store through a map. Then it is unknown which process stored a byte: all contents stay, as on a plain file,
 //! and the next SYNC finds them.
 
-use super::memory::{PIECE, Shadow, check_size, next_data, size_limit};
 use super::{ranges, sides};
 use crate::error::{Error, Result};
+use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::descriptors::shared_memory;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, check_size, next_data, size_limit};
 use crate::file::session::Session;
-use crate::file::{UserBuf, shared_memory};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
 use crate::settings::OnKill;
@@ -110,7 +112,7 @@ impl AtomicFile {
         // Not a shadow that went when this process was detached.
         if door.shadow().is_none() && door.has_begun_shadow(number) {
             door.set_shadow();
-            crate::file::background::look(); // there is something to watch now
+            crate::file::base::background_bell::look(); // there is something to watch now
         }
     }
 

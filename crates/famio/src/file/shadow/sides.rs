@@ -1,11 +1,13 @@
 //! Maps of the kernel's file become maps of its shadow, and the other way round.
 
-use super::maps::map_at;
-use super::memory::{PIECE, Shadow, next_data};
-use super::ranges::{self, MappedRange};
+use super::mapped_range::MappedRange;
+use super::ranges;
+use super::request::map_at;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, next_data};
 use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,12 +1,13 @@
 //! Takes the program's stores through its maps into the open epoch.
 
-use super::memory::{PIECE, Shadow, next_data};
 use super::ranges;
 use crate::error::Result;
 use crate::file::UserBuf;
-use crate::file::also::doing;
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::GRANULE;
+use crate::file::base::bits::GRANULE;
+use crate::file::base::doing::doing;
+use crate::file::parts::shadow_memory::Shadow;
+use crate::file::parts::shadow_pages::{PIECE, next_data};
 use crate::file::session::Session;
 use crate::rule::{Rule, holds};
 use core::ops::Range;
@@ -93,7 +94,7 @@ impl AtomicFile {
                     && session.arena.shared().size() != shadow.size() =>
             {
                 let _doing = doing();
-                session.set_size(&self.fds, shadow.size())
+                Ok(session.set_size(&self.fds, shadow.size())?)
             }
             _ => Ok(()),
         }
@@ -102,7 +103,7 @@ impl AtomicFile {
     /// A dead process may have changed the size, which stays with its stores.
     fn take_size(&self, shadow: &Shadow) -> Result<()> {
         let size = shadow.size();
-        if !self.is_demoted() && self.size() != size { self.set_size_of_file(size) } else { Ok(()) }
+        if !self.is_demoted() && self.size() != size { Ok(self.set_size_of_file(size)?) } else { Ok(()) }
     }
 
     /// Writes what copies into the file's maps have stored.

@@ -2,9 +2,9 @@
 //! (Linux 6.7 and later). The program notices nothing: a store removes a page's protection without a signal. If it is
 //! not available, all of a map is compared.
 
-use super::memory::PAGE;
-use super::ranges::MappedRange;
+use super::mapped_range::MappedRange;
 use crate::error::{Error, Result};
+use crate::file::parts::shadow_pages::PAGE;
 use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn only_what_was_stored_since_is_looked_at() {
-        let memory = super::super::memory::new_memory(2 * SIZE).unwrap();
+        let memory = crate::file::parts::shadow_pages::new_memory(2 * SIZE).unwrap();
         let map = Mapping::reserve(memory.as_fd(), Domain::Process, 2 * SIZE, true, 0).unwrap();
         let store = |page: usize| {
             // SAFETY: within the map.

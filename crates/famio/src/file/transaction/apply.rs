@@ -4,10 +4,11 @@ use super::seen::Seen;
 use super::write_set::{Step, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
-use crate::file::bits::GRANULE;
-use crate::file::context::{BlockBuf, Context, Needs, Piece};
+use crate::file::base::bits::GRANULE;
+use crate::file::base::refusal::Answer;
+use crate::file::engine::context::{BlockBuf, Context, Needs, Piece};
 use crate::file::session::Session;
-use crate::file::write::SIZE_MAX;
+use crate::file::session::write::SIZE_MAX;
 use crate::index::{BLOCK, Shared};
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -54,14 +55,14 @@ impl Session {
     /// given, the epoch may be made durable at once; then `committed` is called before any write of the next epoch,
     /// and true is returned.
     ///
-    /// `ESTALE`: the journal was closed meanwhile; attach again.
+    /// Refused if the journal was closed meanwhile.
     pub(super) fn apply(
         &self,
         fds: &Descriptors,
         set: &WriteSet,
         seen: Option<&Seen>,
         committed: Option<&dyn Fn()>,
-    ) -> Result<bool> {
+    ) -> Answer<bool> {
         let mut cx = self.context(fds);
         if !set.changes_size() {
             let inside = self.go_in(&mut cx)?;
@@ -81,27 +82,27 @@ impl Session {
 
     /// No other thread is inside the gate.
     #[inline]
-    fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Result<()> {
+    fn apply_alone(&self, cx: Context<'_>, set: &WriteSet, seen: Option<&Seen>) -> Answer<()> {
         self.check_still_holds(cx, seen)?;
         if set.is_empty() {
             return Ok(());
         }
         set.find_end(cx.shared().size());
         self.prepare(cx, set)?;
-        self.copy_prepared(cx, set)
+        Ok(self.copy_prepared(cx, set)?)
     }
 
     /// Checks that the file may be changed, and that what was seen still holds. No other thread is inside the gate.
     #[inline]
-    pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Result<()> {
+    pub(super) fn check_still_holds(&self, cx: Context<'_>, seen: Option<&Seen>) -> Answer<()> {
         self.check_change(cx)?;
         self.carry_out(&cx)?;
-        seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))
+        Ok(seen.map_or(Ok(()), |seen| self.still_holds(cx, seen))?)
     }
 
     /// Everything that can fail, before the first byte is copied.
     #[inline]
-    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
         match self.make_room_for(cx, set) {
             Err(e) if e.errno() == libc::ENOSPC && self.engine.make_room(cx)? => self.make_room_for(cx, set)?,
             made => made?,
@@ -173,7 +174,7 @@ impl Session {
 
     /// The transaction is one change of one process: saves all its images before any of it is made.
     #[cold]
-    fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    fn save_images_for(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
         set.steps().iter().try_for_each(|step| match *step {
             Step::Write { offset, len, .. } => self.save_images(cx, set.place(offset), len as u64),
             Step::SetSize(size) => self.save_images_of_size(cx, size),

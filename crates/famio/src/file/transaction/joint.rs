@@ -3,12 +3,13 @@
 //! pool: the commit point. Then each file gets its part and commits it as an epoch. After a crash, recovery completes
 //! each file from the record if that was durable.
 
-use super::records::{Records, Written};
 use super::{Seen, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::file::atomic::ATTACHED;
-use crate::file::life::InUse;
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::lifetime::life::InUse;
+use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
 use crate::journal::records::Keeper;
@@ -40,7 +41,7 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
     for _ in 0..ENDINGS {
         match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(&shares)) {
-            Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => {
+            Err(refusal) if refusal.is_session_ended() => {
                 for Share { file, .. } in &shares {
                     file.begin_without_images()?; // if they leave no room
                 }
@@ -48,7 +49,7 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
             }
             committed => {
                 shares.iter().for_each(|share| share.file.after_commit());
-                return committed;
+                return Ok(committed?);
             }
         }
     }
@@ -57,18 +58,18 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
 
 /// Acquires the file's session. It may wait for another process, so it holds no lock that the other one needs to hand
 /// over.
-fn take_session(share: &Share<'_>) -> Result<()> {
+fn take_session(share: &Share<'_>) -> Answer<()> {
     let Share { file, .. } = share;
     file.leave_dead_behind()?;
     file.drop_privileges()?;
     if file.shadow().is_some() || file.turns.has_foreign() {
         file.sync()?; // takes stores through maps, and what others wrote
     }
-    file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions())
+    file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions().into())
 }
 
 /// With the locks for the follow-ups of changes of the files' bytes.
-fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
+fn commit_beside(shares: &[Share<'_>]) -> Answer<()> {
     let _changing: Vec<_> = shares.iter().map(|share| share.file.shadow.lock()).collect();
     let mut is_decided = false;
     let committed = commit_attached(shares, &mut is_decided);
@@ -76,17 +77,17 @@ fn commit_beside(shares: &[Share<'_>]) -> Result<()> {
         return committed;
     }
     // For each of them, even if one fails.
-    shares.iter().fold(committed, |result, share| result.and(share.file.follow_change(share.set.ranges())))
+    let follow = |share: &Share<'_>| share.file.follow_change(share.set.ranges()).map_err(Refusal::from);
+    shares.iter().fold(committed, |result, share| result.and(follow(share)))
 }
 
-fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Result<()> {
-    let gone = || Error::new(libc::ESTALE);
+fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
     let attached = |share: &Share<'_>| share.file.state.load(Ordering::Acquire) == ATTACHED;
     if !shares.iter().all(attached) {
-        return Err(gone());
+        return Err(Refusal::session_ended());
     }
     let sessions: Vec<InUse<'_>> =
-        shares.iter().map(|share| share.file.session().ok_or_else(gone)).collect::<Result<_>>()?;
+        shares.iter().map(|share| share.file.session().ok_or(Refusal::session_ended())).collect::<Answer<_>>()?;
     let all: Vec<Attached<'_>> = shares.iter().zip(sessions.iter().map(|session| &**session)).collect();
     for (share, session) in &all {
         if share.file.turns.door.is_read_along() {
@@ -95,27 +96,30 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Result<()> {
         session.show_before_close(&share.file.fds)?;
     }
     let _closed =
-        all.iter().map(|(share, session)| session.close_shown(&share.file.fds)).collect::<Result<Vec<_>>>()?;
+        all.iter().map(|(share, session)| session.close_shown(&share.file.fds)).collect::<Answer<Vec<_>>>()?;
     for (share, session) in &all {
         if share.file.has_dead_within() {
-            return Err(gone());
+            return Err(Refusal::session_ended());
         }
-        session.check_still_holds(session.context(&share.file.fds), share.seen).map_err(|e| share.file.named(e))?;
+        session
+            .check_still_holds(session.context(&share.file.fds), share.seen)
+            .map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
     }
     let changed: Vec<Attached<'_>> = all.into_iter().filter(|(share, _)| !share.set.is_empty()).collect();
     commit_changed(&changed, is_decided)
 }
 
 /// No other thread is inside the gates.
-fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()> {
+fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Answer<()> {
     for (share, session) in changed {
         // So that its part is a whole epoch.
-        commit_one(share, session).map_err(|e| share.file.named(e))?;
+        commit_one(share, session).map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
         session.keep_journal(session.context(&share.file.fds), false).map_err(|e| share.file.named(e))?;
     }
     let record = if changed.len() > 1 { Some(record_of(changed)?) } else { None };
     for (share, session) in changed {
-        session.prepare(session.context(&share.file.fds), share.set).map_err(|e| share.file.named(e))?;
+        let prepared = session.prepare(session.context(&share.file.fds), share.set);
+        prepared.map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
     }
     let epochs: Vec<u64> = changed.iter().map(epoch_of).collect();
     let written = record.map(|(records, bytes)| write(changed, &records, &bytes)).transpose()?;
@@ -123,10 +127,10 @@ fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()>
     let mut result = Ok(());
     for (share, session) in changed {
         let copied = session.copy_prepared(session.context(&share.file.fds), share.set);
-        result = result.and(copied.and_then(|()| commit_one(share, session)).map_err(|e| {
+        result = result.and(copied.and_then(|()| Ok(commit_one(share, session)?)).map_err(|e| {
             session.arena.shared().poisoned.store(1, Ordering::Release);
             let what = "the transaction is committed, and could not be brought to this file, which gets it when it is opened again";
-            share.file.named(Error::with(libc::EIO, format!("{what} ({e})")))
+            share.file.named(Error::with(libc::EIO, format!("{what} ({e})"))).into()
         }));
     }
     if let Some(written) = written.filter(|_| result.is_ok()) {
@@ -137,7 +141,7 @@ fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Result<()>
 }
 
 /// Commits what is open in one file, whose gate is closed.
-fn commit_one(share: &Share<'_>, session: &Session) -> Result<()> {
+fn commit_one(share: &Share<'_>, session: &Session) -> Answer<()> {
     session.commit(&share.file.fds)?;
     share.file.turns.committed(session.arena.shared());
     Ok(())
@@ -169,7 +173,7 @@ fn record_of(changed: &[Attached<'_>]) -> Result<(Arc<Records>, Vec<u8>)> {
 }
 
 /// The commit point.
-fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Result<Written> {
+fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Answer<Written> {
     // If the process is killed from here on, only committed changes are kept: its arena does not know of the record.
     let moving = |is_moving: u32| {
         let keeping = changed.iter().filter(|(_, session)| session.keeps);
@@ -187,6 +191,6 @@ fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Resu
             // It may be on the disk or not, which recovery will see. Until then no process goes on.
             changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
         }
-        failed.error
+        failed.refusal
     })
 }

@@ -6,17 +6,15 @@
 //! as any other.
 
 mod apply;
-mod commits;
 mod joint;
-mod records;
 mod rollback;
 mod seen;
 mod whole;
 mod write_set;
 
-pub(crate) use commits::Commits;
+pub(crate) use crate::file::parts::commits::Commits;
+pub(in crate::file) use crate::file::parts::joint_records::Joint;
 pub(crate) use joint::{Share, commit_joint};
-pub(in crate::file) use records::Joint;
 pub(crate) use seen::Seen;
 pub(crate) use write_set::{AT_END, WriteSet};
 

@@ -1,8 +1,8 @@
 //! Discards the open epoch: the file goes back to the last commit, by the same recovery as after a crash.
 
 use crate::error::{Error, Result};
+use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
-use crate::file::process::disowned;
 use crate::file::session::{OldSession, Session};
 use crate::file::shadow;
 use crate::index::{Claim, Images};
@@ -46,7 +46,7 @@ impl AtomicFile {
             }
             // Owned by this process from now on, with everything that is open.
             match self.session_for_write() {
-                Err(e) if e.errno() == libc::ESTALE && e.detail().is_none() => continue,
+                Err(refusal) if refusal.is_session_ended() => continue,
                 attached => attached.map(drop)?,
             }
             let _changing = self.shadow.lock();

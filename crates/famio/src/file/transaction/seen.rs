@@ -6,7 +6,8 @@
 //! costs another try.
 
 use crate::error::{Error, Result};
-use crate::file::context::Context;
+use crate::file::base::refusal::Answer;
+use crate::file::engine::context::Context;
 use crate::file::session::Session;
 use crate::file::{AtomicFile, UserBuf};
 use crate::index::BLOCK;
@@ -95,11 +96,11 @@ impl Session {
     }
 
     /// Records the blocks of `range` that were not recorded yet, and returns them.
-    fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<Vec<u64>> {
+    fn note(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Answer<Vec<u64>> {
         self.join(cx)?;
         let mut fresh = Vec::new();
         if seen.session != self.id() || seen.cuts != cx.shared().cuts.load(Ordering::Acquire) {
-            return Err(seen.conflict());
+            return Err(seen.conflict().into());
         }
         for block in range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64) {
             if seen.blocks.contains_key(&block) {
@@ -107,7 +108,7 @@ impl Session {
             }
             let (sequence, transaction) = self.state_of(cx, block)?;
             if transaction > seen.began {
-                return Err(seen.conflict());
+                return Err(seen.conflict().into());
             }
             seen.blocks.insert(block, sequence);
             fresh.push(block);
@@ -117,7 +118,7 @@ impl Session {
 
     /// Whether the blocks of `range` are as recorded; and all others, too, if a transaction was committed since their
     /// last check.
-    fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Result<bool> {
+    fn is_as_noted(&self, cx: Context<'_>, range: &Range<u64>, seen: &mut Seen) -> Answer<bool> {
         self.join(cx)?;
         let now = cx.shared().transactions.load(Ordering::Acquire) & !1;
         let blocks = range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64);
@@ -146,7 +147,7 @@ impl AtomicFile {
             let (size, blocks) = (None, BTreeMap::new());
             Ok(Seen { session: session.id(), began, looked: began & !1, cuts, size, blocks, is_broken: false })
         };
-        self.writing(see, || Err(self.without_transactions()))
+        Ok(self.writing(see, || Err(self.without_transactions()))?)
     }
 
     /// Reads for such a transaction: all its reads show one moment, as far as transactions have changed the file.
@@ -209,13 +210,13 @@ impl AtomicFile {
         if seen.is_broken || range.is_empty() {
             return Ok(());
         }
-        self.writing(
+        Ok(self.writing(
             |session| match session.note(session.context(&self.fds), range, seen) {
-                Err(e) if e.errno() == libc::EAGAIN => Ok(()),
+                Err(refusal) if refusal.is_error(libc::EAGAIN) => Ok(()),
                 noted => noted.map(drop),
             },
             || Err(self.without_transactions()),
-        )
+        )?)
     }
 
     /// The size, for such a transaction.

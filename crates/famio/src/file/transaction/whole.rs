@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use crate::error::{Error, Result};
-use crate::file::context::Context;
+use crate::file::engine::context::Context;
 use crate::file::session::Session;
 use core::sync::atomic::{Ordering, fence};
 

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
-use crate::file::home::{copy_in, copy_out, zero_out};
-use crate::file::write::SIZE_MAX;
+use crate::file::engine::home::{copy_in, copy_out, zero_out};
+use crate::file::session::write::SIZE_MAX;
 use crate::index::BLOCK;
 use crate::journal::joint::Builder;
 use core::ops::Range;

@@ -1,11 +1,11 @@
 //! Reading without ownership, and in a session with changes of others that may still be rolled back.
 
-use super::joined::{Joined, Look};
-use super::travel::Travelling;
-use super::{LOOKS, PATIENCE};
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::travel::Travelling;
+use crate::file::parts::turns::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::sync::atomic::Ordering;
@@ -115,7 +115,9 @@ impl AtomicFile {
                     self.fds.with(false, |fd| read_at(fd, at, &mut piece))?;
                     let n = epoch.show(at, &mut piece, committed);
                     // SAFETY: the caller's promise; the source is ours.
-                    unsafe { crate::file::home::copy_out(buf.base.wrapping_add(used), piece.as_ptr().cast_mut(), n) }?;
+                    unsafe {
+                        crate::file::engine::home::copy_out(buf.base.wrapping_add(used), piece.as_ptr().cast_mut(), n)
+                    }?;
                     (used, at, done) = (used + n, at + n as u64, done + n);
                     if n < piece.len() {
                         break;

@@ -1,8 +1,8 @@
 //! The end of a session whose open epoch another owner continues.
 
-use super::travel::{Change, Draft, MOST, Travelling};
 use crate::error::{Error, Result};
-use crate::file::privileges::keeping_bits;
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::travel::{Change, Draft, MOST, Travelling};
 use crate::file::session::Session;
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, Images, RELEASED};

@@ -1,9 +1,9 @@
 //! Handing over ownership: the session is left to the next owner, or ends with a hand-over image; the last member
 //! commits everything.
 
-use super::travel::{Draft, Travelling};
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::parts::travel::{Draft, Travelling};
 use crate::file::session::{CLOSED, OldSession, Session};
 use crate::file::{Access, shadow};
 use crate::index::{Claim, LIVES, SESSION};
@@ -145,8 +145,8 @@ impl AtomicFile {
             return;
         }
         if !LIVES.are_kept() {
-            crate::file::background::start(); // it may share others' maps without ever having owned the file
-            crate::file::background::wait_until_there();
+            crate::file::base::background_bell::start(); // it may share others' maps without ever having owned the file
+            crate::file::base::background_bell::wait_until_there();
         }
         if self.turns.door.be_seen() {
             // Wakes the processes that wait for this word. A request of this process is none to itself; those of
@@ -156,7 +156,7 @@ impl AtomicFile {
             let _ = self.turns.heard.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
         }
         if LIVES.want_keeper() {
-            crate::file::background::wake();
+            crate::file::base::background_bell::wake();
         }
     }
 

@@ -7,12 +7,13 @@
 //! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
 //! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
 
-use super::PATIENCE;
-use super::travel::MOST;
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
-use crate::file::attach::{self, spills_to};
-use crate::file::context::Words;
+use crate::file::engine::context::Words;
+use crate::file::parts::travel::MOST;
+use crate::file::parts::turns::PATIENCE;
+use crate::file::session::attach;
+use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
 use crate::index::{Arena, Claim, Closed, Images, LONG, SHORT, Standing, TRAVELS, also, images, lease};
 use crate::sys::monotonic_now;
@@ -352,7 +353,7 @@ impl AtomicFile {
     /// owns the session.
     fn watch_for_others(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
-            crate::file::background::look();
+            crate::file::base::background_bell::look();
         }
     }
 

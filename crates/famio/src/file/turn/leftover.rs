@@ -2,11 +2,11 @@
 //! before the file goes back to its last SYNC, and become a hand-over image for the next owner. So the file goes from
 //! one complete state to the next by a SYNC, whatever happens meanwhile.
 
-use super::travel::{MOST, Travelling, What};
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::{GRANULE, runs};
-use crate::file::write::SIZE_MAX;
+use crate::file::base::bits::{GRANULE, runs};
+use crate::file::parts::travel::{MOST, Travelling, What};
+use crate::file::session::write::SIZE_MAX;
 use crate::file::{Access, inplace, records};
 use crate::index::{
     BLOCK, Calls, Cell, Claim, DeadArena, PLACE, Standing, What as Call, Writer, images, images_of_dead,

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
-use crate::file::background::Watched;
+use crate::file::base::background_bell::Watched;
 use crate::file::session::Session;
 use crate::index::alone::prepare_process;
 use crate::index::{KERNELS, Standing};
@@ -206,7 +206,7 @@ impl AtomicFile {
             watched &= !self.are_maps_waited_for(); // looked at after the word that announces it
         } else if door.has_come() && !self.is_disowned() {
             watched = door.watch(&mut on.words, &mut on.holders, self.turns.left_to_others.load(Ordering::Relaxed));
-            watched &= !self.are_maps_waited_for(); // looked at after the word that announces it
+            watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         }
         if is_shown {
             door.watch_others(&mut on.others);

@@ -1,9 +1,9 @@
 //! The control file may be removed (`rm -r .famio`), or the file may move to another folder: the members move to the
 //! control file by which others find the file now, and take along what is not committed.
 
-use super::travel::Travelling;
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::parts::travel::Travelling;
 use crate::file::registry::files;
 use crate::index::{MOVED, Standing, TRAVELS, Writer};
 use crate::journal::control;

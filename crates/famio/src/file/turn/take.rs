@@ -1,11 +1,11 @@
 //! Acquiring ownership: what a dead member left is put in order, and a hand-over image is taken up.
 
-use super::travel::What;
-use super::{LOOKS, PATIENCE};
 use crate::error::{Error, Result};
-use crate::file::also::doing;
 use crate::file::atomic::{AtomicFile, Inner};
-use crate::file::privileges::keeping_bits;
+use crate::file::base::doing::doing;
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::travel::What;
+use crate::file::parts::turns::{LOOKS, PATIENCE};
 use crate::file::session::Session;
 use crate::file::{UserBuf, shadow};
 use crate::index::{Claim, LIVES, MOVED, RELEASED, SESSION, Standing, TRAVELS, Writer, also};
@@ -60,7 +60,7 @@ impl AtomicFile {
         self.turns.since.store(monotonic_now(), Ordering::Relaxed);
         self.turns.has_turn.store(true, Ordering::Release);
         if !self.is_wanted.load(Ordering::Acquire) {
-            crate::file::background::start(); // it waits for requests only from now on
+            crate::file::base::background_bell::start(); // it waits for requests only from now on
         }
     }
 
@@ -142,13 +142,13 @@ impl AtomicFile {
             };
             let come = || self.fds.with(false, come);
             let come_by_a_name = || match come() {
-                Err(e) if e.errno() == libc::ESTALE && (self.fds.prefer_named() || self.fds.park_named()) => come(),
+                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => come(),
                 come => come,
             };
             self.check_limit_of_door().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if door.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
-            crate::file::background::look(); // to notice its end
+            crate::file::base::background_bell::look(); // to notice its end
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ impl AtomicFile {
     /// Cuts the file to `low`, then makes it `size` bytes long.
     fn set_sizes(&self, session: &Session, low: u64, size: u64) -> Result<()> {
         session.set_size(&self.fds, low.min(session.arena.shared().size()))?;
-        session.set_size(&self.fds, size)
+        Ok(session.set_size(&self.fds, size)?)
     }
 
     pub(in crate::file) fn put_all(&self, session: &Session, mut offset: u64, mut data: &[u8]) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Tenures: if a process is killed before a SYNC, what it wrote in its current tenure is rolled back. A tenure ends
 //! when its process releases a lock or detaches, and when another process writes over its bytes. Reading ends none.
 
-use super::travel::Draft;
 use crate::error::Result;
-use crate::file::also::is_doing;
 use crate::file::atomic::{AtomicFile, Inner};
+use crate::file::base::doing::is_doing;
+use crate::file::parts::travel::Draft;
 use crate::file::session::Session;
 use crate::index::{RELEASED, STORES, Standing, Writer};
 use core::ops::Range;

@@ -1,14 +1,15 @@
 //! Two processes in one: the other one only has a control page of its own.
 
-use super::travel::{Change, What};
-use super::*;
 use crate::Settings;
-use crate::file::also::ALSO;
+use crate::file::parts::travel::Travelling;
+use crate::file::parts::travel::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::index::{Sort, Standing};
+use crate::index::{Door, SESSION, Sort, Standing, TRAVELS, also};
+use core::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// Another process may have stored any words in a page.
 #[test]
 fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let path = format!("/dev/shm/famio-turn-{}", std::process::id());
@@ -22,7 +23,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let writer = other.me();
     let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();
-    let memory = crate::file::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
+    let memory = crate::file::descriptors::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
     Travelling { changes: vec![theirs] }.store(&memory).unwrap();
     other.set_epoch(number, Sort::default());
 
@@ -36,7 +37,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     };
     let (arena, generation) = (session().arena.clone(), session().generation.load(Ordering::Relaxed));
     let also = &arena.shared().also;
-    assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().errno()), (also::OTHERS, ALSO));
+    assert_eq!((also.load(Ordering::Relaxed), alone().unwrap_err().is_needs_follow_up()), (also::OTHERS, true));
     assert_eq!((mine.turns.has_foreign(), mine.turns.door.standing(writer)), (true, Standing::Open));
 
     also.fetch_or(also::SHADOW, Ordering::Relaxed); // as if the file were mapped

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
 use crate::index::Control;
 use crate::journal::control;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 /// In a state from [`AtomicFile::quiet`]: this process is not attached.
 const ALONE: u64 = 1 << 63;
@@ -16,14 +16,6 @@ const RECENT: u64 = 1 << 62;
 const SLACK: i64 = 20_000_000;
 /// Looks at the time until a process that could write the file attaches, and then need not look any more.
 const LOOKS: u32 = 256;
-
-/// What such a process has seen.
-#[derive(Default)]
-pub(super) struct Unattached {
-    /// The state when there was no control file; 0: not looked yet.
-    seen: AtomicU64,
-    looks: AtomicU32,
-}
 
 impl AtomicFile {
     /// Whether the file is as last committed, and no session changes it: a state. After acting on it, the caller

@@ -2,28 +2,14 @@
 //! to it, so it is shown with what a recovery would do. The view holds while neither the file's inode nor the control
 //! page's state changes.
 
-use super::Turns;
-use super::travel::{MOST, Travelling, What};
 use crate::error::Result;
 use crate::file::Descriptors;
+use crate::file::parts::travel::{MOST, Travelling, What};
+use crate::file::parts::turns::{Seen, Turns, View};
 use crate::index::{Claim, TRAVELS};
 use crate::recovery::{self, Step};
 use crate::settings::Settings;
 use std::sync::Arc;
-
-/// The file with what a recovery would do.
-#[derive(Debug)]
-pub(super) struct View {
-    seen: Seen,
-    epoch: Arc<Travelling>,
-}
-
-/// What changes if any process changes the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    state: u64,
-    changed: (i64, u64),
-}
 
 impl Turns {
     fn seen(&self, fds: &Descriptors) -> Result<Seen> {

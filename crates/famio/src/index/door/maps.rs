@@ -1,20 +1,12 @@
 //! What the control page says about maps: which members map the file itself, which may store through a map, and the
 //! *shared shadow*: memory in `/dev/shm` with the file's current bytes.
 
-use super::page::{SHADOW, unmap};
-use super::places::{MEMBERS, Member};
 use super::{Door, Page, map};
 use crate::error::{Error, Result};
-use crate::index::control::SIZE;
+use crate::index::control_page::{MEMBERS, Member, SHADOW, SIZE, STORES, unmap};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{AtFlags, CWD};
-
-/// A member's flag: it has maps of the kernel's file, which must become maps of the shadow before the file is
-/// changed.
-pub(crate) const KERNELS: u64 = 1;
-/// A member's flag: it may store through its maps of the shadow.
-pub(crate) const STORES: u64 = 2;
 
 /// The size of the shared shadow in bytes, for all members. It is also there in a forked child, which has no control
 /// page.
@@ -112,7 +104,8 @@ impl Door {
         if here.is_some() {
             self.page().members[self.place.load(Ordering::Acquire) as usize].maps.store(now, Ordering::SeqCst);
         }
-        fence(Ordering::SeqCst); // pairs with the beginning of a session, which first announces itself and then looks at this
+        // pairs with the beginning of a session, which first announces itself and then looks at this
+        fence(Ordering::SeqCst);
     }
 
     /// Whether this process has such maps.

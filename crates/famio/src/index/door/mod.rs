@@ -6,31 +6,27 @@
 
 mod epoch;
 mod lab;
-mod life;
 mod maps;
-mod page;
 mod places;
 mod positions;
 mod watch;
 
 pub(crate) use epoch::Sort;
-pub(crate) use life::LIVES;
-pub(crate) use maps::{KERNELS, STORES, SharedSize};
-pub(crate) use page::{MOVED, SESSION, TRAVELS, UNOWNED};
+pub(crate) use maps::SharedSize;
 pub(crate) use places::{Standing, Writer};
 pub(crate) use positions::Positions;
 
-use super::control::{Control, Owner};
+use super::control::{Control, Owner, is_anybody};
+use super::control_page::{
+    CHANGE, END_WANTED, MAGIC, MOVED, NOBODYS, Page, SESSION, SHADOW, TRAVELS, UNOWNED, map, place, unmap,
+};
+use super::life::LIVES;
 use crate::error::{Error, Result};
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, shm};
 use crate::thread::Mutex;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-pub(crate) use page::Page;
-pub(in crate::index) use page::{CHANGE, MAGIC};
-use page::{END_WANTED, NOBODYS, SHADOW, map, unmap};
-use places::{MEMBERS, place};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -407,11 +403,6 @@ impl Door {
             *here = None;
         }
     }
-}
-
-/// Whether any process is attached, through another open description than this one.
-pub(in crate::index) fn is_anybody(control: &Control) -> bool {
-    is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
 
 impl Drop for Door {

@@ -1,31 +1,12 @@
 //! The members of a file: each process has a slot on the control page, locked as long as the process lives. This
 //! decides whether its writes in an open epoch stay or are rolled back.
 
-use super::life::{LIVES, Life};
-use super::page::SHADOW;
-use super::{Control, Door, Lock, SESSION, STORES, TRAVELS, is_anybody, is_locked, try_lock};
+use super::{Control, Door, Lock, SESSION, TRAVELS, is_locked, try_lock};
 use crate::error::{Error, Result};
-use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
-
-/// Processes that may have one file open at a time.
-pub(super) const MEMBERS: usize = 64;
-
-/// One process, while its slot is locked.
-#[repr(C)]
-pub(super) struct Member {
-    /// Names the process and is never used again; 0: it has detached, and its writes belong to no process any more.
-    pub(super) id: AtomicU64,
-    /// The number of its current tenure. Writes of its earlier tenures stay.
-    tenure: AtomicU64,
-    /// 1: it can commit.
-    writes: AtomicU64,
-    /// The number of the arena whose session it can own; 0: of none.
-    pub(super) attached: AtomicU64,
-    /// Its maps ([`maps`](super::maps)).
-    pub(super) maps: AtomicU64,
-    pub(super) life: Life,
-}
+use crate::index::control::is_anybody;
+use crate::index::control_page::{MEMBERS, Member, SHADOW, STORES, place};
+use crate::index::life::LIVES;
+use core::sync::atomic::Ordering;
 
 /// The process that wrote something in an open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,11 +256,6 @@ impl Door {
         }
         is_new
     }
-}
-
-/// The byte of a slot. Its process has it locked; the lock goes when the process ends, however it does.
-pub(super) fn place(at: u32) -> Range<i64> {
-    i64::from(at)..i64::from(at) + 1
 }
 
 /// Whether another process has that slot.

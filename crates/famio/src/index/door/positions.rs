@@ -3,7 +3,7 @@
 
 use super::Door;
 use crate::error::{Error, Result};
-use crate::index::gate::timed_out;
+use crate::index::lock::timed_out;
 use crate::thread::Held;
 use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;

@@ -1,7 +1,8 @@
-use super::life::{Life, Lives};
 use super::places::is_taken;
 use super::*;
+use crate::index::STORES;
 use crate::index::control::{TestControl, for_test};
+use crate::index::life::{Life, Lives};
 
 fn open(file: &TestControl) -> Door {
     let door = Door::new();
@@ -177,7 +178,6 @@ fn one_that_owned_a_session_and_ended_at_once_is_seen_to_be_dead() {
     assert!(!mine.has_dead() && mine.leave());
 }
 
-/// Another process may have stored any words in a page.
 #[test]
 fn noise_in_the_page_crashes_nobody() {
     crate::map::guard::install().unwrap();

@@ -1,8 +1,8 @@
 //! Watches the process that has the session. If it ends, another member puts the file in order at once, even if no
 //! call looks at the file, so that programs without Famio do not read the dead process's changes for long.
 
-use super::life::Life;
 use super::{Door, SESSION};
+use crate::index::life::Life;
 use crate::sys::Word;
 use core::sync::atomic::Ordering;
 

@@ -1,11 +1,11 @@
 //! The mapped journal: entries and log blocks. `zone` makes it grow.
 
+use super::mapped::Mapped;
 use super::segment::{CLASS, Geometry, SEGMENTS_MAX};
 use super::zone::Zone;
 use super::{Constants, Entry, Free};
 use crate::error::{Error, Result};
 use crate::index::Arena;
-use crate::journal::mapped::Mapped;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

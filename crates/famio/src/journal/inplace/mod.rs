@@ -1,11 +1,13 @@
 //! The journal in place: mapped, for files whose stores reach their medium by themselves or by cache-line
 //! write-backs. `docs/format.md` describes every byte.
+// Cycle: log, zone: a zone is a part of the log of its journal, which gives entries out by zones
 
 mod entry;
 mod extent;
 mod free;
 mod image;
 mod log;
+pub(crate) mod mapped;
 mod segment;
 mod slot;
 mod view;

@@ -294,12 +294,7 @@ impl Log {
         Free::of(arena).make_links(geometry)?;
         self.map_up_to(maps, geometry.end())?;
         self.file().run(|file| {
-            crate::journal::mapped::make_room(
-                file,
-                self.medium(),
-                (geometry.start, geometry.block(0)),
-                geometry.end(),
-            )?;
+            super::mapped::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
             self.medium().fdatasync(file.as_fd())
         })?;
         // The count becomes durable last, when everything that it counts exists.

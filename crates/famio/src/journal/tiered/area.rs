@@ -3,8 +3,8 @@
 use super::record::{generation_of, put_segment};
 use super::{LINE, TAIL};
 use crate::error::{Error, Result};
+use crate::journal::inplace::mapped::{Mapped, make_room};
 use crate::journal::inplace::{Extent, SEGMENTS_START};
-use crate::journal::mapped::{Mapped, make_room};
 use crate::journal::records::{Geometry, Place};
 use crate::map::guard;
 use crate::pmem::Domain;

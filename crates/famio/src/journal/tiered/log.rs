@@ -1,4 +1,4 @@
-//! The writer: appends epochs, and recycles segments.
+//! The writer: epochs are appended, segments recycled.
 
 use super::LINE;
 use super::area::{Area, Growth};
@@ -6,7 +6,7 @@ use super::record::{Head, list_lines, put_list};
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::journal::inplace::Commit;
-use crate::journal::mapped::Mapped;
+use crate::journal::inplace::mapped::Mapped;
 use crate::journal::records::{Batch, Block, GRANULE, Geometry, Place, mask_runs};
 use crate::map::guard;
 use crate::rule::{Rule, holds};
@@ -19,10 +19,10 @@ pub(crate) const FOUND: u64 = 1;
 /// and the head of a record that is split at the end of a segment.
 const SLACK: u64 = (2 * LINE + BLOCK + LINE) as u64;
 
-/// A segment, as its writer knows it.
+/// One segment, as its writer knows it.
 struct Segment {
     place: Place,
-    /// 0: never used.
+    /// 0: never entered.
     generation: u64,
     /// The highest epoch of its records.
     last_epoch: u64,
@@ -45,7 +45,7 @@ pub(crate) struct TieredLog {
     used: u64,
     /// Bytes appended so far.
     written: u64,
-    /// The generation of the segment for which another one was requested.
+    /// The generation of the segment for which another was asked for.
     asked: u64,
     /// The head line and list of a record that is being written.
     buffer: Vec<u8>,
@@ -117,7 +117,7 @@ impl TieredLog {
         Ok(Some((state, segments.collect())))
     }
 
-    /// Continues where the last owner has stopped.
+    /// Goes on where the last owner has left it.
     ///
     /// # Errors
     /// `EIO`: no such journal can exist.
@@ -154,7 +154,7 @@ impl TieredLog {
         self.tail
     }
 
-    /// Size of the journal's file.
+    /// The bytes of the journal's file.
     pub fn len(&self) -> u64 {
         self.area.end(self.area.count())
     }
@@ -191,7 +191,7 @@ impl TieredLog {
         beyond.map_or(self.tail, |segment| segment.last_epoch)
     }
 
-    /// The most bytes of journal that an epoch takes with this many changed blocks and, in all, changed granules.
+    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
         (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
@@ -309,7 +309,7 @@ impl TieredLog {
         Ok(())
     }
 
-    /// Moves the journal to another file, by what `change` does to its descriptor.
+    /// The journal lies in another file, by what `change` does to its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.area.mapped().move_by(change)
     }
@@ -417,7 +417,7 @@ impl TieredLog {
         Ok((index, at))
     }
 
-    /// The first segment that can be used.
+    /// The first segment that can be entered.
     fn free(&self) -> Option<usize> {
         (0..self.segments.len()).find(|&index| self.is_free(index))
     }
@@ -430,7 +430,7 @@ impl TieredLog {
         segment.generation == 0 || !is_current && segment.last_epoch <= tail
     }
 
-    /// The bytes that can certainly be appended.
+    /// The bytes that can surely be appended.
     fn room(&self) -> u64 {
         let free = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| self.segments[i].place);
         let free: u64 = free.map(|place| (place.len - LINE as u64).saturating_sub(SLACK)).sum();

@@ -6,8 +6,10 @@
 //! after a truncation. But a kept map holds a deleted file's memory, and a file system that is to be unmounted. So
 //! every file is watched (`watch`), and its map is dropped when it loses its last name, when its owner or mode
 //! changes, or when memory runs short.
+// Cycle: mapped, mod, watch: a kept map is watched for changes of its file, which take it out of the cache
 
 mod key;
+pub(crate) mod mapped;
 mod pressure;
 mod table;
 mod watch;
@@ -15,8 +17,8 @@ mod watch;
 pub(crate) use key::{Asked, Key, ask, may_keep};
 pub(crate) use watch::Watched;
 
+use self::mapped::Map;
 use super::ahead::crew;
-use super::mapped::Map;
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::ptr::null_mut;

@@ -183,10 +183,10 @@ fn hear(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mapped::Map;
     use super::super::{ask, bytes, keep, may_keep, take};
     use super::*;
     use crate::map::ahead::Reach;
-    use crate::map::mapped::Map;
     use std::fs::File;
 
     /// A kept map of a new file; returns its path.

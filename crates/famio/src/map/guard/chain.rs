@@ -106,7 +106,7 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
-/// Whether [`install`] was called, so that guarded calls may be made.
+/// Whether [`install`] was called. Guarded calls may be made then.
 pub fn is_installed() -> bool {
     HOST.iter().all(Host::is_ours)
 }

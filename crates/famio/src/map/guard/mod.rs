@@ -4,6 +4,7 @@
 //! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal
 //! handler takes a fault for ours only while there is a frame and the address is in one of its ranges; it then makes
 //! the call return a fault. All other faults go to the action that was installed before (see [`host_action`]).
+// Cycle: chain, entry, mod: the frame of a fault goes from the handler to the guard and back
 
 mod chain;
 mod entry;

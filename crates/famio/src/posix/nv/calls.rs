@@ -5,11 +5,16 @@
     reason = "each as the call of that name, with memory that may be bad where that is a system call"
 )]
 
-use super::{caught, message, recover as recovery, start as starting};
+use super::recover as recovery;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::map::Advice;
-use crate::posix::{self, Ret, fail, table};
+use crate::posix;
+use crate::posix::descriptors::table;
+use crate::posix::life::by_program;
+use crate::posix::runtime::message;
+use crate::posix::runtime::message::caught;
+use crate::posix::{Ret, fail};
 use crate::region;
 use core::ffi::{c_char, c_void};
 use std::ffi::CStr;
@@ -29,12 +34,12 @@ pub(super) fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
 }
 
 pub(super) unsafe extern "C" fn start() -> Ret {
-    caught(|| told(starting::start(), |()| 0))
+    caught(|| told(by_program::start(), |()| 0))
 }
 
 pub(super) unsafe extern "C" fn open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     caught(|| {
-        let started = told(starting::start(), |()| 0);
+        let started = told(by_program::start(), |()| 0);
         if started < 0 {
             return started;
         }
@@ -178,7 +183,7 @@ pub(super) unsafe extern "C" fn recover(path: *const c_char, flags: i32) -> Ret 
         }
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
-        told(starting::start().and_then(|()| recovery::recover(path, flags)), |files| files as Ret)
+        told(by_program::start().and_then(|()| recovery::recover(path, flags)), |files| files as Ret)
     })
 }
 

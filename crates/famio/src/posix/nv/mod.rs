@@ -6,26 +6,19 @@
 mod calls;
 mod elsewhere;
 mod handles;
-mod message;
 mod recover;
-mod start;
-mod texts;
 mod transactions;
 
+pub use crate::posix::life::by_program::claim_hooks;
+pub use crate::posix::runtime::message::{last as last_message, write as write_message};
+pub use crate::posix::runtime::texts::{SHOWN, Texts, texts};
 pub(crate) use elsewhere::is_elsewhere;
 pub use elsewhere::{TABLE, table_to_use};
-pub(super) use message::keep;
-pub use message::{last as last_message, write as write_message};
-pub use start::claim_hooks;
-pub(super) use start::start;
-pub(super) use texts::enter_child;
-pub use texts::{SHOWN, Texts, texts};
 
-use super::{Ret, fail};
+use super::Ret;
 use crate::file::UserBuf;
 use core::ffi::{c_char, c_void};
 use std::os::fd::RawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Changes with every change of [`Table`].
 pub const VERSION: u64 = 3;
@@ -75,17 +68,4 @@ pub struct Table {
     pub tx_abort: unsafe extern "C" fn(usize) -> Ret,
     pub rollback: unsafe extern "C" fn(RawFd) -> Ret,
     pub tx_join: unsafe extern "C" fn(usize, RawFd) -> Ret,
-}
-
-/// Runs a call, and keeps its error message for this thread.
-#[inline]
-fn caught(call: impl FnOnce() -> Ret) -> Ret {
-    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
-        crate::sys::notice("a defect in the library was caught; the call fails with EIO; please report it");
-        fail(libc::EIO)
-    });
-    if (-4095..0).contains(&result) {
-        message::failed(-result as i32);
-    }
-    result
 }

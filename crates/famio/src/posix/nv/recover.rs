@@ -1,7 +1,7 @@
 //! `nvrecover`: brings files to their last SYNC, for programs that read them without this library.
 
 use crate::error::{Error, Result};
-use crate::posix::process;
+use crate::posix::life::process;
 use crate::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;

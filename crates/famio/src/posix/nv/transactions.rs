@@ -1,12 +1,14 @@
 //! `nvtx_begin` and related calls, and `nvrollback`.
 
 use super::calls::told;
-use super::caught;
 use super::handles::{self, InUse};
 use crate::error::{Error, Result};
 use crate::file::shadow::file_at;
 use crate::file::{AtomicFile, UserBuf};
-use crate::posix::{Ret, limits, table};
+use crate::posix::Ret;
+use crate::posix::descriptors::table;
+use crate::posix::runtime::file_size;
+use crate::posix::runtime::message::caught;
 use crate::transaction::Transaction;
 use core::time::Duration;
 use std::os::fd::RawFd;
@@ -65,7 +67,7 @@ pub(super) unsafe extern "C" fn set_time_limit(handle: usize, milliseconds: u32)
 pub(super) unsafe extern "C" fn write(handle: usize, fd: RawFd, from: *const u8, len: usize, offset: i64) -> Ret {
     with(handle, |tx| {
         let offset = area(offset, len)?;
-        if limits::clip(offset, len)? < len {
+        if file_size::clip(offset, len)? < len {
             return Err(Error::new(libc::EFBIG)); // whole or not at all
         }
         let file = file_of(fd, true)?;
@@ -96,7 +98,7 @@ pub(super) unsafe extern "C" fn copy(handle: usize, to: usize, from: *const u8, 
 pub(super) unsafe extern "C" fn set_size(handle: usize, fd: RawFd, size: i64) -> Ret {
     with(handle, |tx| {
         let size = area(size, 0)?;
-        limits::check_size(size)?;
+        file_size::check_size(size)?;
         tx.set_size(&file_of(fd, true)?, size)?;
         Ok(0)
     })

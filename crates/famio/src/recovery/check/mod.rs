@@ -1,6 +1,7 @@
 //! `famio check`: reads and compares everything that a journal says about itself and its file; changes nothing.
 //!
 //! Recovery stops at the first problem; this goes on, and also checks what recovery does not need.
+// Cycle: in_place, mod, records: a check of each kind of journal reports problems of one type
 
 mod in_place;
 mod records;

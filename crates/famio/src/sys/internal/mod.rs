@@ -12,7 +12,6 @@ mod registry;
 
 pub(crate) use numbers::{at_number, occupy_standard, with_number};
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
-pub(crate) use registry::NUMBERS;
 
 use crate::error::{Error, Result};
 use crate::near::NEAR;

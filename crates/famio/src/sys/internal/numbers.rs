@@ -1,7 +1,8 @@
 //! The numbers of internal descriptors: as high as the process may have them, and never the standard ones.
 
-use super::registry::{NUMBERS, is_open, is_taken};
+use super::registry::{is_open, is_taken};
 use crate::error::{Error, Result};
+use crate::near::NUMBERS;
 use crate::sys::{check, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

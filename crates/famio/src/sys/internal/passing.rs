@@ -4,9 +4,9 @@
 //! that replaces a number, or whose open has to get the lowest one, by counts of their own. All waits are bounded,
 //! since what was opened is confirmed as well (`opening`).
 
-use super::registry::NUMBERS;
 use crate::near::NEAR;
-use crate::sys::monotonic_now;
+use crate::near::NUMBERS;
+use crate::sys::clock::monotonic_now;
 use crate::thread::{Held, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::cell::Cell;

@@ -5,6 +5,7 @@ use super::opening::{self, Named};
 use super::passing::{self, Passing};
 use super::{InternalFd, numbers};
 use crate::error::{Error, Result};
+use crate::near::NUMBERS;
 use crate::sys::{check, identity, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
@@ -14,7 +15,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Internal descriptors that a process can have, and their numbers. Untouched static pages take no memory.
 const ENTRIES: usize = u16::MAX as usize;
-pub(crate) const NUMBERS: usize = 1 << 20;
 
 /// In [`Entry::place`]: no descriptor of this process.
 const LOST: u64 = 0;

@@ -1,8 +1,9 @@
 //! The layout of a private map: the file, zeros, nothing.
 
 use super::super::Shadow;
-use super::super::maps::map_at;
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::ranges;
+use super::super::request::map_at;
 use super::super::watch;
 use super::{CowMaps, page_end};
 use crate::error::Result;

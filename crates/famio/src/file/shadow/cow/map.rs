@@ -1,8 +1,9 @@
 //! Private maps are made, moved and unmapped.
 
 use super::super::Shadow;
-use super::super::maps::{MapRequest, map_at};
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::ranges;
+use super::super::request::{MapRequest, map_at};
 use super::super::watch;
 use super::lay::{advise, belongs_to_process};
 use super::{CowMaps, PAGE, page_end, second_map};

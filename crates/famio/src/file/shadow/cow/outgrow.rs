@@ -2,12 +2,13 @@
 //! the maps become private ones of the file. Otherwise the shadow grows with the file.
 
 use super::super::Shadow;
-use super::super::memory::check_size;
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::ranges;
 use super::map::{move_pages, reserve, unmap};
 use super::{CowMaps, page_end};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
+use crate::file::parts::shadow_pages::check_size;
 use core::sync::atomic::Ordering;
 use rustix::fs::ftruncate;
 

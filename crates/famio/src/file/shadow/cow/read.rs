@@ -1,14 +1,14 @@
 //! Reads by calls, which see stores through maps at once.
 
 use super::super::Shadow;
-use super::super::memory::PIECE;
 use super::super::ranges;
 use super::CowMaps;
 use super::lay::part_of;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
-use crate::file::home::copy_out;
+use crate::file::engine::home::copy_out;
+use crate::file::parts::shadow_pages::PIECE;
 
 impl AtomicFile {
     /// Reads into the caller's buffers.

@@ -1,15 +1,15 @@
 //! Copies what calls write to the maps.
 
 use super::super::Shadow;
-use super::super::memory::PIECE;
 use super::super::ranges;
-use super::copied::Wanted;
 use super::lay::{in_file, part_of};
 use super::{CowMaps, PAGE, page_end};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
-use crate::file::home::{copy_in, copy_out};
+use crate::file::engine::home::{copy_in, copy_out};
+use crate::file::parts::page_tables::Wanted;
+use crate::file::parts::shadow_pages::PIECE;
 use crate::index::BLOCK;
 use crate::sys::{next_data, read_at, write_at};
 use core::ops::Range;

@@ -1,16 +1,17 @@
 //! Takes the program's stores in its maps into the open epoch.
 
 use super::super::Shadow;
-use super::super::memory::PIECE;
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::ranges;
 use super::super::sides::put_at;
 use super::CowMaps;
-use super::copied::Wanted;
 use super::lay::in_file;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
-use crate::file::bits::GRANULE;
+use crate::file::base::bits::GRANULE;
+use crate::file::parts::page_tables::Wanted;
+use crate::file::parts::shadow_pages::PIECE;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::os::fd::AsRawFd;

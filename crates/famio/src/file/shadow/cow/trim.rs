@@ -1,15 +1,16 @@
 //! Drops copies when the file itself has the same bytes.
 
 use super::super::Shadow;
-use super::super::memory::{PIECE, size_limit};
-use super::super::ranges::{self, MappedRange};
+use super::super::mapped_range::MappedRange;
+use super::super::ranges;
 use super::super::watch;
-use super::copied::Wanted;
 use super::lay::{advise, in_file};
 use super::{CowMaps, PAGE, page_end};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::file::privileges::keeping_bits;
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::page_tables::Wanted;
+use crate::file::parts::shadow_pages::{PIECE, size_limit};
 use crate::file::session::Session;
 use crate::sys::{ALL_BUT_LIBCS, block_signals, read_at, restore_signals};
 use core::ops::Range;

@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use proptest::prelude::*;
 use std::os::fd::AsFd;
 
-/// A step of a program.
+/// What a program does.
 #[derive(Clone, Debug)]
 enum Step {
     Write {

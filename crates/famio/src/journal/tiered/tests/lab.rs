@@ -4,7 +4,7 @@ use super::super::{TieredLog, scan};
 use crate::error::Result;
 use crate::index::BLOCK;
 use crate::journal::inplace::Key;
-use crate::journal::mapped::Mapped;
+use crate::journal::inplace::mapped::Mapped;
 use crate::journal::records::{Batch, Block, GRANULE, Geometry};
 use crate::journal::testing::{KERNEL, Scratch};
 use crate::journal::{Header, Identity, Kind, State};

@@ -3,7 +3,7 @@
 use super::super::TieredLog;
 use super::lab::{Lab, SMALL};
 use crate::journal::inplace::Key;
-use crate::journal::mapped::Mapped;
+use crate::journal::inplace::mapped::Mapped;
 use crate::journal::testing::KERNEL;
 use crate::pmem::Domain;
 use std::os::fd::AsFd;

@@ -1,0 +1,375 @@
+//! The file as a home of bytes: its mapping, its physical size, and room made in it before anything is stored.
+
+use crate::error::{Error, Result};
+use crate::file::Descriptors;
+use crate::index::Shared;
+use crate::map::ahead::Reach;
+use crate::map::{Advice, Mapping, guard, reservation};
+use crate::pmem::{Domain, Medium};
+use crate::sys::file_size_limit;
+use crate::thread::Mutex;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use rustix::fs::FallocateFlags;
+use std::os::fd::BorrowedFd;
+
+/// Zeros for where the file has nothing.
+static ZEROS: [u8; 4096] = [0; 4096];
+/// Room is made in steps of an eighth of the file, within these bounds.
+const STEP_MIN: u64 = 256 << 10;
+const STEP_MAX: u64 = 16 << 20;
+
+/// The mapped file.
+pub(crate) struct Home {
+    current: AtomicPtr<Mapping>,
+    /// All mappings ever made, the current one last: readers may still use an older one.
+    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
+    maps: Mutex<Vec<Box<Mapping>>>,
+    domain: Domain,
+    writable: bool,
+    medium: &'static dyn Medium,
+    /// The file has holes: blocks are allocated one by one before a store.
+    sparse: AtomicBool,
+    /// Below this offset, blocks of the file are allocated or reserved.
+    reserved: AtomicU64,
+    /// No block at or above this offset was ever reserved.
+    top: AtomicU64,
+    /// The end of the space that the program has preallocated beyond the end of the file (`FALLOC_FL_KEEP_SIZE`).
+    preallocated: AtomicU64,
+}
+
+impl Home {
+    /// Maps the file. `writable`: stores go through the mapping, as on every domain except page-cache.
+    pub fn new(fds: &Descriptors, domain: Domain, writable: bool, medium: &'static dyn Medium) -> Result<Self> {
+        let (map, sparse, size) = fds.with(writable, |fd| {
+            let stat = rustix::fs::fstat(fd)?;
+            let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
+            let size = stat.st_size as u64;
+            let mut map = Mapping::reserve(fd, domain, size, writable, reservation(size))?;
+            medium.watch(fd, map.base(), map.reserved());
+            if !sparse {
+                map.map_ahead(size, reach(domain));
+            }
+            Ok((Box::new(map), sparse, size))
+        })?;
+        let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
+        let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
+        let preallocated = AtomicU64::new(0);
+        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top, preallocated })
+    }
+
+    /// What the session's next owner has to know.
+    pub fn state(&self) -> [u64; 3] {
+        let sparse = self.sparse.load(Ordering::Acquire).into();
+        [sparse, self.reserved.load(Ordering::Acquire), self.top.load(Ordering::Acquire)]
+    }
+
+    /// Continues where the last owner left it.
+    pub fn set_state(&self, shared: &Shared, fds: &Descriptors, [sparse, reserved, top]: [u64; 3]) -> Result<()> {
+        self.cover(fds, shared.physical.load(Ordering::Acquire))?;
+        self.sparse.store(sparse != 0, Ordering::Release);
+        self.reserved.store(reserved, Ordering::Release);
+        self.top.store(top, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn map(&self) -> &Mapping {
+        // SAFETY: points to a box in `maps`, which keeps all of them as long as `self`.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// The address of `offset..offset + len`, which the caller knows to be below the physical size.
+    #[inline]
+    pub fn ptr(&self, offset: u64, len: usize) -> Result<*mut u8> {
+        self.map().ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// Copies from the file to the caller's memory, with zeros for bytes at or above `readable`.
+    ///
+    /// # Safety
+    /// As [`copy_out`].
+    pub unsafe fn read(&self, offset: u64, dst: *mut u8, len: usize, readable: u64) -> Result<()> {
+        let there = len.min(readable.saturating_sub(offset) as usize);
+        if there > 0 {
+            // SAFETY: the source is in our mapping; the guard catches the fault if an outsider cuts the file.
+            unsafe { copy_out(dst, self.ptr(offset, there)?, there) }?;
+        }
+        // SAFETY: the rest of the caller's buffer.
+        unsafe { zero_out(dst.wrapping_add(there), len - there) }
+    }
+
+    /// Bytes at `offset` are about to be read: sequential reads are mapped ahead.
+    #[inline]
+    pub fn touch(&self, shared: &Shared, offset: u64, len: usize) {
+        self.map().touch(offset, len, || shared.physical.load(Ordering::Relaxed));
+    }
+
+    /// Advises how a range of the file will be read.
+    pub fn advise(&self, shared: &Shared, range: core::ops::Range<u64>, advice: Advice) {
+        let end = range.end.min(shared.physical.load(Ordering::Acquire));
+        self.map().advise(range.start, end.saturating_sub(range.start) as usize, advice);
+    }
+
+    /// Makes room so that bytes below `end` can be stored through the mapping: physical size, allocated blocks, map.
+    /// `ENOSPC`, `EDQUOT`, `EFBIG` come from here, before anything is written.
+    #[inline]
+    pub fn make_room(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        if end > shared.physical.load(Ordering::Acquire) {
+            self.extend(shared, fds, start, end)?;
+        }
+        if self.sparse.load(Ordering::Relaxed) {
+            fds.with(true, |fd| allocate(fd, start, end))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is room below `end`, so that [`make_room`](Self::make_room) has nothing to do.
+    #[inline]
+    pub fn has_room(&self, shared: &Shared, end: u64) -> bool {
+        end <= shared.physical.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed)
+    }
+
+    /// The end of the blocks that the file has, or for which room is reserved.
+    pub fn room_end(&self, shared: &Shared) -> u64 {
+        shared.physical.load(Ordering::Acquire).max(self.reserved.load(Ordering::Acquire))
+    }
+
+    /// The end of the space that the program has preallocated, if that is beyond the end of the file.
+    pub fn preallocated(&self) -> u64 {
+        self.preallocated.load(Ordering::Acquire)
+    }
+
+    /// The program has preallocated space up to `end`.
+    pub fn preallocate_to(&self, end: u64) {
+        self.preallocated.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The program has set the size, upon which the kernel would free space beyond it.
+    pub fn forget_preallocated(&self) {
+        self.preallocated.store(0, Ordering::Release);
+    }
+
+    /// The library, and not the program, has cut the file to `size`: allocates the program's preallocated space
+    /// again, as far as there is room.
+    pub fn preallocate_again(&self, fd: BorrowedFd<'_>, size: u64) {
+        preallocate_again(fd, size, self.preallocated());
+    }
+
+    /// Whether the file may have holes.
+    pub fn is_sparse(&self) -> bool {
+        self.sparse.load(Ordering::Relaxed)
+    }
+
+    /// Whether its pages may be collapsed into huge ones: of a file in memory, and without holes, which would get
+    /// memory.
+    pub fn may_gather(&self) -> bool {
+        let in_memory = matches!(self.domain, Domain::Process | Domain::Emulated);
+        in_memory && self.writable && !self.sparse.load(Ordering::Relaxed)
+    }
+
+    /// See [`Mapping::gather`]; the range lies below the physical size.
+    pub fn gather(&self, start: u64, end: u64) -> bool {
+        self.map().gather(start, end)
+    }
+
+    /// Reserves blocks of the file for `start..end` without changing its size: later writes there, by system calls,
+    /// find room. `ENOSPC`, `EDQUOT`, `EFBIG` come from here.
+    #[inline]
+    pub fn reserve(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        // The other side of the fence in `forget_reserved`: on x86 the lock of the block was one.
+        if cfg!(not(target_arch = "x86_64")) {
+            fence(Ordering::SeqCst);
+        }
+        if end <= self.reserved.load(Ordering::Acquire) && !self.sparse.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.reserve_more(fds, start, end)
+    }
+
+    #[cold]
+    fn reserve_more(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        let have = self.reserved.load(Ordering::Acquire);
+        let top = self.top.fetch_max(end, Ordering::SeqCst);
+        if end <= have {
+            return fds.with(true, |fd| allocate(fd, start, end));
+        }
+        if start > have + STEP_MAX || top > end {
+            // A far write leaves a hole, and later writes into that reserve blocks one by one.
+            self.sparse.store(true, Ordering::Relaxed);
+            return fds.with(true, |fd| allocate(fd, start, end));
+        }
+        let want = (end + (have / 8).clamp(STEP_MIN, STEP_MAX)).min(file_size_limit()).max(end);
+        let got = fds.with(true, |fd| match allocate(fd, have, want) {
+            Ok(()) => Ok(want),
+            Err(_) => allocate(fd, have, end).map(|()| end),
+        })?;
+        self.reserved.fetch_max(got, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The file was cut, which freed what was reserved above its end. Blocks waiting to be written there have to be
+    /// [reserved again](Self::reserve_again); a writer not seen there yet sees this. Returns the end of the last
+    /// block that could be there.
+    pub fn forget_reserved(&self, size: u64) -> u64 {
+        self.reserved.store(size, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.top.load(Ordering::SeqCst)
+    }
+
+    /// Reserves exactly the range of a block that was reserved before the cut.
+    pub fn reserve_again(&self, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        fds.with(true, |fd| allocate(fd, start, end))
+    }
+
+    /// Makes sure that the mapping reaches `end`, after a system call has made the file longer.
+    pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
+        if end > self.map().reserved() as u64 {
+            let mut maps = self.maps.lock();
+            self.remap(&mut maps, fds, end)?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
+    fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
+        let map = fds.with(self.writable, |fd| {
+            let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
+            self.medium.watch(fd, map.base(), map.reserved());
+            if !self.sparse.load(Ordering::Relaxed) {
+                map.map_ahead(size, reach(self.domain));
+            }
+            Ok(map)
+        })?;
+        let map = Box::new(map);
+        self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
+        maps.push(map);
+        Ok(())
+    }
+
+    /// Sets the file to `size` bytes, below which everything committed lies. Anything above is unused; room for it,
+    /// up to `room`, is kept if the file system can.
+    pub fn set_physical(&self, shared: &Shared, fds: &Descriptors, size: u64, room: u64) -> Result<()> {
+        let mut maps = self.maps.lock();
+        let have = shared.physical.load(Ordering::Acquire);
+        shared.physical_next.store(size, Ordering::Release);
+        // After a failure the file may have that length already: `physical_next` stays.
+        fds.with(true, |fd| {
+            self.medium.ftruncate(fd, size)?;
+            if size > have && (size - have > STEP_MAX || allocate(fd, have, size).is_err()) {
+                self.sparse.store(true, Ordering::Relaxed);
+            }
+            preallocate_again(fd, size, room.max(self.preallocated()));
+            Ok(())
+        })?;
+        if size > self.map().reserved() as u64 {
+            self.remap(&mut maps, fds, size)?;
+        }
+        shared.physical.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    #[cold]
+    fn extend(&self, shared: &Shared, fds: &Descriptors, start: u64, end: u64) -> Result<()> {
+        let mut maps = self.maps.lock();
+        let have = shared.physical.load(Ordering::Acquire);
+        if end <= have {
+            return Ok(());
+        }
+        // Room in advance only if writes continue at the end: a far write leaves a hole, as on a plain file. And none
+        // while an outsider may look at the size.
+        let near = end - have <= STEP_MAX;
+        let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
+        let with_room = |step: u64| (end + step).next_multiple_of(4096).min(file_size_limit()).max(end);
+        let mut want = with_room(step);
+        let from = if near { have } else { start };
+        if !near {
+            self.sparse.store(true, Ordering::Relaxed);
+        }
+        shared.physical_next.store(want, Ordering::Release);
+        // As in `set_physical`.
+        fds.with(true, |fd| {
+            if allocate(fd, from, want).is_err() {
+                want = with_room(0);
+                allocate(fd, from, want)?;
+                shared.physical_next.store(want, Ordering::Release);
+            }
+            // At once: a kill in here leaves a size that is in the arena. Any other size is an outsider's doing.
+            self.medium.ftruncate(fd, want)?;
+            // Data must not lie beyond a size that a power cut takes back.
+            self.medium.fdatasync(fd)
+        })?;
+        if want > self.map().reserved() as u64 {
+            self.remap(&mut maps, fds, want)?;
+        }
+        if near {
+            // One call instead of a fault per page later. Advice: failures are ignored.
+            let _ = self.map().populate(from, (want - from) as usize, self.writable);
+        }
+        shared.physical.store(want, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// How sequential reads are mapped ahead.
+fn reach(domain: Domain) -> Reach {
+    if domain == Domain::Pmem { Reach::PopulateRead } else { Reach::Touch }
+}
+
+/// Allocates again what a cut to `size` has freed of the space that the program had preallocated up to `end`.
+pub(in crate::file) fn preallocate_again(fd: BorrowedFd<'_>, size: u64, end: u64) {
+    if end > size {
+        let _ = allocate(fd, size, end); // other files may have taken the room meanwhile
+    }
+}
+
+/// Reserves blocks. If the file system cannot, the store may fail.
+fn allocate(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<()> {
+    loop {
+        match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, end - start) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Copies from our memory to the caller's. A fault is an error: `EFAULT` on the caller's side, `EIO` on ours (an
+/// outsider has cut the file, or the medium is bad).
+///
+/// # Safety
+/// `src` lies in our mapping or buffer; `dst` is the caller's, and may be bad.
+#[inline]
+pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { guard::copy(dst, src, len) }.map_err(|fault| side(fault.is_in(dst, len)))
+}
+
+/// Copies from the caller's memory to ours; faults as in [`copy_out`].
+///
+/// # Safety
+/// `dst` lies in our mapping or buffer; `src` is the caller's, and may be bad.
+#[inline]
+pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { guard::copy(dst, src, len) }.map_err(|fault| side(fault.is_in(src, len)))
+}
+
+#[cold]
+fn side(callers: bool) -> Error {
+    Error::new(if callers { libc::EFAULT } else { libc::EIO })
+}
+
+/// Writes zeros to the caller's memory, guarded.
+///
+/// # Safety
+/// `dst` is the caller's buffer of `len` bytes; it may be bad.
+pub(crate) unsafe fn zero_out(dst: *mut u8, len: usize) -> Result<()> {
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(ZEROS.len());
+        // SAFETY: the source is a static.
+        unsafe { copy_out(dst.wrapping_add(done), ZEROS.as_ptr(), n) }?;
+        done += n;
+    }
+    Ok(())
+}

@@ -1,0 +1,364 @@
+//! The sessions of a file: attached at a write, closed clean, or demoted.
+
+use super::aside::LOST;
+use crate::error::{Error, Result};
+use crate::file::atomic::disowned;
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
+use crate::file::base::calls::Call;
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::growing::Tail;
+use crate::file::session::attach;
+use crate::file::session::close::{Left, PassStep};
+use crate::file::session::{OldSession, Session};
+use crate::index::MOVED;
+use crate::journal::has_lost_its_name;
+use crate::pmem::Lab;
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+
+const LARGE: &[u8] =
+    b": demoted to an ordinary file because it is mapped, and larger than a quarter of this machine's memory";
+
+/// Attempts to leave a file to the kernel that others change alternately with this process.
+const LEAVES: u32 = 1000;
+
+/// A session that a call uses, and that stays meanwhile.
+pub(in crate::file) struct InUse<'a> {
+    session: &'a Session,
+    _call: Call,
+}
+
+impl Deref for InUse<'_> {
+    type Target = Session;
+
+    #[inline]
+    fn deref(&self) -> &Session {
+        self.session
+    }
+}
+
+impl AtomicFile {
+    /// Improves the error of a file that was made immutable meanwhile, which nobody may write, including the library.
+    #[cold]
+    fn immutable(&self, error: Error) -> Error {
+        const WHAT: &str = "it may not be written any more (is it immutable? chattr -i, and open it again or run famio recover); its journal stays, and has what was committed";
+        match error.errno() {
+            libc::EPERM => error.context(WHAT),
+            // For a mapped page the kernel raises SIGBUS.
+            libc::EIO if self.fds.with(false, |fd| Ok(crate::recovery::is_immutable(fd))).unwrap_or(false) => {
+                Error::new(libc::EPERM).context(WHAT)
+            }
+            _ => error,
+        }
+    }
+
+    /// The session, if there is one.
+    #[inline]
+    pub(in crate::file) fn session(&self) -> Option<InUse<'_>> {
+        let call = Call::begin();
+        // SAFETY: points to a box in `inner.session`. It moves to `inner.old` only after the pointer was cleared, and
+        // is freed only when no earlier call is inside any more.
+        let session = unsafe { self.session.load(Ordering::Acquire).as_ref() }?;
+        Some(InUse { session, _call: call })
+    }
+
+    /// Calls `work` with the session, if the file is attached.
+    pub(in crate::file) fn with_session<T>(&self, work: impl FnOnce(&Session) -> T) -> Option<T> {
+        (self.state.load(Ordering::Acquire) == ATTACHED).then(|| self.session()).flatten().map(|session| work(&session))
+    }
+
+    /// Whether this is a forked child, and the file the parent's.
+    pub(in crate::file) fn is_disowned(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DISOWNED
+    }
+
+    /// The session for a write; made at the first.
+    #[inline(always)]
+    pub(in crate::file) fn session_for_write(&self) -> Answer<Option<InUse<'_>>> {
+        match self.state.load(Ordering::Acquire) {
+            DEMOTED => Ok(None),
+            DISOWNED => Err(disowned().into()),
+            ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
+            _ => self.attach(),
+        }
+    }
+
+    #[cold]
+    fn attach(&self) -> Answer<Option<InUse<'_>>> {
+        if self.is_left_instead_of_cut()? {
+            return Ok(None);
+        }
+        let mut inner = self.inner();
+        let mut tail = self.stop_growing(&mut inner)?;
+        let begun = self.begin_session(&mut inner, &mut tail);
+        let put_back = self.tail_is_taken(tail);
+        drop(inner);
+        begun.and(put_back.map_err(Refusal::from))?;
+        match self.session() {
+            None if !self.is_demoted() => Err(Refusal::session_ended()),
+            session => Ok(session),
+        }
+    }
+
+    /// Checks what can be known before anything is changed: limits of the process, and the settings, unless this
+    /// process has used them.
+    pub(in crate::file) fn check_session_can_begin(&self) -> Result<()> {
+        self.check_limit(crate::sys::file_size_limit())?;
+        self.check_numbers()?;
+        if self.turns.door.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
+    }
+
+    /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
+    fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Answer<()> {
+        if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
+            if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+                // A file without a name does not survive a crash: there is nothing to protect.
+                self.maps_to_kernel()?;
+                if self.turns.is_disturbed() {
+                    self.take_turn(inner)?;
+                    self.put_in_kernels_file()?;
+                    self.release_claim(inner); // other members do the same
+                }
+                self.state.store(DEMOTED, Ordering::SeqCst);
+                self.late_copies_to_kernel();
+                return Ok(());
+            }
+            let come = |inner: &mut Inner| -> Answer<bool> {
+                self.check_session_can_begin()?;
+                self.arrive_at_its_place(inner)?;
+                let has_session = self.take_turn_or_session(inner)?;
+                if self.turns.door.state() & MOVED != 0 && !has_session {
+                    self.release_claim(inner); // the owner has moved to another control file meanwhile
+                    return Err(Refusal::session_ended());
+                }
+                Ok(has_session)
+            };
+            match come(inner) {
+                Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
+                Err(refusal) => return self.leave_to_kernel(inner, refusal.into()),
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+            }
+            let begun = crate::sys::monotonic_now();
+            self.prepare_kept(inner)?;
+            self.join_shadow()?;
+            match self.shadow_for_maps() {
+                Err(e) if e.errno() == libc::ENOMEM => {
+                    crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.put_in_kernels_file()?;
+                    crate::sys::events::count_demotion();
+                    self.state.store(DEMOTED, Ordering::Release);
+                    return Ok(());
+                }
+                made => made?,
+            }
+            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF).into()) };
+            // A map that was kept of it as an ordinary file counts as an open, and would prevent the lease.
+            crate::map::cache::forget(self.device, self.inode);
+            // Other members must notice if the process ends with the session.
+            self.be_seen();
+            self.turns.door.begin_session();
+            let travels = self.turns.is_travelling();
+            let door = (&self.turns.door, &self.turns.others);
+            let saves_images = !self.turns.no_images.swap(false, Ordering::AcqRel);
+            let attach = || {
+                let arena = inner.arena.clone();
+                attach::attach(&self.fds, claim, &self.settings, arena, travels, door, saves_images)
+            };
+            let attached = match attach() {
+                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
+                attached => attached,
+            };
+            if attached.is_err() {
+                self.turns.door.set_session(false);
+            }
+            let session = match attached {
+                Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
+                    // Its other names are not known, so a journal could not be found after a crash.
+                    if self.is_mapped_by_others() {
+                        self.release_claim(inner);
+                        return Err(self.mapped_by_others().into());
+                    }
+                    self.maps_to_kernel()?;
+                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.put_in_kernels_file()?;
+                    crate::sys::events::count_demotion();
+                    self.state.store(DEMOTED, Ordering::SeqCst);
+                    self.late_copies_to_kernel();
+                    return Ok(());
+                }
+                Err(e) => return self.leave_to_kernel(inner, e),
+                Ok(session) => session,
+            };
+            let session = Box::new(session);
+            inner.arena = Some(session.arena.clone());
+            self.turns.door.set_attached(session.arena_number);
+            if travels {
+                self.keep_bits_until_write(&session);
+            }
+            let taken = keeping_bits(&self.fds, || {
+                self.take_up(&session)?;
+                self.take_up_kept(inner, &session)?;
+                self.take_up_tail(tail, &session)
+            });
+            if let Err(e) = taken {
+                return Err(self.put_down(inner, session, e).into());
+            }
+            if let Err(e) = self.take_size_left(&session).and_then(|()| self.share_with_maps(&session)) {
+                return Err(self.put_down(inner, session, e).into());
+            }
+            // From here on the arena has everything uncommitted.
+            session.has_taken_up();
+            session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
+            self.tell_of_shadow(&session);
+            self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
+            inner.session = Some(session);
+            inner.old.retain_mut(|old| !old.is_left());
+            self.state.store(ATTACHED, Ordering::Release);
+            self.with_session(Session::open_to_others);
+            self.turns.door.give(); // readers may wait for it
+            self.turns.began(begun);
+            crate::file::base::background_bell::start();
+            crate::index::sweep_once();
+            self.with_session(|session| self.lease.begin(session));
+        }
+        Ok(())
+    }
+
+    /// Commits, makes a checkpoint, closes the journal clean, and leaves the file to the kernel as an ordinary file.
+    ///
+    /// # Errors
+    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes.
+    pub fn demote(&self) -> Result<()> {
+        if crate::file::shadow::is_mapped(self.key()) {
+            return Err(Error::with(
+                libc::EBUSY,
+                format!("{}: it is mapped, and can't be demoted to an ordinary file", self.path.to_string_lossy()),
+            ));
+        }
+        if !self.is_demoted() && !self.is_disowned() {
+            self.look()?;
+            if self.state.load(Ordering::Acquire) == PLAIN {
+                self.join_shadow()?; // others may have stored there
+            }
+        }
+        self.take_stores()?;
+        if !self.is_demoted() && !self.is_disowned() && self.is_mapped_by_others() {
+            return Err(self.mapped_by_others());
+        }
+        for _ in 0..LEAVES {
+            if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+                // The kernel's file has to get the contents of the hand-over image.
+                self.session_for_write().map(drop)?;
+            }
+            match self.leave(DEMOTED) {
+                Err(refusal) if refusal.is_session_ended() => {}
+                left => return Ok(left?),
+            }
+        }
+        let path = self.path.to_string_lossy();
+        Err(Error::with(
+            libc::EBUSY,
+            format!("{path}: other processes use it, and it can't be demoted to an ordinary file"),
+        ))
+    }
+
+    /// Whether other processes have the file open while one has mapped it, so that they share its memory.
+    pub(crate) fn is_mapped_by_others(&self) -> bool {
+        self.turns.door.shadow().is_some() && self.turns.door.has_others()
+    }
+
+    /// They would go on with memory that no longer follows the kernel's file.
+    fn mapped_by_others(&self) -> Error {
+        let path = self.path.to_string_lossy();
+        let what = format!("{path}: other processes have it mapped, and it can't be demoted to an ordinary file");
+        Error::with(libc::EBUSY, what)
+    }
+
+    /// Whether the file was demoted.
+    pub fn is_demoted(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DEMOTED
+    }
+
+    /// The file has another name: its members move to where processes that open it by that name find them.
+    pub(crate) fn follow_its_name(&self) {
+        let mut inner = self.inner();
+        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
+            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and reports errors
+        }
+    }
+
+    /// Commits, makes a checkpoint and closes the journal clean, as before a rename; the next write attaches again.
+    ///
+    /// # Errors
+    /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
+    pub fn settle(&self) -> Result<()> {
+        self.commit_all()
+    }
+
+    /// Commits, makes a checkpoint and closes the journal clean; the next write attaches again.
+    pub(in crate::file) fn close_session(&self) -> Result<()> {
+        self.take_stores()?;
+        Ok(self.leave(PLAIN)?)
+    }
+
+    /// Refused where the session was handed over meanwhile.
+    pub(in crate::file) fn leave(&self, to: u8) -> Answer<()> {
+        let mut inner = self.inner();
+        self.end_growing().map_err(|e| self.named(e))?;
+        let state = self.state.load(Ordering::Acquire);
+        if to == DEMOTED && state == PLAIN && self.turns.is_disturbed() && self.fds.has_writable() {
+            return Err(Refusal::session_ended());
+        }
+        let mut ended = None;
+        if state == ATTACHED
+            && let Some(session) = &inner.session
+        {
+            Self::may_lock()?;
+            self.lease.rest();
+            session.close_to_others();
+            let closed = self.close_journal(session).inspect_err(|_| session.stays_closed_to_others());
+            self.lease_ends(closed.is_ok());
+            closed.map_err(|e| self.named(self.immutable(e)))?;
+            self.plain.forget_size();
+            self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+            ended = inner.session.take();
+            self.turns.door.set_session(false);
+        }
+        // A demoted file stays the kernel's as long as it is open: its descriptors are written through past the
+        // library.
+        if ![DISOWNED, DEMOTED].contains(&state) {
+            self.state.store(to, Ordering::Release);
+        }
+        inner.old.extend(ended.map(OldSession::new));
+        inner.old.retain_mut(|old| !old.is_left());
+        drop(inner);
+        Ok(())
+    }
+
+    /// For tests: one checkpoint round, as in the background. Returns whether there is more to do.
+    #[doc(hidden)]
+    pub fn settle_round(&self) -> Result<bool> {
+        Ok(self.settle_some()? == Left::More)
+    }
+
+    /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
+    #[doc(hidden)]
+    pub fn settle_part(&self, ends: bool) -> Result<()> {
+        let step = if ends { PassStep::End } else { PassStep::Blocks };
+        let lab = Lab::current();
+        Lab { busy: true, ..lab }.enter();
+        let settled = self.session().map(|session| session.settle_step(&self.fds, step));
+        lab.enter();
+        settled.transpose().map(drop)
+    }
+
+    /// One checkpoint round, by the background.
+    pub(in crate::file) fn settle_some(&self) -> Result<Left> {
+        match self.session() {
+            Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),
+            _ => Ok(Left::Nothing),
+        }
+    }
+}

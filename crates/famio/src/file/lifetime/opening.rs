@@ -1,0 +1,294 @@
+//! The atomic file as callers have it: opened, found, with the program's descriptors.
+
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
+use crate::file::base::{background_bell, lease_bell};
+use crate::file::parts::arrivals::Arrivals;
+use crate::file::parts::growing_state::Growing;
+use crate::file::parts::kernels_size::KernelsSize;
+use crate::file::parts::lease_state::Lease;
+use crate::file::parts::lock_state::Locks;
+use crate::file::parts::plain::PlainReads;
+use crate::file::parts::turns::Turns;
+use crate::file::registry::files;
+use crate::file::shadow::Slot;
+use crate::file::transaction::{Commits, Joint};
+use crate::file::{Access, Descriptors, background, lease};
+use crate::index::Door;
+use crate::recovery::Known;
+use crate::settings::Settings;
+use crate::thread::Mutex;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+impl AtomicFile {
+    /// Makes the file behind `fd` atomic in this process. `fd` is a descriptor of the program, open as `access` says,
+    /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
+    ///
+    /// # Errors
+    /// `EBUSY`: another process has it. `EIO`: its journal cannot be used; the message names both files.
+    /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
+    /// weaken durability without saying so, or name another folder of shared memory than this process uses.
+    pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
+        Self::open_as(PLAIN, fd, access, path, None, settings)
+    }
+
+    /// As [`open`](Self::open), for a file that was just opened or made by this path, which is absolute, without
+    /// links and dots.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_by_real_path(
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        let real = Path::new(OsStr::from_bytes(path.to_bytes()));
+        Self::open_as(PLAIN, fd, access, path, Some(real), settings)
+    }
+
+    /// As [`open`](Self::open), for a descriptor of a file that another program has demoted: it is the kernel's here,
+    /// too.
+    ///
+    /// # Errors
+    /// `EINVAL`: not a regular file.
+    pub(crate) fn open_handed_back(
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        Self::open_as(DEMOTED, fd, access, path, None, settings)
+    }
+
+    /// `real`: the path, if it is the kernel's name of the file.
+    fn open_as(
+        state: u8,
+        fd: BorrowedFd<'_>,
+        access: Access,
+        path: &CStr,
+        real: Option<&Path>,
+        settings: &Settings,
+    ) -> Result<Arc<Self>> {
+        let looked = crate::sys::look_at(fd)?;
+        if rustix::fs::FileType::from_raw_mode(looked.mode) != rustix::fs::FileType::RegularFile {
+            return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
+        }
+        let named = |e: Error| e.context(path.to_string_lossy());
+        crate::sys::shm::choose(settings.shm.as_deref()).map_err(named)?;
+        let (device, inode) = looked.key;
+        // Held to the end: two threads that open the same file get the same one, recovered once.
+        let mut files = files();
+        if let Some(file) = files.get(&(device, inode)) {
+            file.reopen(fd, access).map_err(named)?;
+            return Ok(file.clone());
+        }
+        crate::map::guard::install()?;
+        background_bell::set_work(background::work);
+        lease_bell::set_work(lease::work);
+        let file = Arc::new(Self {
+            device,
+            inode,
+            path: path.to_owned(),
+            settings: settings.clone(),
+            fds: Descriptors::of((device, inode)),
+            state: AtomicU8::new(state),
+            session: AtomicPtr::new(core::ptr::null_mut()),
+            inner: Mutex::new(Inner {
+                session: None,
+                old: Vec::new(),
+                arena: None,
+                claim: None,
+                left: None,
+                kept: None,
+            }),
+            plain: PlainReads::default(),
+            growing: Growing::default(),
+            found_size: looked.size,
+            kernels_size: KernelsSize::default(),
+            lease: Lease::default(),
+            locks: Locks::default(),
+            shadow: Slot::default(),
+            shadowed: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            keeper: Mutex::default(),
+            turns: Turns::new(Door::new()),
+            commits: Commits::default(),
+            arrivals: Arrivals::default(),
+            joint: Joint::default(),
+            untold: AtomicI32::new(0),
+        });
+        file.add_descriptor(fd.as_raw_fd(), access);
+        if state == PLAIN
+            && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
+        {
+            file.turns.door.leave();
+            return Err(named(e));
+        }
+        files.insert((device, inode), file.clone());
+        Ok(file)
+    }
+
+    fn reopen(&self, fd: BorrowedFd<'_>, access: Access) -> Result<()> {
+        if self.state.load(Ordering::Acquire) == DISOWNED {
+            return Err(disowned());
+        }
+        self.add_descriptor(fd.as_raw_fd(), access);
+        Ok(())
+    }
+
+    /// Adds a descriptor of the program for this file.
+    pub fn add_descriptor(&self, fd: RawFd, access: Access) {
+        self.fds.add(fd, access);
+        self.has_come(access);
+    }
+
+    /// As [`add_descriptor`](Self::add_descriptor), with the description of `old`.
+    pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
+        self.fds.add_duplicate(old, fd, access);
+        self.has_come(access);
+    }
+
+    fn has_come(&self, access: Access) {
+        if access == Access::Write {
+            self.turns.door.set_writes(true);
+            self.say_what_is_untold();
+        }
+    }
+
+    /// The program is about to close `fd`: to be called before the kernel closes it. With the last descriptor the
+    /// file is committed, checkpointed and closed clean.
+    ///
+    /// # Errors
+    /// Those of that last commit; the descriptor is gone nevertheless.
+    pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
+        self.drop_process_locks();
+        // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
+        let mut is_last = self.fds.goes_as_last(fd);
+        if !self.is_disowned() {
+            if is_last {
+                self.keep_for_maps(fd); // with maps in use it is not the last
+            } else {
+                self.keep_better_for_maps(fd);
+            }
+        }
+        is_last = is_last && self.fds.goes_as_last(fd);
+        if !is_last {
+            self.lose_record_locks();
+        }
+        let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
+            let mut files = files();
+            if self.fds.goes_as_last(fd) {
+                if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
+                    files.remove(&self.key());
+                }
+                let closed = self.leave_door();
+                if closed.is_err()
+                    && let Some(session) = self.session()
+                {
+                    // The next owner recovers the file: nothing of ours, such as the background, may touch it then.
+                    session.arena.shared().closed.store(1, Ordering::Release);
+                    // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
+                    session.engine.journal().leave();
+                }
+                closed
+            } else {
+                Ok(())
+            }
+        } else {
+            Ok(())
+        };
+        let attached = [ATTACHED, GROWING].contains(&self.state.load(Ordering::Acquire));
+        // This process may also have to commit a hand-over image.
+        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
+        if !self.is_disowned() {
+            self.lease_leaves(fd); // not before: the lease could be taken by it again
+        }
+        if !self.fds.has_writable() {
+            self.turns.door.set_writes(false);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::UserBuf;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    fn opened(name: &str) -> (String, [File; 2], Arc<AtomicFile>) {
+        let path = format!("/dev/shm/famio-{name}-{}", std::process::id());
+        std::fs::write(&path, [b'-'; 100]).unwrap();
+        let files = [(); 2].map(|()| File::options().read(true).write(true).open(&path).unwrap());
+        let c_path = std::ffi::CString::new(path.clone()).unwrap();
+        let open = |file: &File| AtomicFile::open(file.as_fd(), Access::Write, &c_path, &Settings::default()).unwrap();
+        let atomic = files.each_ref().map(open)[0].clone();
+        // SAFETY: the test's memory.
+        unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
+        (path, files, atomic)
+    }
+
+    fn is_closed(atomic: &AtomicFile) -> bool {
+        let (device, inode) = atomic.key();
+        AtomicFile::find(device, inode).is_none() && atomic.state.load(Ordering::Acquire) == PLAIN
+    }
+
+    /// Each once took the other for the last: the file stayed attached, without a descriptor for a checkpoint.
+    #[test]
+    fn of_two_that_are_closed_at_once_one_is_the_last() {
+        let (path, files, atomic) = opened("at-once");
+        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that then stops
+        atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
+        assert!(is_closed(&atomic));
+        atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();
+        assert!(is_closed(&atomic) && atomic.fds.is_empty() && !atomic.fds.has_writable());
+        assert_eq!(&std::fs::read(&path).unwrap()[..6], b"bytes-");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn threads_that_close_the_last_ones_at_once_close_the_file() {
+        for _ in 0..200 {
+            let (path, files, atomic) = opened("threads");
+            let barrier = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+                    });
+                }
+            });
+            assert!(is_closed(&atomic));
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    /// A thread that was forking once kept a reference to the file: until its fork was over, the next `open` gave
+    /// `EBUSY`.
+    #[test]
+    fn a_close_that_failed_leaves_the_journal_to_the_next_though_the_file_is_known() {
+        use crate::pmem::record::{Call, Recorder};
+        use crate::pmem::{Domain, Lab};
+        let recorder = Recorder::new(Domain::PageCache);
+        Lab { domain: Some(Domain::PageCache), medium: Some(recorder), ..Lab::current() }.enter();
+        let (path, files, atomic) = opened("failed-close");
+        let is_in_session = || crate::recovery::is_in_session(files[0].as_fd(), &Settings::default());
+        assert!(is_in_session());
+        atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
+        recorder.fail(Call::Fdatasync, 1, libc::EIO);
+        let closed = atomic.remove_descriptor(files[0].as_raw_fd());
+        assert_eq!(closed.unwrap_err().errno(), libc::EIO);
+        assert!(!is_in_session());
+        drop(atomic);
+        Lab::default().enter();
+        std::fs::remove_file(&path).unwrap();
+    }
+}

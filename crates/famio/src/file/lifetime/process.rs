@@ -1,0 +1,80 @@
+//! All atomic files of the process: at its end, before an exec, and in a forked child.
+
+use crate::error::Result;
+use crate::file::atomic::DISOWNED;
+use crate::file::base::calls;
+use crate::file::registry::{files, inherited};
+use crate::thread::Held;
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+/// Closes every file of the process clean: commits, makes a checkpoint, removes the journal. For a clean exit and
+/// before `exec`; a later write attaches again. Returns the first error; the other files are closed nevertheless.
+pub fn close_all() -> Result<()> {
+    let all: Vec<_> = files().values().cloned().collect();
+    let mut result = Ok(());
+    for file in all {
+        let closed = file.part();
+        if result.is_ok() {
+            result = closed;
+        }
+    }
+    result
+}
+
+/// After [`close_all`], also releases every owner lock, so that nothing of ours is left in `/dev/shm`. For the end of
+/// the process, and before `exec`.
+pub fn release_all() {
+    let all: Vec<_> = files().values().cloned().collect();
+    for file in all {
+        let _ = file.leave_door();
+    }
+}
+
+impl crate::file::AtomicFile {
+    /// A descriptor of the library, which may stand in for one of the program, has a new number.
+    pub(crate) fn renumber(old: RawFd, new: RawFd) {
+        let all: Vec<_> = files().values().cloned().collect();
+        for file in all {
+            file.fds.renumber(old, new);
+            file.lease.renumber(old, new);
+        }
+    }
+}
+
+/// In a forked child: every file that the parent had open returns `EBUSY` from now on, and nothing of the parent's is
+/// touched. The child opens files itself, as any other process.
+pub fn disown_all() {
+    let _held = Held::of_process(); // uninterrupted, for signal handlers
+    crate::sys::internal::begin_child();
+    crate::sys::address_space::begin_child();
+    for file in inherited() {
+        if !file.is_demoted() {
+            file.state.store(DISOWNED, Ordering::Release);
+        }
+        file.fds.forget();
+        file.turns.door.forget();
+        file.turns.forget_joined();
+        // Its copy stays until the child ends: a close would drop locks that the child takes.
+        if let Some(mut keeper) = file.keeper.try_lock() {
+            core::mem::forget(keeper.take());
+        }
+        // Closing our copies does not affect the parent's lock; keeping them would let it outlive the parent.
+        if let Some(mut inner) = file.inner.try_lock() {
+            inner.claim = None;
+            let old = inner.old.iter().map(|old| &old.session.arena);
+            let left = inner.left.iter().map(|left| &left.arena);
+            old.chain(left).chain(&inner.arena).for_each(|arena| arena.forget_file());
+        }
+    }
+    crate::index::LIVES.forget();
+    // If the child has the same process id, in a PID namespace of its own, the parent's threads would seem to be
+    // there.
+    crate::file::base::background_bell::forget_parents();
+    crate::file::base::lease_bell::forget_parents();
+    crate::map::ahead::crew::forget_parents();
+    crate::thread::forget_parents();
+    calls::forget_all();
+    crate::file::shadow::disown();
+    crate::sys::internal::forget_parents();
+}

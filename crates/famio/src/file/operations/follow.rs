@@ -1,0 +1,45 @@
+//! The program has changed the file's owner or mode: what belongs to the file follows, so that exactly the users who
+//! may write the file now can use it.
+
+use crate::file::AtomicFile;
+use crate::journal::{Identity, Pool, give_to_owner_of, give_to_writers_of, journal_name};
+use crate::sys::InternalFd;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
+use std::os::fd::{AsFd, BorrowedFd};
+
+impl AtomicFile {
+    /// Changes what this process may change. If it is killed before, recovery refuses the journal, and explains what
+    /// to do.
+    pub(crate) fn follow_owner_and_mode(&self) {
+        let door = &self.turns.door;
+        let Some(control) = door.control() else { return };
+        let memory = [door.epoch(), door.shadow().map(|number| door.shadow_path(number))];
+        let _ = self.fds.with(false, |file| {
+            let _ = give_to_writers_of(file, control.as_fd());
+            let own = self
+                .with_session(|session| session.engine.journal().file().run(|own| give_to_owner_of(file, own.as_fd())));
+            memory.iter().flatten().filter_map(|path| memory_at(path)).for_each(|memory| {
+                let _ = give_to_writers_of(file, memory.as_fd());
+            });
+            // A journal of another process, or one that is to be recovered.
+            if matches!(own, Some(Ok(()))) { Ok(()) } else { give_journal(file, self.settings.pool.as_deref()) }
+        });
+    }
+}
+
+fn give_journal(file: BorrowedFd<'_>, pool: Option<&std::path::Path>) -> crate::error::Result<()> {
+    let Some(pool) = Pool::find(file, pool)? else { return Ok(()) };
+    let name = journal_name(&Identity::of_fd(file)?);
+    match pool.open_read_only(&name, None)? {
+        Some(journal) => give_to_owner_of(file, journal.as_fd()),
+        None => Ok(()),
+    }
+}
+
+/// Opens a regular file with one name: in `/dev/shm` other users may make names, too.
+fn memory_at(path: &str) -> Option<InternalFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let memory = crate::sys::internal::open(CWD, path, flags, Mode::empty()).ok()?;
+    let stat = fstat(&memory).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1).then_some(memory)
+}

@@ -1,0 +1,13 @@
+//! What a program can do with an atomic file, by its session or by the kernel: read, write, size, SYNC, times, advice; and what
+//! else a change must do.
+
+pub(super) mod advise;
+pub(super) mod also;
+pub(super) mod counters;
+pub(super) mod follow;
+pub(super) mod privileges;
+pub(super) mod space;
+pub(super) mod times;
+pub(super) mod transfer;
+pub(super) mod twins;
+pub(super) mod write_atomic;

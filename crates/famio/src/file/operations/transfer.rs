@@ -1,0 +1,513 @@
+//! The calls that move a file's bytes: to its session, or to the kernel if it has none.
+
+use crate::error::{Error, Result};
+use crate::file::UserBuf;
+use crate::file::atomic::disowned;
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
+use crate::file::base::refusal::{Answer, Reason, Refusal};
+use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
+use crate::file::session::Session;
+use crate::rule::{Rule, holds};
+use crate::sys::{check, syscall};
+use core::sync::atomic::Ordering;
+use rustix::fs::FallocateFlags;
+
+/// Sessions that may end during one call, or looks at one that is ending, until it is taken to be unable to end.
+const ENDINGS: u32 = 1 << 20;
+
+impl AtomicFile {
+    /// Fails if this thread holds a lock of ours: a signal handler that interrupted a call of ours must not wait for
+    /// it.
+    #[inline]
+    pub(in crate::file) fn may_lock() -> Result<()> {
+        if crate::thread::current().locks_held.get() == 0 { Ok(()) } else { Err(Error::new(libc::EDEADLK)) }
+    }
+
+    /// Calls `work` with the session, again if the journal was closed meanwhile; `kernel` if the file is demoted.
+    #[inline(always)]
+    pub(in crate::file) fn writing<T>(
+        &self,
+        mut work: impl FnMut(&Session) -> Answer<T>,
+        kernel: impl FnOnce() -> Result<T>,
+    ) -> Answer<T> {
+        for _ in 0..ENDINGS {
+            match self.session_for_write() {
+                Ok(None) => return Ok(kernel()?),
+                Ok(Some(session)) => match work(&session) {
+                    Ok(done) => {
+                        if self.is_wanted.load(Ordering::Relaxed) {
+                            drop(session);
+                            self.leave_if_wanted();
+                        }
+                        return Ok(done);
+                    }
+                    Err(refusal) => match refusal.reason() {
+                        Reason::NeedsFollowUp => return Err(Refusal::needs_follow_up()),
+                        Reason::SessionEnded if session.imaging.is_full() => {
+                            drop(session);
+                            self.begin_without_images()?;
+                        }
+                        Reason::SessionEnded => rustix::thread::sched_yield(),
+                        Reason::Failed(e) if e.errno() == libc::ENOMEM => {
+                            drop(session);
+                            if !self.leave_midway(&e) {
+                                return Err(e.into());
+                            }
+                        }
+                        Reason::Failed(e) => return Err(self.refused(e).into()),
+                    },
+                },
+                // It was closed again before we had it.
+                Err(refusal) if refusal.is_session_ended() => rustix::thread::sched_yield(),
+                Err(_) if self.is_demoted() => return Ok(kernel()?),
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Err(Error::with(libc::EIO, "its journal could not be closed: no more writes are taken").into())
+    }
+
+    /// The error of a write; if the file takes no more writes, with the reason.
+    #[cold]
+    fn refused(&self, error: Error) -> Error {
+        let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
+        if error.errno() != libc::EIO || error.detail().is_some() || self.with_session(poisoned) != Some(true) {
+            return error;
+        }
+        let why = "an earlier write or SYNC of it failed, and it takes no more: close it, and open it again";
+        self.named(Error::with(libc::EIO, why))
+    }
+
+    /// Reads into `bufs` from `offset`; fewer bytes at the end of the file.
+    ///
+    /// # Errors
+    /// `EFAULT`: a bad buffer. `EIO`: an outsider has cut the file, or its medium is bad. Otherwise the kernel's.
+    ///
+    /// # Safety
+    /// The buffers may be overwritten; bad ones are an error, not a crash.
+    #[inline]
+    pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        if self.turns.has_foreign() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_foreign(offset, bufs) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_here(offset, bufs) }
+    }
+
+    /// As [`read`](Self::read), without rolling back dead writers first: from the shadow, if there is one, otherwise
+    /// from the file.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    #[inline]
+    pub(in crate::file) unsafe fn read_here(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        match self.shadow() {
+            // SAFETY: the caller's promise.
+            Some(shadow) if !self.is_demoted() => unsafe { self.read_shadow(shadow, offset, bufs) },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.read_file(offset, bufs) },
+        }
+    }
+
+    /// As [`read_here`](Self::read_here), past the shadow.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub(in crate::file) unsafe fn read_file(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        loop {
+            while self.state.load(Ordering::Acquire) == ATTACHED
+                && let Some(session) = self.session()
+            {
+                // The background may just have taken the session over, to end it.
+                if self.has_to_leave_dead() {
+                    drop(session);
+                    self.leave_dead_behind()?;
+                    continue;
+                }
+                // SAFETY: the caller's promise.
+                match unsafe { session.read(&self.fds, offset, bufs) } {
+                    // Closed and attached again meanwhile.
+                    Err(refusal) if refusal.is_session_ended() => {}
+                    read => return Ok(read?),
+                }
+            }
+            match self.state.load(Ordering::Acquire) {
+                ATTACHED => {}
+                DISOWNED => return Err(disowned()),
+                DEMOTED => return self.read_kernel(offset, bufs),
+                state => {
+                    let Some(unmoved) = self.growing.before_read() else {
+                        rustix::thread::sched_yield();
+                        continue;
+                    };
+                    // What was true before the count was read may not be any more.
+                    if self.state.load(Ordering::Acquire) != state {
+                        continue;
+                    }
+                    if state == GROWING {
+                        let read = self.read_kernel(offset, bufs);
+                        if self.growing.is_unmoved(unmoved) {
+                            return read;
+                        }
+                        continue;
+                    }
+                    // First: this may attach to the control file, which says whether there is a shadow.
+                    let quiet = self.quiet_now();
+                    if self.turns.door.shadow().is_some()
+                        && self.shadow().is_none()
+                        && let Some(shadow) = self.join_shadow()?
+                    {
+                        // SAFETY: the caller's promise.
+                        return unsafe { self.read_shadow(shadow, offset, bufs) };
+                    }
+                    if let Some(quiet) = quiet {
+                        let still = || self.is_still(quiet);
+                        // SAFETY: the caller's promise.
+                        let read = match unsafe { self.plain.read(&self.fds, (quiet, still), offset, bufs) } {
+                            Some(read) => Ok(read),
+                            None => self.read_kernel(offset, bufs),
+                        };
+                        // No thread, and no other process, has begun to write meanwhile.
+                        if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
+                            return read;
+                        }
+                    } else {
+                        // SAFETY: the caller's promise.
+                        match unsafe { self.read_beside(offset, bufs) } {
+                            Ok(Some(read)) => return Ok(read),
+                            Err(e) if !self.is_demoted() => return Err(e),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_kernel(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.fds.with(false, |fd| {
+            // SAFETY: the kernel checks the buffers.
+            check(unsafe { syscall(libc::SYS_preadv, vector(fd, bufs, offset)) })
+        })
+    }
+
+    /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Returns the number of
+    /// bytes written.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`: no room in the file system or the journal; committed data is intact. `EFBIG`. `EFAULT`: a
+    /// bad buffer. `EIO`: an earlier flush failed.
+    ///
+    /// # Safety
+    /// The buffers may be read; bad ones are an error, not a crash.
+    #[inline(never)]
+    pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.write_growing(Some(offset), bufs)
+        {
+            return done.map(|(_, done)| done);
+        }
+        self.changing(
+            || {
+                self.writing(
+                    // SAFETY: the caller's promise.
+                    |session| unsafe { session.write(&self.fds, offset, bufs) },
+                    || self.kernel_write(offset, bufs),
+                )
+            },
+            // SAFETY: the caller's promise.
+            || unsafe { self.write_file(offset, bufs) },
+            |&done| offset..offset + done as u64,
+        )
+    }
+
+    /// As [`write`](Self::write), past the shadow.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[cold]
+    #[inline(never)]
+    pub(in crate::file) unsafe fn write_file(&self, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
+        self.writing(
+            // SAFETY: the caller's promise.
+            |session| unsafe { session.write(&self.fds, offset, bufs) },
+            || self.kernel_write(offset, bufs),
+        )
+    }
+
+    /// Writes `bufs` at the end of the file, two threads never at the same offset. Returns the offset, and the number
+    /// of bytes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub unsafe fn append(&self, bufs: &[UserBuf]) -> Result<(u64, usize)> {
+        Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.write_growing(None, bufs)
+        {
+            return done;
+        }
+        let append = || {
+            self.writing(
+                // SAFETY: the caller's promise.
+                |session| unsafe { session.append(&self.fds, bufs) },
+                || {
+                    let offset = self.size();
+                    self.kernel_write(offset, bufs).map(|done| (offset, done))
+                },
+            )
+        };
+        self.changing(append, append, |&(offset, done)| offset..offset + done as u64)
+    }
+
+    #[cold]
+    pub(in crate::file) fn kernel_write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.fds.with(true, |fd| write_by_kernel(fd, offset, bufs))
+    }
+
+    /// Whether the file grows, or may begin to.
+    #[inline]
+    fn may_grow_with_a_change(&self) -> bool {
+        [PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire))
+    }
+
+    /// The logical size in bytes, with uncommitted changes.
+    pub fn size(&self) -> u64 {
+        self.size_beside_kernels(None)
+    }
+
+    /// Whether this process has just opened it by its only descriptor, and no other process uses it, so that it is as
+    /// the kernel has it.
+    pub fn is_as_found(&self) -> bool {
+        self.state.load(Ordering::Acquire) == PLAIN
+            && !self.turns.door.has_come()
+            && self.shadow().is_none()
+            && self.fds.is_one()
+    }
+
+    /// As [`size`](Self::size), for a caller that has just got a size from the kernel.
+    pub fn size_given(&self, kernels: u64) -> u64 {
+        self.size_beside_kernels(Some(kernels))
+    }
+
+    fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
+        let kernel = || self.kernels_size();
+        loop {
+            let Some(unmoved) = self.growing.before_read() else {
+                rustix::thread::sched_yield();
+                continue;
+            };
+            let session = self.session();
+            if self.turns.has_foreign() {
+                let _ = self.leave_dead_behind(); // the next read or write reports errors
+            }
+            match (self.state.load(Ordering::Acquire), session) {
+                (ATTACHED, Some(session)) => return session.arena.shared().size(),
+                (GROWING, _) => {
+                    let size = kernel();
+                    if self.growing.is_unmoved(unmoved) {
+                        return size;
+                    }
+                }
+                (PLAIN, _)
+                    if let Some(quiet) = self.quiet_now()
+                        && self.turns.door.shadow().is_none() =>
+                {
+                    let size = self.size_while_quiet(quiet, given);
+                    if self.growing.is_unmoved(unmoved) {
+                        return size;
+                    }
+                }
+                (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
+                    Some(size) => return size,
+                    None => return kernel(),
+                },
+                (PLAIN, _) => match self.size_beside() {
+                    Ok(Some(size)) => return size,
+                    Ok(None) => {}
+                    Err(_) => return kernel(),
+                },
+                _ => return kernel(),
+            }
+        }
+    }
+
+    /// The size of the kernel's file in the state `quiet`.
+    fn size_while_quiet(&self, quiet: u64, given: Option<u64>) -> u64 {
+        if let Some(given) = given.filter(|&given| self.kernels_size.is(given, quiet)) {
+            return given;
+        }
+        let size = self.kernels_size();
+        // A process that is not attached to the control file only has the inode's times to tell states apart, which
+        // is too little.
+        if self.turns.door.has_come() && self.is_still(quiet) {
+            self.kernels_size.set(size, quiet);
+        }
+        size
+    }
+
+    /// The size of the kernel's file.
+    pub(in crate::file) fn kernels_size(&self) -> u64 {
+        self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0)
+    }
+
+    /// Sets the size; part of the open epoch. Growing shows zeros.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn set_size(&self, size: u64) -> Result<()> {
+        Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.set_size_growing(size, false)
+        {
+            return done;
+        }
+        let set = || self.set_size_of_file(size);
+        self.changing(set, set, |()| size..size)
+    }
+
+    /// As [`set_size`](Self::set_size), past the shadow.
+    pub(in crate::file) fn set_size_of_file(&self, size: u64) -> Answer<()> {
+        self.writing(
+            |session| session.set_size(&self.fds, size),
+            || self.fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, size)?)),
+        )
+    }
+
+    /// Makes the file at least `size` bytes long; part of the open epoch. New bytes are zeros.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn grow(&self, size: u64) -> Result<()> {
+        Self::may_lock()?;
+        if self.may_grow_with_a_change()
+            && let Some(done) = self.set_size_growing(size, true)
+        {
+            return done;
+        }
+        let grow = || {
+            self.writing(
+                |session| session.grow(&self.fds, size),
+                || {
+                    // One byte of room at the end: the kernel cuts nothing, whichever process makes it longer.
+                    let Some(last) = size.checked_sub(1) else { return Ok(()) };
+                    self.fds.with(true, |fd| Ok(rustix::fs::fallocate(fd, FallocateFlags::empty(), last, 1)?))
+                },
+            )
+        };
+        self.changing(grow, grow, |()| size..size)
+    }
+
+    /// Zeros over `from..to`, as far as the file goes; part of the open epoch. Holes stay holes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); a part of the range may be zeros then. Writes of other threads are not undone.
+    pub fn zero(&self, from: u64, to: u64) -> Result<()> {
+        Self::may_lock()?;
+        if let Some(done) = self.zero_growing(from, to) {
+            return done;
+        }
+        let mut at = from;
+        while at < to {
+            let zero = || {
+                self.writing(
+                    |session| session.zero_some(&self.fds, at, to),
+                    || self.fds.with(true, |fd| punch_hole(fd, at, to)).map(|()| to),
+                )
+            };
+            at = self.changing(zero, zero, |&next| at..next)?;
+        }
+        Ok(())
+    }
+
+    /// After a change: a SYNC, if each call on the file is to be atomic.
+    pub fn sync_if_write_atomic(&self) -> Result<()> {
+        if self.is_write_atomic() { self.sync() } else { Ok(()) }
+    }
+
+    /// SYNC: everything written before the call is durable when it returns, as a whole.
+    ///
+    /// # Errors
+    /// `EIO`: the flush failed; nothing of the epoch is durable, and no more writes are taken.
+    pub fn sync(&self) -> Result<()> {
+        self.sync_unless(|| false)
+    }
+
+    /// As [`sync`](Self::sync). `is_done` is asked while no thread writes, whether everything written before is
+    /// durable by then.
+    #[inline]
+    pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
+        let synced = self.sync_all(is_done);
+        if synced.is_ok() {
+            self.trim_maps();
+        }
+        if self.is_wanted.load(Ordering::Relaxed) {
+            self.leave_if_wanted();
+        }
+        synced
+    }
+
+    /// As [`sync`](Self::sync); if other processes use the file, too, this one owns the session afterwards.
+    pub(in crate::file) fn sync_all(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            self.look()?;
+            self.join_shadow()?; // others may have stored there
+        }
+        if holds(Rule::StoresBeforeCommit) {
+            self.take_stores()?;
+        }
+        for _ in 0..ENDINGS {
+            self.leave_dead_behind()?;
+            match self.state.load(Ordering::Acquire) {
+                DISOWNED => return Err(disowned()),
+                // There is a hand-over image, or another session: this process has to commit it, whichever process
+                // wrote it.
+                PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
+                    Err(refusal) if refusal.is_session_ended() => {}
+                    attached => attached.map(drop)?,
+                },
+                GROWING => match self.sync_growing() {
+                    Some(synced) => return synced,
+                    None => self.grow_no_more()?,
+                },
+                PLAIN | DEMOTED => return self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?)),
+                _ => {
+                    Self::may_lock()?;
+                    if let Some(synced) = self.sync_session(is_done) {
+                        return synced;
+                    }
+                }
+            }
+            rustix::thread::sched_yield();
+        }
+        Err(Error::with(libc::EIO, "its journal ends and begins too often to be committed"))
+    }
+
+    /// SYNC of the session. `None`: there is none, or it has ended meanwhile: committed, or not.
+    #[inline]
+    fn sync_session(&self, is_done: impl Fn() -> bool) -> Option<Result<()>> {
+        let session = self.session()?;
+        if self.has_to_leave_dead() {
+            return None; // the background has just taken the session over, to end it
+        }
+        if self.turns.door.is_read_along() {
+            session.may_be_alone.store(false, Ordering::Relaxed);
+        }
+        let synced = session.sync(&self.fds, is_done, || self.turns.committed(session.arena.shared()));
+        if synced.as_ref().is_err_and(Refusal::is_session_ended) {
+            return None;
+        }
+        if self.lease.is_due(&session) {
+            self.lease.ask(&session);
+        }
+        if synced.is_ok() && session.was_lost.swap(false, Ordering::Relaxed) {
+            drop(session);
+            self.come_back();
+        }
+        Some(synced.map_err(|refusal| self.named(refusal.into())))
+    }
+}

@@ -1,0 +1,102 @@
+//! What a process keeps of a file that grows.
+
+use super::growing_order::Order;
+use crate::journal::GrowingMark;
+use crate::pmem::Medium;
+use crate::settings::Durability;
+use crate::thread::{Mutex, current};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// What a process keeps about a growing file.
+#[derive(Default)]
+pub(in crate::file) struct Growing {
+    /// Odd while the open epoch moves from the kernel's file into a session.
+    pub(in crate::file) moves: AtomicU32,
+    /// The thread that moves it, by the address of its block.
+    pub(in crate::file) mover: AtomicUsize,
+    /// It has been growing for long: its next change begins a session.
+    pub(in crate::file) is_over: AtomicBool,
+    /// While it grows. Locked after `AtomicFile::inner`.
+    pub(in crate::file) state: Mutex<Option<State>>,
+}
+
+pub(in crate::file) struct State {
+    /// The mark on the file, if there is one; bytes below its `new` are committed.
+    pub(in crate::file) mark: GrowingMark,
+    /// With `on-close = leave`: a new file that is the kernel's until its first SYNC, and gets its mark then, in this
+    /// order.
+    pub(in crate::file) marked_later: Option<Order>,
+    pub(in crate::file) medium: &'static dyn Medium,
+    /// The file system keeps the order of what it makes durable: a commit needs one flush, and no hash.
+    pub(in crate::file) keeps_order: bool,
+    /// A flush has failed: no more commits.
+    pub(in crate::file) is_suspect: bool,
+    /// Commits until now.
+    pub(in crate::file) commits: u32,
+    /// The end of the space that the program has preallocated, if that is beyond the end of the file.
+    pub(in crate::file) preallocated: u64,
+}
+
+impl State {
+    pub(in crate::file) fn is_marked(&self) -> bool {
+        self.marked_later.is_none()
+    }
+
+    pub(in crate::file) fn committed(&self) -> u64 {
+        self.mark.new
+    }
+
+    pub(in crate::file) fn durability(&self) -> Durability {
+        if self.mark.boot.is_some() { Durability::Process } else { Durability::Power }
+    }
+}
+
+/// Why a file whose flush failed takes no more changes.
+pub(in crate::file) const SUSPECT: &str =
+    "an earlier SYNC of it failed, and it takes no more: close it, and open it again";
+
+/// Proves that bytes read from the file are valid if nothing has moved since.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::file) struct Unmoved(u32);
+
+impl Growing {
+    /// To be called before the kernel's file is read, without a session. `None`: try again in a moment.
+    #[inline]
+    pub fn before_read(&self) -> Option<Unmoved> {
+        let moves = self.moves.load(Ordering::Acquire);
+        let is_mine = || self.mover.load(Ordering::Relaxed) == me();
+        (moves.is_multiple_of(2) || is_mine()).then_some(Unmoved(moves))
+    }
+
+    /// Whether the bytes read since are valid.
+    #[inline]
+    pub fn is_unmoved(&self, before: Unmoved) -> bool {
+        core::sync::atomic::fence(Ordering::Acquire);
+        Unmoved(self.moves.load(Ordering::Relaxed)) == before
+    }
+
+    /// While this lives the file neither stops growing nor begins to.
+    pub fn stay(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
+    pub(in crate::file) fn moving(&self) -> Moving<'_> {
+        self.mover.store(me(), Ordering::Relaxed);
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        Moving(self)
+    }
+}
+
+pub(in crate::file) fn me() -> usize {
+    core::ptr::from_ref(current()) as usize
+}
+
+/// The open epoch moves until this is dropped.
+pub(in crate::file) struct Moving<'a>(&'a Growing);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.mover.store(0, Ordering::Relaxed);
+        self.0.moves.fetch_add(1, Ordering::SeqCst);
+    }
+}

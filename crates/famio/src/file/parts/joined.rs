@@ -1,0 +1,261 @@
+//! Another process's session, for reading: its arena and journal, mapped read-only. The reader changes nothing and
+//! takes no lock, and the session goes on meanwhile. It reads the present bytes, committed or not.
+//!
+//! What was read is valid if afterwards the block's sequence is the same, no thread had exclusive mode, and the
+//! session was still open to others: the same checks as within one process, and one more.
+
+use crate::error::{Error, Result};
+use crate::file::engine::context::{Context, Part};
+use crate::file::session::{CALL_MAX, CLOSED};
+use crate::file::{Descriptors, Home, UserBuf, inplace, records};
+use crate::index::{Arena, BLOCK, Cell, Door, Index, Shared, also};
+use crate::journal::control;
+use crate::journal::inplace::View;
+use crate::pmem::{Domain, medium};
+use crate::settings::Settings;
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use std::os::fd::AsFd;
+
+/// Looks at one block within one look at the session.
+pub(in crate::file) const SPINS: u32 = 1000;
+
+/// A session that this process reads along.
+///
+/// Invariant: nothing is stored through it.
+pub(in crate::file) struct Joined {
+    pub(in crate::file) arena: Arena,
+    /// The number of the arena, and of the session in it.
+    pub(in crate::file) number: u64,
+    pub(in crate::file) generation: u64,
+    pub(in crate::file) home: Home,
+    /// The journal, if it is an in-place one.
+    pub(in crate::file) journal: Option<View>,
+    /// The journal is longer than its mapping.
+    pub(in crate::file) is_outgrown: AtomicBool,
+}
+
+/// The result of a look into another process's session.
+pub(in crate::file) enum Look<T> {
+    Done(T),
+    /// It begins, ends, or changes what was looked at: look again in a moment.
+    Changing,
+    /// It cannot be read from this process, which has to acquire ownership to read.
+    Unreachable,
+}
+
+impl Joined {
+    /// `None`: there is no such session yet, or any more.
+    pub(in crate::file) fn new(
+        door: &Door,
+        number: u64,
+        fds: &Descriptors,
+        settings: &Settings,
+    ) -> Result<Option<Self>> {
+        let memory = door.open_arena(number)?;
+        let Some(arena) = Arena::join(&memory)? else {
+            // It was made just now; or all of it lies on a disk, since there was no room in memory.
+            return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
+        };
+        let (generation, journal) = {
+            let shared = arena.shared();
+            (shared.open.load(Ordering::Acquire), shared.journal.load(Ordering::Acquire))
+        };
+        if generation == 0 {
+            return Ok(None);
+        }
+        if generation == CLOSED {
+            return Err(Error::new(libc::EBUSY));
+        }
+        let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
+        let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
+        door.set_read_along(true);
+        let joined = Self { arena, number, generation, home, journal, is_outgrown: AtomicBool::new(false) };
+        Ok(joined.is_current(door).then_some(joined))
+    }
+
+    pub(in crate::file) fn shared(&self) -> &Shared {
+        self.arena.shared()
+    }
+
+    /// Whether what was read until now belongs to the present session, and its arena has not outgrown its mapping.
+    #[inline]
+    pub(in crate::file) fn is_current(&self, door: &Door) -> bool {
+        fence(Ordering::Acquire);
+        let shared = self.shared();
+        shared.open.load(Ordering::Acquire) == self.generation
+            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, View::inode)
+            && door.arena() == self.number
+            && !self.arena.is_outgrown()
+            && !self.is_outgrown.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::file) fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
+        let shared = self.shared();
+        // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
+        // ownership.
+        if !shared.gate.is_nobodys() || shared.deferred.is_any() {
+            return Ok(Look::Unreachable);
+        }
+        if shared.released.load(Ordering::Acquire) != 0 {
+            return Ok(Look::Unreachable);
+        }
+        // If the owner has mapped the file without shared memory, no other process sees its stores.
+        if shared.also.load(Ordering::Acquire) & also::SHADOW != 0 && door.shadow().is_none() {
+            return Ok(Look::Unreachable);
+        }
+        // Changes of a dead process are to be rolled back first.
+        if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
+            return Ok(Look::Unreachable);
+        }
+        // A transaction is seen as a whole or not at all.
+        let transactions = shared.transactions.load(Ordering::Acquire);
+        if transactions & 1 == 1 {
+            return Ok(Look::Changing);
+        }
+        let looked = look(self);
+        fence(Ordering::Acquire);
+        if !shared.gate.is_nobodys()
+            || shared.transactions.load(Ordering::Relaxed) != transactions
+            || !self.is_current(door)
+        {
+            return Ok(Look::Changing);
+        }
+        looked
+    }
+
+    /// The logical size, with uncommitted changes.
+    pub(in crate::file) fn size(&self) -> u64 {
+        self.shared().size()
+    }
+
+    /// Reads into the caller's buffers at `offset`; fewer bytes at the end of the file, or if a buffer is bad.
+    ///
+    /// # Safety
+    /// The buffers may be overwritten; they may be bad.
+    pub(in crate::file) unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<Look<usize>> {
+        let room = self.size().saturating_sub(offset).min(CALL_MAX as u64) as usize;
+        let mut done = 0;
+        for buf in bufs {
+            let len = buf.len.min(room - done);
+            let mut used = 0;
+            while used < len {
+                let (at, dst) = (offset + (done + used) as u64, buf.base.wrapping_add(used));
+                // SAFETY: the caller's promise.
+                match unsafe { self.read_some(fds, at, dst, len - used) } {
+                    Ok(Look::Done(n)) => used += n,
+                    Ok(_) => return Ok(Look::Changing),
+                    Err(e) if done + used == 0 => return Err(e),
+                    Err(_) => return Ok(Look::Done(done + used)),
+                }
+            }
+            done += used;
+        }
+        Ok(Look::Done(done))
+    }
+
+    /// Reads from one block, or from several without a cell.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub(in crate::file) unsafe fn read_some(
+        &self,
+        fds: &Descriptors,
+        at: u64,
+        dst: *mut u8,
+        len: usize,
+    ) -> Result<Look<usize>> {
+        let cx = Context { arena: &self.arena, home: &self.home, fds, me: 0, solo: false, generation: self.generation };
+        let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
+        let index = Index::new(&self.arena);
+        if let Some(cell) = index.lookup(block) {
+            let len = len.min(BLOCK - start);
+            // SAFETY: the caller's promise.
+            return unsafe { self.read_block(&cx, cell, Part { block, start, dst, len }) }
+                .map(|look| look.map(|()| len));
+        }
+        let blocks = (start + len).div_ceil(BLOCK) as u64;
+        let run = index.absent_run(block, blocks) as usize * BLOCK;
+        let len = len.min(run.saturating_sub(start).max(1));
+        self.cover(&cx, at + len as u64)?;
+        let readable = self.readable(&cx);
+        // SAFETY: the caller's promise.
+        let read = unsafe { cx.read_home(at, dst, len, readable) };
+        fence(Ordering::Acquire);
+        if !index.is_absent(block, (start + len).div_ceil(BLOCK) as u64) {
+            return Ok(Look::Done(0)); // written for the first time meanwhile, perhaps in the file itself: again, by its cell
+        }
+        match read {
+            Ok(()) => Ok(Look::Done(len)),
+            // A checkpoint cut the file while we read.
+            Err(e) if e.errno() == libc::EIO && self.readable(&cx) != readable => Ok(Look::Changing),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub(in crate::file) unsafe fn read_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<Look<()>> {
+        self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
+        for _ in 0..SPINS {
+            if let Some(seen) = cell.begin_read() {
+                // In exclusive mode, a sequence number says nothing about the block's bytes.
+                if !cx.shared().gate.is_nobodys() {
+                    break;
+                }
+                // SAFETY: the caller's promise; a journal's blocks lie in its mapping.
+                let copied = unsafe { self.copy_block(cx, cell, part) };
+                if !cx.shared().gate.is_nobodys() {
+                    break;
+                }
+                if cell.still(seen) {
+                    return copied.map(Look::Done);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        Ok(Look::Changing)
+    }
+
+    /// # Safety
+    /// As [`read`](Self::read).
+    pub(in crate::file) unsafe fn copy_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+        let Some(journal) = &self.journal else {
+            // SAFETY: the caller's promise.
+            return unsafe { records::copy_block(cx, cell, part) };
+        };
+        let log_block = |entry| {
+            journal.block(entry).ok_or_else(|| {
+                self.is_outgrown.store(true, Ordering::Relaxed);
+                Error::new(libc::EIO)
+            })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { inplace::copy_block(cx, cell, part, log_block) }
+    }
+
+    pub(in crate::file) fn readable(&self, cx: &Context<'_>) -> u64 {
+        if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
+    }
+
+    /// Makes sure that the file is mapped up to `end`, as far as it goes.
+    #[inline]
+    pub(in crate::file) fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
+        let end = end.min(self.readable(cx));
+        self.home.cover(cx.fds, end)
+    }
+}
+
+impl<T> Look<T> {
+    pub(in crate::file) fn map<U>(self, with: impl FnOnce(T) -> U) -> Look<U> {
+        match self {
+            Self::Done(done) => Look::Done(with(done)),
+            Self::Changing => Look::Changing,
+            Self::Unreachable => Look::Unreachable,
+        }
+    }
+}
+
+pub(in crate::file) fn open_journal(fds: &Descriptors, settings: &Settings) -> Result<View> {
+    let journal = fds.with(false, |fd| control::find_journal(fd, settings.pool.as_deref()))?;
+    View::of(journal.ok_or(Error::new(libc::ENOENT))?.as_fd())
+}

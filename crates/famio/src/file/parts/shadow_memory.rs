@@ -1,0 +1,224 @@
+//! The memory of a shadow: made or joined, resized, filled, read, and passed to maps.
+
+use super::cow_maps::CowMaps;
+use super::shadow_notes::Notes;
+use super::shadow_pages::{check_size, new_memory, size_limit};
+use crate::error::{Error, Result};
+use crate::file::UserBuf;
+use crate::file::engine::home::copy_out;
+use crate::index::SharedSize;
+use crate::map::ahead::Reach;
+use crate::map::{Advice, Mapping};
+use crate::pmem::Domain;
+use crate::sys::{InternalFd, high_duplicate};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rustix::fs::OFlags;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+/// The most address space for one, unless the file is larger.
+const MAPPED_MAX: u64 = 64 << 30;
+
+/// The file's bytes in memory, or their substitute if that would take too much. It has exactly the file's size: an
+/// access beyond its last page is a SIGBUS, as in a file.
+pub(in crate::file) struct Shadow {
+    backing: Backing,
+    size: Size,
+    /// The number of its file, if processes share it.
+    number: Option<u64>,
+    /// It has all of the file's bytes.
+    pub(in crate::file) filled: AtomicBool,
+    /// Made at the first copy into a map; `None`: there is no address space for them.
+    notes: OnceLock<Option<Notes>>,
+}
+
+/// Where a shadow's bytes are.
+enum Backing {
+    /// In memory of their own, which both the program and the library map.
+    Memory { memory: InternalFd, ours: Mapping },
+    /// In the program's maps: copied pages over the file.
+    Cow(CowMaps),
+}
+
+/// The size of a shadow in bytes.
+enum Size {
+    Own(AtomicU64),
+    Shared(SharedSize),
+}
+
+impl Shadow {
+    /// An empty shadow of this process alone. `ENOMEM`: the file takes too much of this machine's memory.
+    pub(in crate::file) fn own(size: u64, limit: u64) -> Result<Self> {
+        check_size(size, limit)?;
+        Self::of(new_memory(size)?, Size::Own(AtomicU64::new(size)), None, size, limit)
+    }
+
+    /// A shared shadow, of the size on the control page.
+    pub(in crate::file) fn shared(memory: InternalFd, size: SharedSize, number: u64, limit: u64) -> Result<Self> {
+        let now = size.word().load(Ordering::Acquire);
+        check_size(now, limit.max(size_limit()))?; // the process that made it may have another limit
+        Self::of(memory, Size::Shared(size), Some(number), now, limit)
+    }
+
+    fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
+        // It keeps its address, so it reserves as much as it may grow to.
+        let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
+        let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
+        ours.map_ahead(now, Reach::Touch);
+        Ok(Self::with(Backing::Memory { memory, ours }, size, number))
+    }
+
+    fn with(backing: Backing, size: Size, number: Option<u64>) -> Self {
+        Self { backing, size, number, filled: AtomicBool::new(false), notes: OnceLock::new() }
+    }
+
+    /// A shadow without memory of its own: the program's maps are private maps of the file.
+    ///
+    /// # Errors
+    /// The kernel cannot say which of their pages were copied.
+    pub(in crate::file) fn cow(size: u64) -> Result<Self> {
+        Ok(Self::with(Backing::Cow(CowMaps::new()?), Size::Own(AtomicU64::new(size)), None))
+    }
+
+    /// The program's maps, if they are private maps of the file.
+    #[inline]
+    pub(in crate::file) fn cow_maps(&self) -> Option<&CowMaps> {
+        match &self.backing {
+            Backing::Cow(maps) => Some(maps),
+            Backing::Memory { .. } => None,
+        }
+    }
+
+    fn ours(&self) -> Option<&Mapping> {
+        match &self.backing {
+            Backing::Memory { ours, .. } => Some(ours),
+            Backing::Cow(_) => None,
+        }
+    }
+
+    /// The number of its file, if it was made to be shared.
+    pub(in crate::file) fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    #[inline]
+    fn size_word(&self) -> &AtomicU64 {
+        match &self.size {
+            Size::Own(size) => size,
+            Size::Shared(size) => size.word(),
+        }
+    }
+
+    /// The notes of copies into its maps, if there are any.
+    #[inline]
+    pub(in crate::file) fn notes(&self) -> Option<&Notes> {
+        self.notes.get()?.as_ref()
+    }
+
+    /// As [`notes`](Self::notes), for a copy. `None` if the library has no map of its own to copy by.
+    #[inline]
+    pub(in crate::file) fn notes_for_copy(&self) -> Option<&Notes> {
+        if self.notes.get().is_none() {
+            let _held = crate::thread::Held::of_process(); // uninterrupted: a signal handler would wait for it
+            self.notes.get_or_init(|| Notes::new(self.ours()?.reserved() as u64).ok());
+        }
+        self.notes()
+    }
+
+    /// The memory's descriptor, confirmed: the program may have closed it.
+    pub(in crate::file) fn memory(&self) -> Result<&InternalFd> {
+        let Backing::Memory { memory, .. } = &self.backing else { return Err(Error::new(libc::ENXIO)) };
+        memory.get().map_err(|e| e.context("the shadow of a mapped file"))?;
+        Ok(memory)
+    }
+
+    pub(in crate::file) fn size(&self) -> u64 {
+        self.size_word().load(Ordering::Acquire)
+    }
+
+    /// The address of its bytes below its size.
+    pub(in crate::file) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
+        self.ours().and_then(|ours| ours.ptr(offset, len)).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// Bytes at `offset` are about to be read or written through our map: sequential accesses are mapped ahead.
+    #[inline]
+    pub(in crate::file) fn touch(&self, offset: u64, len: usize) {
+        if let Some(ours) = self.ours() {
+            ours.touch(offset, len, || self.size());
+        }
+    }
+
+    /// Advises how a range will be used through our map.
+    pub(in crate::file) fn advise(&self, range: Range<u64>, advice: Advice) {
+        let end = range.end.min(self.size());
+        if let Some(ours) = self.ours() {
+            ours.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        }
+    }
+
+    /// Moves only the end: the caller has laid out the maps for it.
+    pub(in crate::file) fn set_size(&self, size: u64) {
+        self.size_word().store(size, Ordering::Release);
+    }
+
+    /// Sets the file's new size. When it grows, bytes that the program stored beyond the old end show as zeros.
+    pub(in crate::file) fn resize(&self, size: u64) -> Result<()> {
+        let old = self.size();
+        if size > old {
+            // Cut to the exact size first, which zeroes the rest of the last page.
+            rustix::fs::ftruncate(self.memory()?, old)?;
+        }
+        if size < old {
+            // First, so that concurrent readers find the new end, and bytes up to it.
+            self.size_word().store(size, Ordering::Release);
+        }
+        if size != old {
+            rustix::fs::ftruncate(self.memory()?, size)?;
+            self.size_word().store(size, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Reads into the caller's buffers. `lock`: keeps others from changing it.
+    ///
+    /// # Safety
+    /// As [`AtomicFile::read`].
+    pub(in crate::file) unsafe fn read<L>(&self, lock: impl Fn() -> L, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        let (mut done, mut unchanging) = (0, None);
+        for buf in bufs {
+            self.touch(offset + done as u64, buf.len);
+            loop {
+                let len = (self.size().saturating_sub(offset + done as u64)).min(buf.len as u64) as usize;
+                if len == 0 {
+                    break;
+                }
+                let from = self.at(offset + done as u64, len)?;
+                // SAFETY: the source is our mapping; the caller's promise for the rest.
+                match unsafe { copy_out(buf.base, from, len) } {
+                    Ok(()) => done += len,
+                    // Cut meanwhile: again, with no other thread at it.
+                    Err(e) if e.errno() == libc::EIO && unchanging.is_none() => {
+                        unchanging = Some(lock());
+                        continue;
+                    }
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => return Ok(done),
+                }
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// A descriptor of the memory for a map; `writable`: the map may become writable.
+    pub(in crate::file) fn descriptor(&self, writable: bool) -> Result<InternalFd> {
+        let access = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        match self.memory()?.open_again(access) {
+            Ok(fd) => Ok(fd),
+            // Without /proc: then the kernel does not refuse a later mprotect(PROT_WRITE) of a read-only map.
+            Err(_) => Ok(high_duplicate(self.memory()?.as_fd())?),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Collapses a randomly written file into huge pages, in the background while it is in use.
+
+use super::{Gathered, Session};
+use crate::file::engine::context::Context;
+use crate::file::engine::home::Home;
+use crate::index::BLOCK;
+use crate::map::huge::HUGE;
+use core::sync::atomic::Ordering;
+
+/// Blocks in the journal from which on it is worthwhile: the processor's TLB covers smaller working sets.
+const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
+/// Huge pages per round: some milliseconds.
+const ROUND: u64 = 8;
+/// A single failure may be temporary (memory is short); so many show that the kernel cannot.
+const FAILURES_MAX: u64 = 16;
+/// In `next`: the kernel cannot.
+const NEVER: u64 = u64::MAX;
+
+impl Session {
+    /// One round: collapses pages that the index knows. Returns whether to continue at once.
+    pub(in crate::file) fn gather_pages(&self, cx: Context<'_>) -> bool {
+        let shared = cx.shared();
+        let Gathered { next, arena, .. } = &self.gathered;
+        let mut at = next.load(Ordering::Relaxed);
+        if at == NEVER || shared.used.load(Ordering::Relaxed) < WORTH_BLOCKS || !cx.home.may_gather() {
+            return false;
+        }
+        let pages = shared.physical.load(Ordering::Acquire) / HUGE as u64;
+        if at >= pages {
+            let now = shared.next.load(Ordering::Relaxed);
+            if arena.swap(now, Ordering::Relaxed) == now {
+                return false;
+            }
+            at = 0;
+        }
+        for _ in 0..ROUND {
+            at += skip(cx, at, pages);
+            if at >= pages {
+                break;
+            }
+            if !gather(cx.home, at) && self.gathered.failed.fetch_add(1, Ordering::Relaxed) >= FAILURES_MAX {
+                next.store(NEVER, Ordering::Relaxed);
+                return false;
+            }
+            at += 1;
+        }
+        next.store(at, Ordering::Relaxed);
+        at < pages
+    }
+}
+
+/// The number of huge pages from `page` on without a block that was ever written.
+fn skip(cx: Context<'_>, page: u64, pages: u64) -> u64 {
+    let blocks = (HUGE / BLOCK) as u64;
+    cx.index().absent_run(page * blocks, pages.saturating_sub(page) * blocks) / blocks
+}
+
+fn gather(home: &Home, page: u64) -> bool {
+    home.gather(page * HUGE as u64, (page + 1) * HUGE as u64)
+}

@@ -1,0 +1,131 @@
+//! Changes the size of an attached file: part of the epoch, without a system call.
+
+use super::Session;
+use super::write::SIZE_MAX;
+use crate::error::{Error, Result};
+use crate::file::Descriptors;
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::engine::context::Context;
+use crate::index::Calls;
+use core::sync::atomic::Ordering;
+
+impl Session {
+    /// Sets the logical size. Growing shows zeros. `EFBIG`: beyond the largest file. Refused if the session has ended.
+    pub fn set_size(&self, fds: &Descriptors, size: u64) -> Answer<()> {
+        self.change_size(fds, |_| size)
+    }
+
+    /// As [`set_size`](Self::set_size), unless the file is longer already.
+    pub fn grow(&self, fds: &Descriptors, size: u64) -> Answer<()> {
+        self.change_size(fds, |old| old.max(size))
+    }
+
+    fn change_size(&self, fds: &Descriptors, to: impl FnOnce(u64) -> u64) -> Answer<()> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        self.check_change(cx)?;
+        let old = shared.size();
+        let size = to(old);
+        if size > SIZE_MAX {
+            return Err(Error::new(libc::EFBIG).into());
+        }
+        let call = if self.keeps && size != old { Some(Calls::begin(&self.arena)?) } else { None };
+        call.iter().for_each(|call| call.sets_size(size));
+        let changed = if size == old { Ok(()) } else { self.change_from(cx, old, size) };
+        drop(call);
+        if size <= old && changed.is_ok() {
+            self.home.forget_preallocated();
+        }
+        // Last: zeros may take their time, and later changes of the inode count as an outsider's.
+        self.touch(cx);
+        changed
+    }
+
+    /// With the gate closed.
+    fn change_from(&self, cx: Context<'_>, old: u64, size: u64) -> Answer<()> {
+        let shared = cx.shared();
+        self.engine.room_for_size(cx)?;
+        shared.make_dirty();
+        if self.saves_images() {
+            self.save_images_of_size(cx, size)?;
+        }
+        self.resize(cx, old, size).map_err(Refusal::from)
+    }
+
+    /// Changes the size from `old` to `size`; before-images are saved. With the gate closed.
+    pub(in crate::file) fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+        let shared = cx.shared();
+        if size < old {
+            shared.cuts.fetch_add(1, Ordering::AcqRel);
+            self.engine.cut(cx, size)?;
+        } else {
+            self.zero_gap(cx, old, size)?;
+        }
+        shared.epoch_low.fetch_min(size, Ordering::Release);
+        shared.turn_low.fetch_min(size, Ordering::Release);
+        shared.size.store(size, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use crate::journal::testing::{KERNEL, kernels_memory};
+    use crate::pmem::{Domain, Lab, Medium};
+    use crate::settings::PolicyChoice;
+    use core::sync::atomic::AtomicU64;
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    /// When the last fence ended. Each takes a while.
+    static FENCED: AtomicU64 = AtomicU64::new(0);
+
+    struct Slow;
+
+    // SAFETY: as the kernel's.
+    unsafe impl Medium for Slow {
+        kernels_memory!();
+        fn fence(&self) {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let now = crate::sys::coarse_now();
+            FENCED.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
+        }
+        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
+            KERNEL.pwritev(fd, bufs, offset)
+        }
+        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            KERNEL.fsync(fd)
+        }
+        fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            KERNEL.fdatasync(fd)
+        }
+        fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+            KERNEL.ftruncate(fd, size)
+        }
+    }
+
+    #[test]
+    fn a_change_of_size_that_takes_long_is_not_somebody_elses() {
+        let path = format!("/dev/shm/famio-slow-{}", std::process::id());
+        std::fs::write(&path, [b'-'; 6000]).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let name = std::ffi::CString::new(path.clone()).unwrap();
+        let (medium, domain, policy) = (Some(&Slow as &dyn Medium), Some(Domain::Emulated), Some(PolicyChoice::Undo));
+        Lab { medium, domain, policy, still: true, ..Lab::default() }.enter();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+        // SAFETY: the test's memory.
+        unsafe { atomic.write(5000, &[UserBuf::of(&mut [1; 100])]) }.unwrap();
+        atomic.set_size(4000).unwrap();
+        let before = FENCED.load(Ordering::Acquire);
+        atomic.set_size(6500).unwrap();
+        let fenced = FENCED.load(Ordering::Acquire);
+        let touched = atomic.with_session(|session| session.arena.shared().touched.load(Ordering::Acquire)).unwrap();
+        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+        Lab::default().enter();
+        std::fs::remove_file(&path).unwrap();
+        assert!(before < fenced && fenced <= touched, "{before} {fenced} {touched}");
+    }
+}

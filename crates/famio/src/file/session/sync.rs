@@ -1,0 +1,116 @@
+//! SYNC: makes the open epoch durable.
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::file::Descriptors;
+use crate::file::base::refusal::Answer;
+use crate::file::engine::context::{Context, Sealed};
+use crate::file::engine::policy;
+use crate::index::{SYNCS_TIMED, Shared, Sums, Timer};
+use crate::rule::{Rule, holds};
+use core::sync::atomic::{Ordering, compiler_fence};
+
+impl Session {
+    /// Makes everything durable that was written before the call. Returns when every epoch that could contain it is
+    /// durable, also if there was nothing to do. Refused if the session has ended: what was written is durable then.
+    /// `is_done`: asked while no thread writes, whether everything that the caller wrote is durable by then.
+    /// `committed`: called before any write of the next epoch, and before the session's end.
+    pub fn sync(&self, fds: &Descriptors, is_done: impl FnOnce() -> bool, committed: impl FnOnce()) -> Answer<()> {
+        let shared = self.arena.shared();
+        // A dirty epoch's mark is cleared only after its last fence: clean means durable.
+        let clean = shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
+        if clean && self.engine.finds_journal(self.context(fds)) {
+            return Ok(());
+        }
+        let totals = &self.arena.shared().totals;
+        let is_timed =
+            !clean && (!self.engine.commits_in_memory() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
+        let timer = Timer::begin(&totals.sync_times, is_timed);
+        let _closed = self.close_gate(fds)?;
+        if is_done() {
+            return Ok(());
+        }
+        if clean {
+            self.check(self.context(fds))?;
+            self.keep_journal(self.context(fds), true)?;
+        }
+        self.commit(fds)?;
+        committed();
+        timer.end();
+        totals.wait_for_thaw();
+        Ok(())
+    }
+
+    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name (rule 21). The
+    /// gate is closed.
+    pub(in crate::file) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
+        if !is_lost && self.engine.finds_journal(cx) {
+            return Ok(());
+        }
+        self.was_lost.store(true, Ordering::Relaxed);
+        self.moving(|| self.engine.make_journal_anew(cx)).map_err(|e| {
+            cx.shared().poisoned.store(1, Ordering::Release);
+            failed(e)
+        })?;
+        // Before any write to it.
+        cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
+        cx.shared().journal_file.store(self.engine.journal().file().identity().1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can
+    /// find them.
+    pub(in crate::file) fn moving<T>(&self, work: impl FnOnce() -> T) -> T {
+        let moving = &self.arena.shared().moving;
+        moving.store(1, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        let done = work();
+        moving.store(0, Ordering::Release);
+        done
+    }
+
+    /// SYNC with the gate closed.
+    pub(in crate::file) fn commit(&self, fds: &Descriptors) -> Answer<()> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        self.check(cx)?;
+        if shared.dirty.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.keep_journal(cx, false)?;
+        let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
+        if let Err(e) = self.engine.commit(cx, sealed) {
+            shared.totals.failed_syncs.fetch_add(1, Ordering::Relaxed);
+            // Data of the failed flush may be lost even if a retry succeeds: no more writes.
+            shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
+            return Err(failed(e).into());
+        }
+        shared.committed_size.store(sealed.size, Ordering::Release);
+        shared.epoch_low.store(sealed.size, Ordering::Release);
+        shared.turn_low.store(sealed.size, Ordering::Release);
+        shared.committed.store(sealed.epoch, Ordering::Release);
+        // After it: a process that is killed between the two has nothing open, as its journal says.
+        shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
+        shared.dirty.store(0, Ordering::SeqCst);
+        let alone = self.may_be_alone.load(Ordering::Relaxed);
+        self.end_images(alone);
+        let done = shared.counts.take();
+        shared.totals.end_epoch(&done);
+        next_epoch(shared, &done, self.choice);
+        shared.gate.grant(self.me, alone);
+        crate::file::base::background_bell::notify();
+        Ok(())
+    }
+}
+
+/// The error of a SYNC that failed because of `error`.
+#[cold]
+pub(in crate::file) fn failed(error: Error) -> Error {
+    Error::with(libc::EIO, format!("SYNC failed ({error}): no more writes are taken; reads go on"))
+}
+
+/// Chooses the policy of the epoch that begins, from what was done in the last.
+pub(in crate::file) fn next_epoch(shared: &Shared, done: &Sums, choice: crate::settings::PolicyChoice) {
+    let policy = policy::choose(shared, done, choice);
+    shared.policy.store(policy as u32, Ordering::Relaxed);
+}

@@ -1,0 +1,173 @@
+//! The control page: what all members of a file see.
+
+use super::life::Life;
+use crate::error::{Error, Result};
+use crate::map::guard;
+use crate::sys::shm;
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::AsFd;
+
+/// Bytes of a control file.
+pub(crate) const SIZE: usize = 4096;
+
+/// Processes that may have one file open at a time.
+pub(in crate::index) const MEMBERS: usize = 64;
+
+/// One process, while its slot is locked.
+#[repr(C)]
+pub(in crate::index) struct Member {
+    /// Names the process and is never used again; 0: it has detached, and its writes belong to no process any more.
+    pub(in crate::index) id: AtomicU64,
+    /// The number of its current tenure. Writes of its earlier tenures stay.
+    pub(in crate::index) tenure: AtomicU64,
+    /// 1: it can commit.
+    pub(in crate::index) writes: AtomicU64,
+    /// The number of the arena whose session it can own; 0: of none.
+    pub(in crate::index) attached: AtomicU64,
+    /// Its maps (`door::maps`).
+    pub(in crate::index) maps: AtomicU64,
+    pub(in crate::index) life: Life,
+}
+
+/// "FAMIODR9".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
+
+/// In [`Page::state`]: a process has a session, or died with one.
+pub(crate) const SESSION: u64 = 1;
+/// In [`Page::state`]: the open epoch lies in a hand-over image.
+pub(crate) const TRAVELS: u64 = 2;
+/// In [`Page::state`]: the file is mapped; its current bytes lie in memory that all members share.
+pub(crate) const SHADOW: u64 = 4;
+/// In [`Page::state`]: the file now has another control file, since its folder or name has changed.
+pub(crate) const MOVED: u64 = 8;
+/// In [`Page::state`], with [`SESSION`]: no process owns the session now. It is whole, and the next owner goes on
+/// with it.
+pub(crate) const UNOWNED: u64 = 16;
+pub(in crate::index) const CHANGE: u64 = 32;
+
+/// A member's flag: it has maps of the kernel's file, which must become maps of the shadow before the file is
+/// changed.
+pub(crate) const KERNELS: u64 = 1;
+/// A member's flag: it may store through its maps of the shadow.
+pub(crate) const STORES: u64 = 2;
+
+/// Value of [`Page::apart`].
+pub(in crate::index) const END_WANTED: u32 = 2;
+
+/// What all members see. Other processes write it, so no value is ever used as an address.
+#[repr(C)]
+pub(crate) struct Page {
+    pub(in crate::index) magic: AtomicU64,
+    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], [`UNOWNED`], and above them a count of changes. Only the
+    /// owner changes it.
+    pub(in crate::index) state: AtomicU64,
+    /// A random number in the names of all shared memory of this file, so that other users cannot guess the names.
+    pub(in crate::index) key: AtomicU64,
+    /// The number of the arena of the last session; 0: there is none.
+    pub(in crate::index) arena: AtomicU64,
+    /// The device of the folder in which the members share memory (`sys::shm`): a container can have a folder of its
+    /// own.
+    pub(in crate::index) shm: AtomicU64,
+    /// The process id of the owner (low half) and its PID namespace (high half), for messages.
+    pub(in crate::index) claimant: AtomicU64,
+    /// The number of the file with the hand-over image.
+    pub(in crate::index) epoch: AtomicU64,
+    /// Not 0: the number of a file that is being written or removed. If its process was killed meanwhile, the file is
+    /// removed.
+    pub(in crate::index) unfinished: AtomicU64,
+    /// Not 0: hand-over images with this number or a higher one are kept even if all processes are killed.
+    pub(in crate::index) kept: AtomicU64,
+    /// The number of an image that has all uncommitted bytes, whatever the journal of a dead process says.
+    pub(in crate::index) whole: AtomicU64,
+    /// Not 0: all processes were killed, one of them could store through maps, and these stores are lost.
+    pub(in crate::index) lost_stores: AtomicU64,
+    /// The last number that was given out, to a process or a file.
+    pub(in crate::index) numbers: AtomicU64,
+    /// Counts the requests for ownership.
+    pub(in crate::index) bell: AtomicU32,
+    /// Counts the hand-overs, and the sessions that began.
+    pub(in crate::index) given: AtomicU32,
+    /// Not 0: the process id of an owner that cannot hand over.
+    pub(in crate::index) stuck: AtomicU32,
+    /// The slot, plus one, of the process that has the session or died with it; 0: none.
+    pub(in crate::index) holder: AtomicU32,
+    /// Not 0: the shared shadow may have stores at unknown places.
+    pub(in crate::index) unknown_stores: AtomicU32,
+    /// All slots at or above this one are free.
+    pub(in crate::index) places: AtomicU32,
+    /// Counts the requested hand-overs, for measurements.
+    pub(in crate::index) hand_overs: AtomicU32,
+    /// The lock of file positions that several processes share (`positions`).
+    pub(in crate::index) positions: AtomicU32,
+    /// 1: a process has read along in the session since its owner acquired it, so no thread gets exclusive mode.
+    pub(in crate::index) read_along: AtomicU32,
+    /// 1: some member, past or present, cannot attach to the sessions of others, so a session ends when its
+    /// owner changes. [`END_WANTED`]: a process waits for the end of this session.
+    pub(in crate::index) apart: AtomicU32,
+    /// 1: all processes of the last session were killed, and their uncommitted changes are gone.
+    pub(in crate::index) all_killed: AtomicU32,
+    spare: AtomicU32,
+    /// The number of the shared shadow's file. Without [`SHADOW`] it is being made; if its process was killed
+    /// meanwhile, the file is removed.
+    pub(in crate::index) shadow: AtomicU64,
+    /// The size of the shared shadow in bytes.
+    pub(in crate::index) shadow_size: AtomicU64,
+    /// The inode of the folder `shm`.
+    pub(in crate::index) shm_inode: AtomicU64,
+    pub(in crate::index) members: [Member; MEMBERS],
+}
+
+const _: () = assert!(size_of::<Page>() <= SIZE);
+
+impl Page {
+    /// Whether a page with these words belongs to a file with a session (its process may be dead) or an open epoch.
+    pub(in crate::index) fn is_in_use(magic: u64, state: u64) -> bool {
+        magic == MAGIC && state & (SESSION | TRAVELS) != 0
+    }
+
+    /// The path of shared memory of the file with this control file (device and inode) and key. Another user who
+    /// copies these words into his own control file gets other paths from them.
+    pub(in crate::index) fn path(control: (u64, u64), key: u64, number: u64, what: &str) -> String {
+        let (folder, (device, inode)) = (shm::folder(), control);
+        format!("{folder}/famio-{device:x}-{inode:x}-{key:016x}-{number:016x}.{what}")
+    }
+}
+
+/// Stands for the page until this process has attached. No other process sees it.
+pub(in crate::index) static NOBODYS: Page = {
+    // SAFETY: zeros are a valid page.
+    unsafe { core::mem::zeroed() }
+};
+
+/// Maps the page, in the place of `old` unless that is null. If another process truncates the file, zeros take its
+/// place.
+pub(in crate::index) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = if old.is_null() { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::FIXED };
+    // SAFETY: a new mapping, or one in the place of ours; the guard substitutes zeros if another process cuts the
+    // file.
+    let at = unsafe { rustix::mm::mmap(old.cast(), SIZE, protection, flags, file, 0) };
+    let at = at.map_err(|e: Errno| Error::from(e))?;
+    crate::sys::keep_from_children(at.cast(), SIZE);
+    guard::stand_in_for(at as usize, SIZE);
+    NonNull::new(at.cast()).ok_or(Error::new(libc::ENOMEM))
+}
+
+/// Unmaps a page.
+///
+/// # Safety
+/// It came from [`map`], and no reference to it is left.
+pub(in crate::index) unsafe fn unmap(page: NonNull<Page>) {
+    guard::stand_in_no_more(page.as_ptr() as usize);
+    // SAFETY: the caller's promise.
+    let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), SIZE) };
+}
+
+/// The byte of a slot. Its process has it locked; the lock goes when the process ends, however it does.
+pub(in crate::index) fn place(at: u32) -> Range<i64> {
+    i64::from(at)..i64::from(at) + 1
+}

@@ -1,0 +1,133 @@
+//! Demotion: a file goes back to the kernel because something the library cannot see (libc's own streams, say) will
+//! use it.
+
+use super::description::Description;
+use super::verify::is_still;
+use super::{table, verify};
+use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use crate::posix::call::look::stat_of;
+use crate::posix::runtime::say::say;
+use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::selection::ordinary;
+use crate::posix::selection::ordinary::Identity;
+use crate::posix::{Ret, fail, raw};
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// Demotes `file`: commits it, checkpoints it, closes its journal clean, and then gives position and flags of every
+/// description back to the kernel. `fd` is any descriptor of the file.
+pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
+    if !file.is_demoted() {
+        file.split_if_left()?;
+        let stat = stat_of(fd).map_err(Error::new)?;
+        // SAFETY: an empty path is the descriptor itself.
+        let identity = unsafe { Identity::of(fd, c"".as_ptr(), &stat) };
+        // Noted first, so that an `open` in between does not make the file atomic again.
+        ordinary::note_for_good(identity);
+        if let Err(error) = file.demote() {
+            ordinary::forget(&identity);
+            return Err(error);
+        }
+        let what = format!("demoted to an ordinary file because of {why}: from here on it is not protected");
+        crate::sys::events::count_demotion();
+        say(path, &what);
+    }
+    let mut handed = Ok(());
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if Arc::ptr_eq(handle.file(), file)
+            && let Err(error) = handle.hand_back(fd)
+        {
+            handed = Err(error);
+        }
+    });
+    handed
+}
+
+fn demote_handle(fd: RawFd, handle: &Description, why: &str) -> Result<()> {
+    if !verify::enter(fd, handle)? {
+        return Ok(());
+    }
+    if !is_still(fd, handle) {
+        table::forget(fd);
+        return Ok(());
+    }
+    demote_file(handle.file(), handle.path(), fd, why)
+}
+
+/// Demotes the file of `fd`, if it is an atomic one: 0, or a negated errno.
+pub fn demote_descriptor(fd: RawFd, why: &str) -> Ret {
+    let Some(handle) = table::get(fd) else { return 0 };
+    if in_vfork_child() {
+        return fail(libc::EBUSY);
+    }
+    match demote_handle(fd, &handle, why) {
+        Ok(()) => 0,
+        Err(error) => verify::failed(&handle, &error),
+    }
+}
+
+/// After a call that returned descriptor `fd`, or an error. If `fd` is a standard stream, libc's `stdin`, `stdout` or
+/// `stderr`, and any child that inherits it, will use it past the library and at the kernel's position, so the file
+/// is demoted.
+pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
+    if !(0..=libc::STDERR_FILENO as Ret).contains(&fd) || !table::is_managed(fd as RawFd) || in_vfork_child() {
+        return fd;
+    }
+    // The kernel cannot be told to append for this process only.
+    let appends = table::get(fd as RawFd).filter(|handle| {
+        !handle.is_handed_back() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
+    });
+    let demoted = match &appends {
+        Some(handle) if handle.file().may_have_others() => refuse_to_append(handle),
+        _ => demote_descriptor(fd as RawFd, "its use as a standard stream"),
+    };
+    let demoted = match &appends {
+        // Processes that have the description, but have not attached to the file, will find it demoted.
+        Some(handle) if demoted == 0 && !append_for_all(fd as RawFd, handle) => refuse_to_append(handle),
+        _ => demoted,
+    };
+    match demoted {
+        0 => fd,
+        error => {
+            crate::posix::close(fd as RawFd);
+            error
+        }
+    }
+}
+
+fn refuse_to_append(handle: &Description) -> Ret {
+    const WHY: &str =
+        "opened with O_APPEND, and shared with another process, it can't become a standard stream (EBUSY)";
+    say(handle.path(), WHY);
+    fail(libc::EBUSY)
+}
+
+/// Makes the kernel append on a demoted description from now on, for every process that has it. Returns whether no
+/// process attached to the file writes by offset through it.
+fn append_for_all(fd: RawFd, handle: &Description) -> bool {
+    // SAFETY: no memory is passed.
+    let set = |change: &dyn Fn(i32) -> i32| unsafe {
+        let flags = raw!(SYS_fcntl, fd, libc::F_GETFL) as i32;
+        raw!(SYS_fcntl, fd, libc::F_SETFL, change(flags))
+    };
+    set(&|flags| flags | libc::O_APPEND);
+    let alone = !handle.file().may_have_others();
+    if !alone {
+        set(&|flags| flags & !libc::O_APPEND);
+    }
+    alone
+}
+
+/// Before a stream or a queue takes `fd`: as [`demote_descriptor`], but refuses `O_SYNC`, which the kernel cannot be
+/// told any more. Returns 0 or a negated errno.
+pub fn demote_for_stream(fd: RawFd, why: &str) -> Ret {
+    if let Some(handle) = table::get(fd)
+        && handle.syncs()
+    {
+        say(handle.path(), &format!("{why} refused: the atomic file was opened with O_SYNC"));
+        return fail(libc::EOPNOTSUPP);
+    }
+    demote_descriptor(fd, why)
+}

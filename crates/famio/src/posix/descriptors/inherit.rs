@@ -1,0 +1,223 @@
+//! Descriptors of atomic files that came from elsewhere: from the parent, from the program before `exec`, or through
+//! a socket. At the first call on one, this process attaches to its file as one more member (`file::turn`).
+
+use super::attach;
+use super::description::{Description, Handle, KEPT};
+use super::{demote, mark, table};
+use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use crate::posix::call::lock::{Lock, not_reentered};
+use crate::posix::call::look::stat_of;
+use crate::posix::runtime::numbers::each_descriptor;
+use crate::posix::runtime::say::say_error;
+use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::selection::config::Config;
+use crate::posix::selection::{ordinary, policy};
+use crate::posix::{Ret, raw};
+use crate::sys::identity;
+use core::ptr;
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// Held while a thread makes a parent's description the child's own.
+static ADOPTING: Lock = Lock::new();
+
+/// In a forked child: another thread of the parent may have held the lock.
+pub(in crate::posix) fn forget() {
+    ADOPTING.reset();
+}
+
+/// In a forked child: makes all descriptors that lead to the parent's description `theirs` lead to a new one of this
+/// process. If that fails, nothing changes, and calls are refused ([`Description::check_ours`]).
+#[cold]
+pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
+    if not_reentered().is_err() || in_vfork_child() {
+        return;
+    }
+    let adopting = ADOPTING.lock();
+    if theirs.is_ours() || theirs.is_handed_back() || !table::leads_to(fd, theirs) {
+        return; // another thread was first
+    }
+    if !has_its_file(fd, theirs) {
+        table::forget(fd);
+        return;
+    }
+    if theirs.file().is_demoted() || mark::handed_back(fd).is_some() || is_ordinary(fd) {
+        theirs.forget_lock();
+        match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
+            Ok(()) => drop(theirs.hand_back(fd)), // the parent's description is not split
+            Err(error) => say_error(theirs.path(), &error),
+        }
+        return;
+    }
+    let adopted = adopt_as_own(fd, theirs);
+    drop(adopting);
+    match adopted {
+        // A lease would be the parent's, too.
+        Ok(own) => drop(own.file().bar_lease()),
+        Err(error) => say_error(theirs.path(), &error),
+    }
+}
+
+/// Whether this process has demoted the file behind `fd`, a descriptor that it has not looked at yet.
+fn is_ordinary(fd: RawFd) -> bool {
+    // SAFETY: an empty path is the descriptor itself.
+    ordinary::any() && stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
+}
+
+/// Makes the file behind `fd`, which is the kernel's there, ordinary in this process, under every name, also where it
+/// is open already. Otherwise its bytes would be written past a log.
+fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
+    let stat = stat_of(fd).map_err(Error::new)?;
+    if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
+        && !file.is_demoted()
+    {
+        return demote::demote_file(&file, path, fd, "a descriptor that another process has demoted");
+    }
+    // SAFETY: an empty path is the descriptor itself.
+    ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });
+    Ok(())
+}
+
+/// Whether `fd` still leads to that file: the program may have closed it unseen.
+fn has_its_file(fd: RawFd, description: &Description) -> bool {
+    // SAFETY: a number that is no descriptor is an error of the kernel's.
+    identity(unsafe { BorrowedFd::borrow_raw(fd) }).ok() == Some(description.file().key())
+}
+
+fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
+    let kernel_access = theirs.kernel_access();
+    let mut all = Vec::new();
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if ptr::eq(&**handle, theirs) {
+            all.push(fd);
+        }
+    });
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    crate::file::end_lease_of_others(borrowed);
+    theirs.file().own_in_child(&all);
+    let settings = theirs.file().settings();
+    let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
+    let position = (!theirs.is_shared()).then(|| theirs.position(fd));
+    let own = Handle::new(file, theirs.path().to_owned(), theirs.flags(), kernel_access, position);
+    for other in all {
+        if has_its_file(other, theirs) {
+            own.file().add_duplicate(fd, other, table::access(kernel_access));
+        }
+        table::install(other, own.share());
+    }
+    Ok(own)
+}
+
+/// Before other processes may get this process's descriptors, by a fork or otherwise: positions become the kernel's,
+/// and descriptions are marked.
+pub(in crate::posix) fn share_all() {
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_live() {
+            handle.pass_on(fd);
+        } else {
+            stay_handed_back(fd, handle);
+        }
+    });
+}
+
+/// Other processes may have a descriptor of a demoted file: it stays demoted here even after its last descriptor is
+/// closed.
+fn stay_handed_back(fd: RawFd, handle: &Description) {
+    if handle.is_ours() && handle.file().is_demoted() {
+        let _ = handle.hand_back(fd); // while no other process has the position
+    }
+    if handle.is_handed_back() && has_its_file(fd, handle) {
+        let _ = hand_back_here(fd, handle.path()); // the file is demoted already; this notes it
+    }
+}
+
+/// Before a fork or an `exec`: if this process has changed its root or its user, its child cannot reach what the
+/// members of a file share. Such files are demoted.
+pub(in crate::posix) fn hand_back_out_of_reach(why: &str) {
+    let why = format!("{why} a change of root or user: its control file could not be reached");
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_live() && handle.file().is_out_of_childs_reach() {
+            let handed = demote::demote_file(&handle.file().clone(), handle.path(), fd, &why);
+            handed.unwrap_or_else(|error| say_error(handle.path(), &error));
+        }
+    });
+}
+
+/// Before a descriptor is sent through a socket. A lease ends first: the receiver would have it, too.
+pub fn pass_descriptor(fd: RawFd) {
+    let Some(handle) = table::get(fd) else { return };
+    if !handle.is_live() {
+        stay_handed_back(fd, &handle);
+    } else if handle.file().bar_lease().is_ok() {
+        handle.pass_on(fd);
+    }
+}
+
+/// Makes a descriptor from elsewhere an atomic file's if it is marked. If that fails, the descriptor is closed: used
+/// past the log, it would read and write wrong data.
+///
+/// # Errors
+/// Those of opening an atomic file.
+pub(in crate::posix) fn receive(config: &Config, fd: RawFd) -> Result<()> {
+    if let Some(flags) = mark::handed_back(fd) {
+        return receive_handed_back(config, fd, flags);
+    }
+    let Some(flags) = mark::get(fd) else { return Ok(()) };
+    if is_ordinary(fd) {
+        return receive_handed_back(config, fd, flags);
+    }
+    let stat = stat_of(fd).map_err(Error::new)?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Ok(());
+    }
+    // SAFETY: no memory is passed.
+    let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
+    let kernel_access = kernel & libc::O_ACCMODE;
+    let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
+    let flags = asked | (flags | kernel) & KEPT;
+    let handle = attach::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
+        say_error(&policy::path_of(fd, c"?"), error);
+        // SAFETY: the program has not seen the descriptor.
+        unsafe { raw!(SYS_close, fd) };
+    })?;
+    let _ = handle.file().bar_lease(); // the other processes would have the lease, too
+    if demote::unless_standard(fd as Ret) < 0 {
+        return Err(Error::new(libc::EBUSY));
+    }
+    Ok(())
+}
+
+/// Receives a descriptor of a file that its sender has demoted: the file becomes ordinary here, too, under every
+/// name. Otherwise its bytes would be written past a log.
+fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
+    let stat = stat_of(fd).map_err(Error::new)?;
+    // SAFETY: no memory is passed.
+    let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
+    let (kernel_access, writes_only) = (kernel & libc::O_ACCMODE, flags & libc::O_WRONLY != 0);
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
+        return Ok(()); // the mark is not Famio's
+    }
+    let path = policy::path_of(fd, c"?");
+    hand_back_here(fd, &path)?;
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let settings = config.settings_of(&path);
+    let file = AtomicFile::open_handed_back(borrowed, table::access(kernel_access), &path, &settings)?;
+    let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
+    let handle = Handle::new(file, path, asked | (flags | kernel) & KEPT, kernel_access, None);
+    handle.came_handed_back();
+    table::install(fd, handle);
+    Ok(())
+}
+
+/// After `exec`, at the start: receives the descriptors that the previous program left open.
+pub(in crate::posix) fn receive_all(config: &Config) {
+    let mut all = Vec::new();
+    each_descriptor(|fd| all.push(fd));
+    for fd in all {
+        table::fresh(fd as isize);
+        let _ = receive(config, fd); // reported, and closed
+    }
+}

@@ -1,0 +1,441 @@
+//! The open family: opening a selected path gives an atomic file.
+
+use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
+use super::open_plain;
+use super::open_plain::{Opened, Tried, open_without_links, try_open};
+use super::{twin, unreadable};
+use crate::error::{Error, Result};
+use crate::file::AtomicFile;
+use crate::map::guard;
+use crate::posix::call::lock;
+use crate::posix::call::look::{stat_at, stat_of};
+use crate::posix::descriptors::attach::O_ATOMIC;
+use crate::posix::descriptors::attach::attach;
+use crate::posix::descriptors::attach::attach_as;
+use crate::posix::descriptors::description::{EMULATED, Handle, KEPT};
+use crate::posix::descriptors::{demote, table};
+use crate::posix::life::process;
+use crate::posix::run::run_notes;
+use crate::posix::runtime::say::{Once, say, say_error, say_once};
+use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::selection::config::Config;
+use crate::posix::selection::{ordinary, policy};
+use crate::posix::{Ret, fail, raw, with_lowest};
+use crate::sys::internal::has_waited;
+use core::ffi::c_char;
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// `openat(2)`, and with `AT_FDCWD` `open` and `creat`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    match unsafe { try_open(dirfd, path, flags, mode) } {
+        Ok(fd) => fd as Ret,
+        // SAFETY: as above.
+        Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
+    }
+}
+
+/// [`openat`] after [`try_open`]: for paths that may be selected, or must be examined before they are opened.
+///
+/// # Safety
+/// As [`openat`].
+pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Ret {
+    // SAFETY: the caller's promise.
+    let opened = match unsafe { open_plain::go_on(dirfd, path, flags, mode, tried) } {
+        Opened::Done(result) => return result,
+        Opened::MayBeMeant(fd) => Some(fd),
+        Opened::Unknown => None,
+    };
+    if flags & O_ATOMIC != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { open_asked(dirfd, path, flags, mode) };
+    }
+    // SAFETY: the caller's promise.
+    if opened.is_none()
+        && let Some(result) = unsafe { make_selected(dirfd, path, flags, mode) }
+    {
+        return result;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let config = match opened {
+            Some(fd) => wanted_now(fd, dirfd, path),
+            None => wanted(dirfd, path, flags, true),
+        };
+        match (config, opened) {
+            (Some(config), _) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode, opened)),
+            (None, Some(fd)) => fd as Ret,
+            (None, None) => open_other(dirfd, path, flags, mode),
+        }
+    }
+}
+
+/// Creates a selected file for a program that expects it not to exist: the state of a new file is known without
+/// further calls. `None`: nothing was done, and the file is to be opened like any other.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Option<Ret> {
+    let is_for_new = flags & libc::O_CREAT != 0 && flags & (libc::O_EXCL | libc::O_TRUNC) != 0;
+    if !is_for_new || flags & libc::O_DIRECTORY != 0 || !asks_for_data(flags) || !guard::is_installed() {
+        return None;
+    }
+    let config = process::config()?;
+    // SAFETY: the caller's promise.
+    let said = unsafe { open_plain::readable(path) }?;
+    if !config.globs.matches(dirfd, said.to_bytes(), false) || lock::not_reentered().is_err() || in_vfork_child() {
+        return None;
+    }
+    let (_, kernel_flags) = for_kernel(flags);
+    // SAFETY: the path is good.
+    let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, kernel_flags | libc::O_EXCL, mode) });
+    if fd < 0 {
+        return None;
+    }
+    // A new file has nothing to truncate.
+    let flags = flags & !libc::O_TRUNC;
+    // SAFETY: as above.
+    let made = unsafe { open_atomic(config, dirfd, path, flags, mode, Some(fd as RawFd)) };
+    Some(demote::unless_standard(made))
+}
+
+/// Opens a file that was not selected, or did not exist, when it was looked at. It may have got this name since.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn open_other(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise; after success the path is good, and the descriptor ours until it is returned.
+    unsafe {
+        let open = || table::fresh(with_lowest(|| raw!(SYS_openat, dirfd, path, flags, mode)));
+        let mut fd = open();
+        if fd == fail(libc::EMFILE) && has_waited() {
+            fd = open();
+        }
+        let is_late = fd >= 0
+            && asks_for_data(flags)
+            && may_match(CStr::from_ptr(path).to_bytes())
+            && wanted_now(fd as RawFd, dirfd, path).is_some()
+            && lock::not_reentered().is_ok()
+            && !in_vfork_child();
+        if !is_late {
+            if fd >= 0 && flags & libc::O_DSYNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+                // Each write will be a SYNC.
+                run_notes::synced(fd as RawFd);
+            }
+            return fd;
+        }
+        if stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat)) {
+            return adopt(fd as RawFd, path);
+        }
+        // The file is not open here, so this close cannot drop locks of the process.
+        raw!(SYS_close, fd);
+        openat(dirfd, path, flags & !libc::O_EXCL, mode)
+    }
+}
+
+/// Opens a file that the program asks to be atomic.
+///
+/// # Safety
+/// As [`openat`].
+unsafe fn open_asked(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    if let Err(error) = crate::posix::life::by_program::start() {
+        return refused(c"O_ATOMIC", &error);
+    }
+    let Some(config) = process::config() else { return fail(libc::ESHUTDOWN) };
+    // SAFETY: the kernel checks the path, and returns another error only after reading it to its end.
+    let found =
+        unsafe { stat_at(dirfd, path, if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 }) };
+    if let Err(error) = found
+        && (error != libc::ENOENT || flags & libc::O_CREAT == 0)
+    {
+        return fail(error);
+    }
+    // SAFETY: the path is good.
+    let said = unsafe { CStr::from_ptr(path) };
+    if !asks_for_data(flags) {
+        return refused(said, &Error::with(libc::EINVAL, "an atomic file is opened to be read or written"));
+    }
+    if let Ok(stat) = found {
+        if stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return fail(libc::ELOOP);
+        }
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return refused(said, &Error::with(libc::EINVAL, "not a regular file: it can't be atomic"));
+        }
+        // SAFETY: the path is good.
+        if unsafe { ordinary::is(dirfd, path, &stat, true) } {
+            let what = "it was demoted to an ordinary file before, and can't be atomic in this process";
+            return refused(said, &Error::with(libc::EBUSY, what));
+        }
+    }
+    // SAFETY: the path is good.
+    unsafe { open_atomic(config, dirfd, path, flags, mode, None) }
+}
+
+/// Moves a new descriptor away from the numbers of the standard streams, which libc uses directly.
+fn above_standard(fd: RawFd, flags: i32) -> Ret {
+    if fd > libc::STDERR_FILENO {
+        return fd as Ret;
+    }
+    let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    // SAFETY: a descriptor that no other thread has seen.
+    unsafe {
+        let moved = raw!(SYS_fcntl, fd, command, libc::STDERR_FILENO + 1);
+        raw!(SYS_close, fd);
+        moved
+    }
+}
+
+/// Whether `open` of `path` with `flags` may give an atomic file.
+///
+/// # Safety
+/// As [`openat`].
+pub unsafe fn may_be_atomic(path: *const c_char, flags: i32) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { wanted(libc::AT_FDCWD, path, flags, true) }.is_some()
+}
+
+/// The access mode and the flags with which an atomic file is opened by the kernel, for the flags that the program
+/// asks for.
+pub(in crate::posix) fn for_kernel(flags: i32) -> (i32, i32) {
+    let asked = flags & libc::O_ACCMODE;
+    // Writing needs read access (a granule is filled from the file), and cutting needs both.
+    let access = if asked == libc::O_WRONLY || flags & libc::O_TRUNC != 0 { libc::O_RDWR } else { asked };
+    (access, flags & !(libc::O_ACCMODE | libc::O_TRUNC | EMULATED | O_ATOMIC) | access)
+}
+
+/// After an `open` that failed: if only the wider access that the library needs was refused, says so.
+pub(in crate::posix) fn say_write_only(error: Ret, flags: i32, access: i32, dirfd: RawFd, path: &CStr) {
+    // Without the right to write, the program's own request is what was refused.
+    // SAFETY: the path is a C string.
+    let may_write =
+        || unsafe { raw!(SYS_faccessat2, dirfd, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } != fail(libc::EACCES);
+    if error == fail(libc::EACCES) && access != flags & libc::O_ACCMODE && may_write() && say_once(Once::WriteOnly) {
+        say(path, "refused: an atomic file is written with read access too; give the user read permission");
+    }
+}
+
+/// A file that may only be appended to (`chattr +a`) is opened for that and left to the kernel, since it cannot have
+/// a mark.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    let fd = table::fresh(with_lowest(|| unsafe { raw!(SYS_openat, dirfd, path, flags, mode) }));
+    if fd >= 0 {
+        let what = "it may only be appended to (chattr +a), and can't be protected: it is an ordinary file";
+        // SAFETY: the kernel has just read it.
+        say(unsafe { CStr::from_ptr(path) }, what);
+    }
+    fd
+}
+
+/// `opened`: a descriptor that the kernel has opened with the flags of [`for_kernel`], through no link.
+///
+/// # Safety
+/// `path` is a C string.
+pub(in crate::posix) unsafe fn open_atomic(
+    config: &Config,
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+    opened: Option<RawFd>,
+) -> Ret {
+    // SAFETY: the caller's promise.
+    let said = unsafe { CStr::from_ptr(path) };
+    let reentered = lock::not_reentered().is_err();
+    if (reentered || in_vfork_child())
+        && let Some(fd) = opened
+    {
+        // SAFETY: the descriptor is ours, and no other code has seen it.
+        unsafe { raw!(SYS_close, fd) };
+    }
+    if reentered {
+        return fail(libc::EDEADLK);
+    }
+    if in_vfork_child() {
+        say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
+        return fail(libc::EBUSY);
+    }
+    let (kernel_access, kernel_flags) = for_kernel(flags);
+    if opened.is_none()
+        && table::any()
+        // SAFETY: the path is good.
+        && let Ok(stat) = unsafe { stat_at(dirfd, path, 0) }
+        && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
+    {
+        // The file is open here already, and this process's lease would make the call wait. If `twin::open` cannot
+        // open it, the kernel breaks the lease.
+        // SAFETY: the path is good.
+        if let Some((fd, handle)) = unsafe { twin::open(&file, dirfd, path, flags, kernel_access) } {
+            return finish(Ok(handle), fd, dirfd, said, flags);
+        }
+        // An existing file would not be opened.
+        if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
+            let _ = file.give_up_lease();
+        }
+    }
+    let mut is_real = opened.is_some();
+    let fd = match opened {
+        Some(fd) => fd as Ret,
+        None => {
+            let mut open = || {
+                with_lowest(|| {
+                    // SAFETY: the caller's promise.
+                    let through_none = unsafe { open_without_links(dirfd, path, kernel_flags, mode) };
+                    is_real = through_none >= 0;
+                    // SAFETY: as above.
+                    if is_real { through_none } else { unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) } }
+                })
+            };
+            match open() {
+                full if full == fail(libc::EMFILE) && has_waited() => open(),
+                made => made,
+            }
+        }
+    };
+    let is_unreadable = fd == fail(libc::EACCES) && kernel_access != flags & libc::O_ACCMODE && flags & O_ATOMIC == 0;
+    let fd = match is_unreadable {
+        false => fd,
+        // SAFETY: the caller's promise.
+        true => match unsafe { unreadable::open(config, dirfd, path, flags, mode, kernel_flags) } {
+            unreadable::Opened::Both(fd) => fd as Ret,
+            unreadable::Opened::Kernels(fd) if fd >= 0 => return fd,
+            unreadable::Opened::Kernels(error) => error,
+        },
+    };
+    if fd < 0 {
+        say_write_only(fd, flags, kernel_access, dirfd, said);
+        if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && flags & O_ATOMIC == 0 && !config.settings.require {
+            // SAFETY: the caller's promise.
+            return unsafe { open_append_only(dirfd, path, flags, mode) };
+        }
+        return fd;
+    }
+    let fd = if flags & O_ATOMIC != 0 { above_standard(fd as RawFd, flags) } else { fd };
+    if fd < 0 {
+        return fd;
+    }
+    let fd = fd as RawFd;
+    if table::is_managed(fd) {
+        table::forget(fd);
+    }
+    let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
+    let attached = if is_real && policy::is_plain(said.to_bytes()) {
+        attach_as(config, fd, said.to_owned(), true, flags_kept, kernel_access, Some(0))
+    } else {
+        attach(config, fd, said, flags_kept, kernel_access, Some(0))
+    };
+    finish(attached, fd, dirfd, said, flags)
+}
+
+/// The end of [`open_atomic`]: `fd` is open, and the file's if attaching succeeded.
+fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags: i32) -> Ret {
+    let cut = flags & libc::O_TRUNC != 0;
+    if let Ok(handle) = &attached {
+        run_notes::opened(handle.file().key(), dirfd, said, handle.path(), flags);
+    }
+    match attached {
+        Ok(handle) if !cut || has_nothing_to_cut(fd, handle.file()) => fd as Ret,
+        Ok(handle) => match handle.file().set_size(0).and_then(|()| handle.file().sync_if_write_atomic()) {
+            Ok(()) => fd as Ret,
+            Err(error) => {
+                crate::posix::close(fd);
+                refused(said, &error)
+            }
+        },
+        Err(error) => {
+            // SAFETY: the descriptor is ours, and no other code has seen it.
+            unsafe { raw!(SYS_close, fd) };
+            refused(said, &error)
+        }
+    }
+}
+
+/// Whether cutting the file would change nothing: it has neither bytes nor anything that even a cut of no bytes
+/// removes.
+fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
+    let Ok(stat) = stat_of(fd) else { return false };
+    let is_empty = if file.is_as_found() { stat.st_size == 0 } else { file.size() == 0 };
+    is_empty && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
+}
+
+fn refused(path: &CStr, error: &Error) -> Ret {
+    say_error(path, error);
+    fail(error.errno())
+}
+
+/// After a libc function has opened `fd` by its own means (`mkstemp`, `open_by_handle_at`): if the path is selected,
+/// or the file is open here as an atomic file, `fd` becomes one of its descriptors. If that is impossible, the file
+/// is demoted.
+///
+/// # Safety
+/// `path` is null or a C string.
+pub unsafe fn adopt(fd: RawFd, path: *const c_char) -> Ret {
+    // SAFETY: the caller's promise.
+    demote::unless_standard(unsafe { join(fd, path) })
+}
+
+/// # Safety
+/// As [`adopt`].
+unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
+    table::fresh(fd as isize);
+    let Some(config) = process::config() else { return fd as Ret };
+    if fd < 0 || lock::not_reentered().is_err() || in_vfork_child() {
+        return fd as Ret;
+    }
+    // SAFETY: the caller's promise.
+    let said = if path.is_null() { c"?" } else { unsafe { CStr::from_ptr(path) } };
+    let Ok(stat) = stat_of(fd) else { return fd as Ret };
+    let open = AtomicFile::find(stat.st_dev, stat.st_ino);
+    let meant = !path.is_null() && config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true);
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG
+        || !(meant || open.is_some())
+        // SAFETY: as above.
+        || unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }
+    {
+        return fd as Ret;
+    }
+    // SAFETY: no memory is passed.
+    let (flags, position) = unsafe { (raw!(SYS_fcntl, fd, libc::F_GETFL), raw!(SYS_lseek, fd, 0, libc::SEEK_CUR)) };
+    let flags = flags as i32;
+    if flags & libc::O_PATH != 0 {
+        return fd as Ret;
+    }
+    if flags & libc::O_ACCMODE == libc::O_WRONLY || flags & libc::O_DSYNC != 0 {
+        if let Some(file) = open
+            && let Err(error) = demote::demote_file(&file, &policy::path_of(fd, said), fd, "a write-only descriptor")
+        {
+            // SAFETY: the program never sees the descriptor.
+            unsafe { raw!(SYS_close, fd) };
+            return refused(said, &error);
+        }
+        return fd as Ret;
+    }
+    if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 {
+        // SAFETY: no memory is passed.
+        unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, flags & !(libc::O_APPEND | libc::O_DIRECT)) };
+    }
+    if open.is_none() {
+        // SAFETY: the descriptor is open, and the program has not seen it.
+        crate::file::end_lease_of_others(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
+    let access = flags & libc::O_ACCMODE;
+    match attach(config, fd, said, flags & (libc::O_ACCMODE | KEPT), access, Some(position.max(0) as u64)) {
+        Ok(handle) => {
+            run_notes::opened(handle.file().key(), libc::AT_FDCWD, said, handle.path(), flags);
+            fd as Ret
+        }
+        Err(error) => {
+            // SAFETY: the program never sees the descriptor.
+            unsafe { raw!(SYS_close, fd) };
+            refused(said, &error)
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The stat family: shows the logical size and times of an atomic file. The file is found by its identity, so every
+//! path and every descriptor of it shows the same.
+
+use super::meant::may_match;
+use crate::file::{AtomicFile, Modified};
+use crate::index::Control;
+use crate::journal::control;
+use crate::near::NEAR;
+use crate::posix::call::look::stat_at;
+use crate::posix::data::vector;
+use crate::posix::descriptors::table;
+use crate::posix::life::process;
+use crate::posix::runtime::state::{in_vfork_child, is_forked};
+use crate::posix::selection::config::Config;
+use crate::posix::selection::{policy, traces};
+use crate::posix::{Ret, fail, raw};
+use crate::sys::internal::occupy_standard;
+use core::ffi::c_char;
+use libc::{stat as Stat, statx as Statx};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::Arc;
+
+pub(in crate::posix) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
+    if crate::posix::call::lock::not_reentered().is_err() {
+        return None;
+    }
+    AtomicFile::find(dev, ino).filter(|file| !file.is_demoted() && (!is_forked() || is_ours(file)))
+}
+
+/// Whether this process has opened the file itself. For its parent's files, a forked child sees the kernel's state.
+fn is_ours(file: &Arc<AtomicFile>) -> bool {
+    let mut ours = false;
+    table::for_each(0, u32::MAX, |_, handle| ours |= handle.is_ours() && Arc::ptr_eq(handle.file(), file));
+    ours
+}
+
+/// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
+/// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with
+/// an open epoch.
+///
+/// # Safety
+/// The kernel has just read the path, or it is null.
+#[cold]
+unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnce()) {
+    let Some(config) = process::config() else { return };
+    // SAFETY: the caller's promise.
+    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    if name.is_empty() || !config.globs.may_match(name.to_bytes()) {
+        return;
+    }
+    if crate::posix::call::lock::not_reentered().is_err() || in_vfork_child() {
+        return;
+    }
+    // SAFETY: the path is good.
+    if !unsafe { is_in_use(config, dirfd, path, flags) } {
+        return;
+    }
+    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    let _standard = occupy_standard(); // as a standard stream it would be demoted
+    // SAFETY: the path is good.
+    let mut fd = unsafe { crate::posix::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
+    if fd == fail(libc::EMFILE) {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | nofollow;
+        // SAFETY: as above; no other code has the descriptor.
+        fd = unsafe {
+            match crate::posix::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
+                made if made >= 0 => crate::posix::adopt(made as RawFd, policy::path_of(made as RawFd, name).as_ptr()),
+                error => error,
+            }
+        };
+    }
+    if fd >= 0 {
+        look();
+        crate::posix::close(fd as RawFd);
+    }
+}
+
+/// Whether a process has an open epoch on the file that the path leads to, as far as this process may know.
+///
+/// # Safety
+/// As [`beside`].
+unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+    // SAFETY: the path is good.
+    let (named, name) = unsafe { (stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW), CStr::from_ptr(path)) };
+    let is_file = |stat: &Stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if named.is_ok_and(|stat| is_file(&stat) && traces::are_absent(config, dirfd, name, stat.st_uid)) {
+        return false;
+    }
+    // Closing an ordinary descriptor of the file would drop the program's locks; closing this kind does not.
+    // SAFETY: the path is good.
+    let Some(look) = (unsafe { crate::posix::look(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW != 0) }) else {
+        return false;
+    };
+    let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
+    found.is_some_and(|control| Control::new(control).is_in_use())
+}
+
+/// Replaces size and times in a result of the kernel's by the logical ones. `fd`: its table entry is checked on the
+/// way.
+unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
+    // SAFETY: the kernel has just written it.
+    let shown = unsafe { &mut *shown };
+    let entry = fd.and_then(table::get);
+    if let (Some(fd), Some(handle)) = (fd, &entry) {
+        if !handle.is_ours() || handle.is_handed_back() {
+            return;
+        }
+        let stale = shown.st_mode & libc::S_IFMT != libc::S_IFREG
+            || find(shown.st_dev, shown.st_ino).is_none_or(|file| !Arc::ptr_eq(&file, handle.file()));
+        if stale && crate::posix::call::lock::not_reentered().is_ok() && !handle.file().is_demoted() {
+            if !in_vfork_child() {
+                table::forget(fd);
+            }
+            return;
+        }
+    }
+    if shown.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return;
+    }
+    let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
+    shown.st_size = file.size_given(shown.st_size as u64) as i64;
+    if let Some(Modified { time, is_set }) = file.modified() {
+        shown.st_blocks = file.blocks(shown.st_blocks as u64) as i64;
+        if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
+            (shown.st_mtime, shown.st_mtime_nsec) = (time.tv_sec, time.tv_nsec);
+        }
+        if !is_set && (time.tv_sec, time.tv_nsec) > (shown.st_ctime, shown.st_ctime_nsec) {
+            (shown.st_ctime, shown.st_ctime_nsec) = (time.tv_sec, time.tv_nsec);
+        }
+    }
+}
+
+/// `fstat(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+#[inline(always)] // a return after a system call costs as much as all this does
+pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_fstat, fd, shown);
+        if result == 0 && table::any() {
+            if crate::posix::descriptors::close::is_hidden(fd) {
+                return crate::posix::fail(libc::EBADF);
+            }
+            overlay(Some(fd), shown);
+        }
+        result
+    }
+}
+
+/// Whether a regular file may be open here, or selected by its path.
+///
+/// # Safety
+/// The kernel has just read the path, or it is null.
+#[inline(always)]
+unsafe fn may_be_atomic(path: *const c_char) -> bool {
+    if NEAR.any() {
+        return true;
+    }
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    NEAR.edges.may_match(bytes) && may_match(bytes)
+}
+
+/// Calls `show` to fill in the logical state if the file is atomic, in this process or in another.
+///
+/// # Safety
+/// As [`may_be_atomic`].
+#[cold]
+unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), show: impl FnOnce()) {
+    if process::config().is_none() {
+        return;
+    }
+    if table::any() && find(of.0, of.1).is_some() {
+        show();
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { beside(dirfd, path, flags, show) };
+    }
+}
+
+/// `newfstatat(2)`, which is also `stat` and `lstat`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+#[inline(always)] // as `fstat`
+pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+        if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
+            show_logical(dirfd, path, flags, ((*shown).st_dev, (*shown).st_ino), || overlay(None, shown));
+        }
+        result
+    }
+}
+
+/// `statx(2)`.
+///
+/// # Safety
+/// As the system call: bad memory gives `EFAULT`.
+pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, shown: *mut Statx) -> Ret {
+    if process::config().is_none() {
+        // SAFETY: the caller's promise.
+        return unsafe { raw!(SYS_statx, dirfd, path, flags, mask, shown) };
+    }
+    // SAFETY: the caller's promise; after success `shown` is valid.
+    unsafe {
+        let result = raw!(SYS_statx, dirfd, path, flags, mask | libc::STATX_INO | libc::STATX_TYPE, shown);
+        let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+        if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
+            let of = (libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor), (*shown).stx_ino);
+            show_logical(dirfd, path, flags, of, || overlay_statx(&mut *shown, mask));
+        }
+        result
+    }
+}
+
+/// From Linux 6.11 on.
+const STATX_WRITE_ATOMIC: u32 = 0x1_0000;
+const STATX_ATTR_WRITE_ATOMIC: u64 = 0x40_0000;
+
+/// Fills in the limits of `pwritev2` with `RWF_ATOMIC`.
+fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
+    shown.stx_mask |= STATX_WRITE_ATOMIC;
+    shown.stx_attributes |= STATX_ATTR_WRITE_ATOMIC;
+    shown.stx_attributes_mask |= STATX_ATTR_WRITE_ATOMIC;
+    shown.stx_atomic_write_unit_min = vector::LEAST_AT_ONCE;
+    shown.stx_atomic_write_unit_max = file.most_at_once();
+    shown.stx_atomic_write_segments_max = vector::PIECES_AT_ONCE;
+    shown.stx_atomic_write_unit_max_opt = 0; // as above
+}
+
+fn overlay_statx(shown: &mut Statx, mask: u32) {
+    let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
+    let Some(file) = find(dev, shown.stx_ino) else { return };
+    if mask & STATX_WRITE_ATOMIC != 0 {
+        show_write_atomic(shown, &file);
+    }
+    shown.stx_size = file.size_given(shown.stx_size);
+    if let Some(Modified { time, is_set }) = file.modified() {
+        shown.stx_blocks = file.blocks(shown.stx_blocks);
+        if is_set {
+            (shown.stx_mtime.tv_sec, shown.stx_mtime.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
+            return;
+        }
+        for stamp in [&mut shown.stx_mtime, &mut shown.stx_ctime] {
+            if (time.tv_sec, time.tv_nsec) > (stamp.tv_sec, i64::from(stamp.tv_nsec)) {
+                (stamp.tv_sec, stamp.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
+            }
+        }
+    }
+}
