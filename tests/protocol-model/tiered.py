@@ -5,8 +5,8 @@
     tiered.py --mutants       leave out one step at a time
 
 Two blocks of one granule; two segments of two records of one block each; two slots. Operations: wi write block i (w1 makes the file
-longer)  t cut to 1  z grow to 2 without a write  s SYNC  b write-back begins: pwrites  e it ends: fdatasync, tail  f its fdatasync
-fails  o open (recovery; the first SYNC makes a new journal). The file had (9, 9). Blocks that are written lie in memory until they are in the file.
+longer)  t cut to 1  z grow to 2 without a write  s SYNC  b write-back begins: pwrites  p the same of all but the last epoch  e it ends:
+fdatasync, tail  f its fdatasync fails  x forced: also what the open epoch has overwritten or cut off, from the log  o open (recovery; the first SYNC makes a new journal). The file had (9, 9). Blocks that are written lie in memory until they are in the file.
 The code: crates/famio/src/journal/tiered, file/records, recovery/tiered.rs. Change this first.
 """
 import sys
@@ -26,7 +26,7 @@ ACTIVE, CLEAN = "active", "clean"
 
 
 class Tiered(Model):
-    kernel = frozenset([0, 1, 2, 3])
+    kernel, learn = frozenset([0, 1, 2, 3]), (5, 0)
 
     @classmethod
     def kernel_of(cls, config):
@@ -47,6 +47,8 @@ class Tiered(Model):
         self.at, self.generation, self.number = None, 0, 0
         self.last = (0, 0)                      # the last epoch of each segment
         self.batch, self.finished = None, None
+        self.since, self.listed, self.overwritten = (0, 0), frozenset(), False
+        self.committed_low, self.committed_size = 9, 2
 
     def survives(self, before):
         pass
@@ -80,10 +82,10 @@ class Tiered(Model):
             return []
         ops = [("w0", 1), ("w1", 1), ("s", 1)]
         ops += [("t", 1)] if self.size == 2 else [("z", 1)]
-        return ops + ([("e", 1), ("f", 1)] if self.batch is not None else [("b", 1)])
+        return ops + ([("e", 1), ("f", 1)] if self.batch is not None else [("b", 1), ("p", 1), ("x", 1)])
 
     def do(self, op):
-        {"o": self.open, "w": self.write, "s": self.sync, "b": self.begin, "e": self.end, "f": self.fail, "t": self.shrink,
+        {"o": self.open, "w": self.write, "s": self.sync, "b": self.begin, "p": self.partly, "x": self.force, "e": self.end, "f": self.fail, "t": self.shrink,
          "z": self.grow}[op[0]](int(op[1]) if len(op) > 1 else 0)
 
     # --- the program: all of it in memory until SYNC
@@ -95,6 +97,7 @@ class Tiered(Model):
         self.now = self.now[:block] + (value,) + self.now[block + 1:]
         self.held |= {block}
         self.dirty |= {block}
+        self.since = tuple(self.C + 1 if b == block else epoch for b, epoch in enumerate(self.since))
 
     def shrink(self, _):
         self.size, self.now, self.resized = 1, self.now[:1], True
@@ -117,7 +120,11 @@ class Tiered(Model):
 
     def sync(self, _):
         blocks = sorted(self.dirty)
-        if not blocks and not self.resized or self.room() < max(1, len(blocks)):
+        if not blocks and not self.resized:
+            return
+        if self.room() < max(1, len(blocks)) and (self.tail == self.C or not self.rule("rewind.after-tail")):
+            self.at = None                      # the current segment is like any other
+        if self.room() < max(1, len(blocks)):
             return
         if not self.attached:
             self.create()
@@ -141,7 +148,10 @@ class Tiered(Model):
         self.fence("sync.fence")
         self.put(SLOT[N % 2], (self.id, N, self.size, self.number), "sync.slot.flush")
         self.fence("sync.slot.fence")
+        self.listed |= self.dirty
         self.C, self.dirty, self.resized, self.cut = N, frozenset(), False, 9
+        self.overwritten = False
+        self.committed_low, self.committed_size = self.low, self.size
         self.accept = frozenset([self.now])
         self.point()
         if self.finished is not None:
@@ -156,29 +166,64 @@ class Tiered(Model):
 
     # --- write-back: committed blocks only
     def begin(self, _):
+        self.write_back(self.C)
+
+    def partly(self, _):
+        if self.C - 1 > self.tail:
+            self.write_back(self.C - 1)
+
+    def write_back(self, target):
+        """Of what has been committed since the last pass: what needs an epoch up to the target."""
         if not self.attached:
             return
         if self.cut != 9 and self.rule("back.waits-for-cut"):
             return                              # the open epoch has cut the file
         if self.low != 9 and self.rule("back.cut"):
             self.resize(min(self.low, self.m.now(SIZE)))
-            self.low = 9
-        overwritten = False
-        for block in sorted(self.held):
+            self.low, self.committed_low = 9, 9
+        if not self.rule("back.overwritten-stays"):
+            self.overwritten = False
+        for block in sorted(self.listed):
+            if block not in self.held:
+                continue                        # it was cut off
             if block in self.dirty:
-                overwritten = True
+                self.overwritten = True         # once: it is listed again by the commit
+            elif self.since[block] > target:
+                continue                        # it stays in the write cache
+            else:
+                self.resize(max(block + 1, self.m.now(SIZE)))
+                self.disk(D[block], self.now[block])
+                self.held -= {block}
+            self.listed -= {block}
+        self.batch = target
+
+    def force(self, _):
+        """From the log: what is held in memory, and what lies above an open cut. Nobody reads that from the file."""
+        if not self.attached or self.tail == self.C:
+            return
+        if self.cut == 9 and self.low != 9 or self.committed_low != 9 and self.rule("force.cut"):
+            self.resize(min(1, self.m.now(SIZE)))
+            self.low, self.committed_low = self.cut, 9
+        unseen = self.held | ({1} if self.cut != 9 else frozenset())
+        found = [(self.m.now(RECORD[s][r]), self.m.now(DATA[s][r])) for s in (0, 1) for r in (0, 1)]
+        found = [pair for pair in found if pair[0] != NONE and pair[0][0] == self.id and self.tail < pair[0][2] <= self.C]
+        found.sort(key=lambda pair: pair[0][1])
+        for i, (record, data) in enumerate(found):
+            block, is_cut = record[7], any(later[6] <= (record[7] or 0) for later, _ in found[i + 1:])
+            if block is None or block not in unseen or is_cut and self.rule("force.heeds-cuts"):
                 continue
             self.resize(max(block + 1, self.m.now(SIZE)))
-            self.disk(D[block], self.now[block])
-            self.held -= {block}
-        self.batch = (self.C, overwritten and self.rule("back.overwritten-waits"))
+            self.disk(D[block], data)
+        if self.rule("force.fdatasync"):
+            self.m.fsync(FILE)
+        self.release(self.C)
+        self.overwritten, self.finished = False, None
 
     def end(self, _):
         if self.rule("back.fdatasync"):
             self.m.fsync(FILE)
-        target, overwritten = self.batch
-        self.batch = None
-        if overwritten:
+        target, self.batch = self.batch, None
+        if self.overwritten and self.rule("back.overwritten-waits"):
             self.finished = target
         else:
             self.release(target)

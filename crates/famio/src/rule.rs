@@ -75,6 +75,18 @@ rules! {
     TieredReuseAfterTail,
     TieredSlotIsWrittenAgain,
     TieredJournalBeforeFile,
+    // Of a write cache's passes.
+    PassCutsFirst,
+    CutTakesAFlush,
+    PassFlushesBeforeTail,
+    OverwrittenWholeWaits,
+    NeededSinceTheOldest,
+    LoggedAgainWhole,
+    LoggedAgainBeforeTail,
+    ForcedCutsFirst,
+    ForcedHeedsCuts,
+    ForcedKeepsTheEnd,
+    ForcedFlushesBeforeTail,
     // Maps.
     StoresBeforeCommit,
     CopiesAreNoted,

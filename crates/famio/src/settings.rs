@@ -73,10 +73,10 @@ pub enum OnClose {
 /// Whether a file on a disk has a tiered journal if its pool lies in memory that persists by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TierChoice {
-    /// Yes.
-    Auto,
-    /// No: a pool on persistent memory is used like one on a disk. The default.
+    /// Yes. The default.
     #[default]
+    Auto,
+    /// No: a pool on persistent memory is used like one on a disk.
     Off,
 }
 
@@ -172,7 +172,7 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
-            tier: TierChoice::Off,
+            tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,
         }

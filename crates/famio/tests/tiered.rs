@@ -107,3 +107,143 @@ fn a_journal_that_was_removed_is_made_anew() {
     drop(opened);
     assert!(std::fs::read(&path).unwrap() == model && journal().is_none());
 }
+
+/// Numbers that a seed repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// The journal is full of committed blocks that the open epoch overwrites: they went to the file with that epoch's commit only, and the
+/// epoch had the rest of the journal, here a third of it.
+#[test]
+fn an_epoch_may_be_as_large_as_the_journal() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("large-epoch");
+    let path = dir.path().join("file");
+    // Of 4 MiB the segments have 3.25.
+    let mut model = vec![1; 780 * BLOCK];
+    std::fs::write(&path, &model).unwrap();
+    let opened = Opened::new(&path, &with_limit(4 << 20));
+    for round in 0..3u8 {
+        write_on(&opened, &mut model, 0..700);
+        for block in 0..780 {
+            let at = block * BLOCK;
+            model[at..at + BLOCK].fill(round.wrapping_mul(50).wrapping_add(block as u8));
+            opened.write(at as u64, &model[at..at + BLOCK]);
+        }
+        opened.atomic().sync().unwrap();
+    }
+    assert!(opened.read(0, model.len() + 1) == model);
+    drop(opened);
+    assert!(std::fs::read(&path).unwrap() == model);
+}
+
+/// The same of an epoch that cuts the file off, and writes it anew.
+#[test]
+fn an_epoch_that_cuts_the_file_may_be_as_large() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("large-cut");
+    let path = dir.path().join("file");
+    let mut model = vec![1; 780 * BLOCK];
+    std::fs::write(&path, &model).unwrap();
+    let opened = Opened::new(&path, &with_limit(4 << 20));
+    for (round, cut) in [0, 100, 5000, 700 * BLOCK + 9].into_iter().enumerate() {
+        write_on(&opened, &mut model, 0..700);
+        // Committed before, and not in the file yet.
+        model.resize(770 * BLOCK, 0);
+        opened.atomic().set_size(model.len() as u64).unwrap();
+        model.resize(780 * BLOCK, 0);
+        opened.atomic().set_size(model.len() as u64).unwrap();
+        opened.atomic().sync().unwrap();
+        opened.atomic().set_size(cut as u64).unwrap();
+        model.truncate(cut);
+        model.resize(780 * BLOCK, 0);
+        for block in 0..780 {
+            let at = block * BLOCK + 8;
+            model[at..at + BLOCK - 8].fill((round * 60 + block) as u8);
+            opened.write(at as u64, &model[at..at + BLOCK - 8]);
+        }
+        opened.atomic().sync().unwrap();
+        assert!(opened.read(0, model.len() + 1) == model, "after the cut to {cut}");
+    }
+    drop(opened);
+    assert!(std::fs::read(&path).unwrap() == model);
+}
+
+/// `ENOSPC` at a write, and what was written before it can be committed; the next epoch finds room.
+#[test]
+fn an_epoch_larger_than_the_journal_has_no_room() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("too-large");
+    let path = dir.path().join("file");
+    let mut model = vec![1; 1200 * BLOCK];
+    std::fs::write(&path, &model).unwrap();
+    let opened = Opened::new(&path, &with_limit(4 << 20));
+    for round in 0..3u8 {
+        let full = (0..1200).find(|&block| {
+            let at = block * BLOCK;
+            let data = vec![round.wrapping_add(block as u8).wrapping_add(7); BLOCK];
+            match opened.try_write(at as u64, &data) {
+                Ok(_) => model[at..at + BLOCK].copy_from_slice(&data),
+                Err(e) => {
+                    assert_eq!(e.errno(), libc::ENOSPC, "{e}");
+                    return true;
+                }
+            }
+            false
+        });
+        assert!((780..1000).contains(&full.expect("there is no room for all")), "{full:?}");
+        opened.atomic().sync().unwrap();
+        assert!(opened.read(0, model.len() + 1) == model);
+    }
+    drop(opened);
+    assert!(std::fs::read(&path).unwrap() == model);
+}
+
+/// Epochs of any size up to the journal's, with cuts, while the background writes back: none has no room, and nothing is lost.
+#[test]
+fn epochs_of_any_size_find_room_in_a_small_journal() {
+    let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    let dir = Scratch::on_disk("any-size");
+    let path = dir.path().join("file");
+    let mut model = vec![1; 900 * BLOCK];
+    std::fs::write(&path, &model).unwrap();
+    let opened = Opened::new(&path, &with_limit(4 << 20));
+    let mut random = Random(19);
+    for epoch in 0..150 {
+        let blocks = match random.below(4) {
+            0 => 1 + random.below(750),
+            1 => 1 + random.below(200),
+            _ => 1 + random.below(20),
+        };
+        if random.below(6) == 0 {
+            let size = model.len() - random.below(300 * BLOCK);
+            opened.atomic().set_size(size as u64).unwrap();
+            model.truncate(size);
+            if random.below(2) == 0 {
+                model.resize(900 * BLOCK, 0);
+                opened.atomic().set_size(model.len() as u64).unwrap();
+            }
+        }
+        let first = random.below(100);
+        for number in 0..blocks {
+            let block = if blocks > 200 { first + number * 7 % 700 } else { random.below(800) };
+            let (at, len) = (block * BLOCK + random.below(BLOCK), 1 + random.below(BLOCK));
+            model.resize(model.len().max(at + len), 0);
+            model[at..at + len].fill(random.below(256) as u8);
+            opened.write(at as u64, &model[at..at + len]);
+        }
+        opened.atomic().sync().unwrap();
+        if epoch % 30 == 0 {
+            assert!(opened.read(0, model.len() + 1) == model, "in epoch {epoch}");
+        }
+    }
+    assert!(opened.read(0, model.len() + 1) == model);
+    drop(opened);
+    assert!(std::fs::read(&path).unwrap() == model);
+}

@@ -1,10 +1,11 @@
 //! Many histories, on several threads, until enough states were examined.
 
-use crate::case::{Case, Found};
+use crate::away::{Away, Part};
+use crate::case::{Cache, Case, Found};
 use crate::explore::{Counts, Effort, Explorer, Failure};
-use crate::kinds::{Kind, Maker, around, around_with_maps, sequences, with_maps};
+use crate::kinds::{Kind, Maker, around, around_passes, around_with_maps, sequences, with_maps};
 use crate::machine::Machine;
-use crate::workload::{Op, Step, random};
+use crate::workload::{Op, Step, random, write_back};
 use crate::{damage, failure};
 use famio::PolicyChoice;
 use famio::pmem::record::Call;
@@ -122,13 +123,48 @@ fn cases<All: Iterator<Item = (Vec<Kind>, Vec<Kind>)>>(
     cases
 }
 
+/// Every sequence of so many operations around the passes of a write cache, after commits that fill it: so far that passes are partial
+/// ones, so far with so little that it is logged again, and so far that an epoch may need the whole journal. A SYNC and a close follow.
+pub fn passes(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
+    if only.is_some_and(|only| only != Machine::Tiered) {
+        return Vec::new();
+    }
+    let before = [
+        (Cache::Small, "w0+16384 s w16384+16384 s w32768+8192 s"),
+        (Cache::Small, "w0+8192 s w0+8192 s w0+8192 s w0+8192 s w8192+64 s"),
+        (Cache::Tiny, "w0+24000 s"),
+    ];
+    let mut cases = Vec::new();
+    for (cache, before) in before {
+        let before: Vec<Step> = before.split_whitespace().filter_map(|step| step.parse().ok()).collect();
+        for sequence in around_passes(lengths.clone()) {
+            let steps = [&before[..], &sequence, &[Op::Sync, Op::Close].map(Step::from)].concat();
+            let found = Found { cache, ..Found::default() };
+            cases.push(Case { machine: Machine::Tiered, policy: PolicyChoice::Undo, found, steps });
+        }
+    }
+    cases
+}
+
 /// Longer history number `number` of a seed.
 pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     let mut choice = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9));
     let places = places(only);
     let (machine, policy) = places[choice.below(places.len() as u64) as usize];
     let len = 6 + choice.below(14) as usize;
-    let found = Found { unsynced: choice.below(6) == 0, pool: choice.below(6) == 0 };
+    let found = Found { unsynced: choice.below(6) == 0, pool: choice.below(6) == 0, cache: Cache::Large };
+    if machine == Machine::Tiered {
+        let cache = [Cache::Large, Cache::Small, Cache::Small, Cache::Tiny][choice.below(4) as usize];
+        if cache != Cache::Large {
+            let len = 2 * len + choice.below(6) as usize;
+            return Case {
+                machine,
+                policy,
+                found: Found { cache, ..found },
+                steps: write_back(choice.next_u64(), len),
+            };
+        }
+    }
     Case { machine, policy, found, steps: random(choice.next_u64(), len) }
 }
 
@@ -147,7 +183,11 @@ pub fn jobs(scope: &Scope) -> impl Iterator<Item = Job> + Send + use<> {
     shuffle(&mut maps, seed);
     shuffle(&mut triples, seed);
     let mut maps = maps.into_iter().chain(triples);
+    let mut passes = passes(only, 1..=4);
+    shuffle(&mut passes, seed);
+    let mut passes = passes.into_iter();
     (0u64..).map(move |number| match number % 16 {
+        2 | 10 if let Some(case) = passes.next() => Job::Crashes(case),
         1 | 9 => Job::Crashes(longer(only, seed, number)),
         5 => Job::FailedCalls(longer(only, seed, number), 2),
         3 | 11 if let Some(case) = turns.next() => Job::Crashes(case),
@@ -183,6 +223,8 @@ pub enum Which {
     Maps(usize),
     /// Operations around a hand-over, after a store in a map.
     MapsAndTurns,
+    /// Up to so many around the passes of a write cache.
+    Passes(usize),
 }
 
 /// Every sequence of a kind, once.
@@ -192,6 +234,7 @@ pub fn every(only: Option<Machine>, which: Which) -> impl ExactSizeIterator<Item
         Which::Turns => turns(only, 0..=2),
         Which::Maps(most) => maps(only, 1..=most),
         Which::MapsAndTurns => maps_and_turns(only),
+        Which::Passes(most) => passes(only, 1..=most),
     };
     cases.into_iter().map(Job::Crashes)
 }
@@ -202,12 +245,23 @@ pub fn run(
     jobs: impl Iterator<Item = Job> + Send,
     progress: impl Fn(&Counts, Duration) + Sync,
 ) -> Outcome {
+    run_without(scope, None, jobs, progress)
+}
+
+/// The same, by a library without a part.
+pub fn run_without(
+    scope: &Scope,
+    missing: Option<Part>,
+    jobs: impl Iterator<Item = Job> + Send,
+    progress: impl Fn(&Counts, Duration) + Sync,
+) -> Outcome {
     let begin = Instant::now();
     let all = Mutex::new(jobs);
     let (stop, states) = (AtomicBool::new(false), AtomicU64::new(0));
     let total = Mutex::new((Counts::default(), None::<Box<Failure>>));
     let lock = || total.lock().unwrap_or_else(|poison| poison.into_inner());
     let work = || {
+        Away::without(missing).enter();
         let mut explorer = Explorer::new(scope.effort);
         while !stop.load(Ordering::Relaxed) && states.load(Ordering::Relaxed) < scope.states {
             let Some(job) = all.lock().unwrap_or_else(|poison| poison.into_inner()).next() else { break };

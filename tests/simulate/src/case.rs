@@ -7,6 +7,31 @@ use std::fmt;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// How large a tiered journal may become, and with it what is written back when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Cache {
+    /// As large as it likes: no pass but in quiet moments.
+    #[default]
+    Large,
+    /// Four segments: passes are partial ones from the second on, and writers help from the third on.
+    Small,
+    /// Two segments: an epoch may need both.
+    Tiny,
+}
+
+impl Cache {
+    const ALL: [(Cache, &'static str); 3] = [(Cache::Large, ""), (Cache::Small, "+small"), (Cache::Tiny, "+tiny")];
+
+    /// The segments that the journal may have; `None`: it is not limited.
+    pub fn segments(self) -> Option<u64> {
+        match self {
+            Cache::Large => None,
+            Cache::Small => Some(4),
+            Cache::Tiny => Some(2),
+        }
+    }
+}
+
 /// The initial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -14,6 +39,8 @@ pub struct Found {
     pub unsynced: bool,
     /// The journal lies in a named pool, not in `.famio/`.
     pub pool: bool,
+    /// The write cache of a tiered journal.
+    pub cache: Cache,
 }
 
 /// A history, its machine, its initial state, and its initial policy.
@@ -36,7 +63,8 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found = [(self.found.unsynced, "+unsynced"), (self.found.pool, "+pool")];
         let found: String = found.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
-        write!(f, "{}/{}{found}:", self.machine, letter(self.policy))?;
+        let cache = Cache::ALL.iter().find(|(cache, _)| *cache == self.found.cache).map_or("", |(_, name)| name);
+        write!(f, "{}/{}{found}{cache}:", self.machine, letter(self.policy))?;
         self.steps.iter().try_for_each(|step| write!(f, " {step}"))
     }
 }
@@ -50,14 +78,16 @@ impl FromStr for Case {
         let (machine, rest) = place.trim().split_once('/').ok_or_else(wrong)?;
         let (policy, found) = rest.split_once('+').unwrap_or((rest, ""));
         let mut names = found.split('+').filter(|name| !name.is_empty());
-        if names.any(|name| !["unsynced", "pool"].contains(&name)) {
+        if names.any(|name| !["unsynced", "pool", "small", "tiny"].contains(&name)) {
             return Err(wrong());
         }
         let finds = |what: &str| found.split('+').any(|name| name == what);
+        let named = |(_, name): &&(Cache, &str)| !name.is_empty() && finds(&name[1..]);
+        let cache = Cache::ALL.iter().find(named).map_or(Cache::Large, |(cache, _)| *cache);
         Ok(Case {
             machine: machine.parse()?,
             policy: policy_of(policy).ok_or_else(wrong)?,
-            found: Found { unsynced: finds("unsynced"), pool: finds("pool") },
+            found: Found { unsynced: finds("unsynced"), pool: finds("pool"), cache },
             steps: steps.split_whitespace().map(str::parse).collect::<Result<_, _>>()?,
         })
     }
@@ -72,9 +102,11 @@ mod tests {
     fn a_case_reads_back() {
         for machine in Machine::ALL {
             for (unsynced, pool) in [(false, false), (true, false), (false, true), (true, true)] {
-                let found = Found { unsynced, pool };
-                let case = Case { machine, policy: PolicyChoice::Redo, found, steps: random(3, 30) };
-                assert_eq!(case.to_string().parse(), Ok(case));
+                for (cache, _) in Cache::ALL {
+                    let found = Found { unsynced, pool, cache };
+                    let case = Case { machine, policy: PolicyChoice::Redo, found, steps: random(3, 30) };
+                    assert_eq!(case.to_string().parse(), Ok(case));
+                }
             }
         }
         assert!("pmem/u+what: s".parse::<Case>().is_err());

@@ -140,7 +140,7 @@ impl Maker {
     }
 }
 
-fn all_of(kinds: Vec<Kind>, lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Kind>> {
+fn all_of<T: Copy>(kinds: Vec<T>, lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<T>> {
     lengths.flat_map(move |len| {
         let kinds = kinds.clone();
         (0..kinds.len().pow(len as u32)).map(move |mut number| {
@@ -152,6 +152,21 @@ fn all_of(kinds: Vec<Kind>, lengths: RangeInclusive<usize>) -> impl Iterator<Ite
             sequence
         })
     })
+}
+
+/// Every sequence of so many operations around the passes of a write cache that holds 10 blocks, the first ones the longest.
+pub fn around_passes(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Step>> {
+    let ops = [
+        Op::Write { at: 100, len: 60 },
+        Op::Write { at: 4096, len: 4096 },
+        Op::Write { at: 8192 + 10, len: 8192 + 20_000 },
+        Op::Size(5000),
+        Op::Size(40_000),
+        Op::Sync,
+        Op::Blocks,
+        Op::EndPass,
+    ];
+    all_of(ops.map(Step::from).to_vec(), lengths)
 }
 
 /// Every sequence of this many kinds without a map.

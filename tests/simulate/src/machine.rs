@@ -5,6 +5,9 @@ use famio::pmem::{Domain, Lab};
 use std::fmt;
 use std::str::FromStr;
 
+/// Bytes of the first segments of a journal of epochs.
+pub const SEGMENT: u64 = 32 << 10;
+
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
@@ -88,8 +91,8 @@ impl Machine {
             journals: (self == Machine::Tiered).then_some(Domain::Pmem),
             boot: Some([boot; 16]),
             ids: Some(0),
-            // As small as possible: three operations get to the end of one.
-            segments: Some([32 << 10, 32 << 10, 64 << 10]),
+            // As small as they may be: three operations get to the end of one.
+            segments: Some([SEGMENT, SEGMENT, 2 * SEGMENT]),
             still: true,
             // Shared on the others.
             own_shadow: matches!(self, Machine::Eadr | Machine::Process),

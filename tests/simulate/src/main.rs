@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
-use famio_simulate::campaign::{Scope, Which, every, jobs, run};
+use famio_simulate::campaign::{Job, Scope, Which, every, jobs, longer, run, run_without};
 use famio_simulate::case::Case;
 use famio_simulate::explore::{Counts, Effort, Explorer, Failure};
 use famio_simulate::failure;
@@ -39,6 +39,12 @@ enum What {
         /// Looks at more of each moment.
         #[arg(long)]
         thorough: bool,
+        /// Only long histories of a seed, none that are the same for every seed.
+        #[arg(long)]
+        random: bool,
+        /// Without the check or order of this name, in a build for that (make mutants): how long it takes to be found.
+        #[arg(long)]
+        without: Option<String>,
     },
     /// Looks at every sequence of up to three operations, on every machine with every policy, each at a glance.
     Every {
@@ -48,6 +54,9 @@ enum What {
         /// Every one that stores in a map, instead; around a change of hands: in a map that stays, or has gone before.
         #[arg(long)]
         maps: bool,
+        /// Every one of up to four around the passes of a write cache, instead.
+        #[arg(long)]
+        passes: bool,
         /// Those of up to so many operations, where the file keeps its hands.
         #[arg(long, default_value_t = 3)]
         length: usize,
@@ -64,7 +73,7 @@ enum What {
         /// A mutant that so many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]
         states: u64,
-        /// On this machine only: pmem, page-cache or eadr.
+        /// On this machine only: pmem, page-cache, tiered or eadr.
         #[arg(long)]
         machine: Option<Machine>,
         /// Those with this in their names.
@@ -103,20 +112,33 @@ fn show(shown: &AtomicU64, counts: &Counts, time: Duration) {
 
 fn main() -> ExitCode {
     match Arguments::parse().what {
-        What::Run { states, machine, seed, threads, thorough } => {
+        What::Run { states, machine, seed, threads, thorough, random, without } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let effort = if thorough { Effort::THOROUGH } else { Effort::QUICK };
             let scope = Scope { machine, effort, states, threads: threads.unwrap_or(cores), seed };
             let shown = AtomicU64::new(0);
-            let outcome = run(&scope, jobs(&scope), |counts, time| show(&shown, counts, time));
+            let all: Box<dyn Iterator<Item = Job> + Send> = if random {
+                Box::new((0..).map(move |number| Job::Crashes(longer(machine, seed, number))))
+            } else {
+                Box::new(jobs(&scope))
+            };
+            let missing = match without.map(|name| mutants::rule(&name).ok_or(name)).transpose() {
+                Ok(missing) => missing,
+                Err(name) => {
+                    println!("{name}: this build has no such check or order to leave out");
+                    return ExitCode::FAILURE;
+                }
+            };
+            let outcome = run_without(&scope, missing, all, |counts, time| show(&shown, counts, time));
             println!("{}; {:.1} s", outcome.counts, outcome.time.as_secs_f64());
-            report(outcome.failure, true, effort)
+            report(outcome.failure, missing.is_none(), effort)
         }
-        What::Every { turns, maps, length, machine, threads } => {
+        What::Every { turns, maps, passes, length, machine, threads } => {
             let which = match (turns, maps) {
                 (true, true) => Which::MapsAndTurns,
                 (true, _) => Which::Turns,
                 (_, true) => Which::Maps(length),
+                _ if passes => Which::Passes(4),
                 _ => Which::Plain(length),
             };
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());

@@ -76,6 +76,18 @@ pub fn run(
     Ok(all)
 }
 
+/// A check or an order, by its name; from now on the library asks. `None`: this build does not.
+#[cfg(famio_mutants)]
+pub fn rule(name: &str) -> Option<Part> {
+    ask();
+    famio::rule::Rule::ALL.iter().find(|rule| format!("{rule:?}") == name).copied().map(Part::Rule)
+}
+
+#[cfg(not(famio_mutants))]
+pub fn rule(_: &str) -> Option<Part> {
+    None
+}
+
 /// From now on, the library asks.
 fn ask() {
     #[cfg(famio_mutants)]

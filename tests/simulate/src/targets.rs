@@ -84,9 +84,9 @@ const RECORDS: [&str; 23] = [
     "u+pool: w100+60 s c w4096+100 s c",
 ];
 
-/// For a tiered journal: in a pool, its write cache is always full, and initially unsynced data is logged again.
-const TIERED: [&str; 6] = [
-    // A block that the open epoch has overwritten, and a pass after the one that skipped it.
+/// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
+const TIERED: [&str; 18] = [
+    // A block that the open epoch has overwritten, and a pass after the one that has left it.
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
     "u+unsynced+pool: w0+4096 s w4096+30000 s w40000+64 s w64+64 g s g s w40000+64 s",
@@ -94,6 +94,21 @@ const TIERED: [&str; 6] = [
     // Segments are reused.
     "u+pool: w0+20000 s w0+20000 s g w0+20000 s g w0+20000 s g w0+20000 s",
     "u: w0+20000 s w0+20000 s w0+20000 s g w0+20000 s w0+20000 s w0+20000 s",
+    // Partial passes, several in an epoch, of what that has overwritten in part or wholly; what is logged again.
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w100+60 w4096+64 gb gb gb ge gb ge w300+5 s",
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w0+4096 s w4096+4096 gb gb gb ge gb s w0+20000 s",
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s t9000 s t30000 s gb gb gb ge gb ge w0+64 s",
+    "u+small: w0+8192 s w0+8192 s w0+8192 s w0+8192 s w8192+64 s gb s w0+64 s gb s w0+16384 s",
+    // The file has bytes that a committed cut takes: before a pass writes, and of a pass that has nothing to write.
+    "u+small: w0+40960 s g t9000 s t30000 s w0+64 s g w0+64 s",
+    "u+small: w0+20000 s g t2000 s t20000 s w0+16384 s w0+16384 s gb gb ge",
+    // An epoch needs the whole journal: of what it has overwritten; of what it cuts off; and both after a committed cut.
+    "u+tiny: w0+24000 s w0+48000 s w100+60 s",
+    "u+tiny: w0+24000 s t5000 w8000+40000 s g",
+    "u+tiny: w0+24000 s t5000 s w4000+9000 s t3000 w8000+40000 s g s",
+    "u+tiny: w0+24000 s t9000 s t20000 s w0+48000 g s",
+    "u+tiny: w0+24000 s g t5000 s t24000 s t9000 w0+48000 s",
+    "u+tiny: w0+24000 s g t5000 s w5000+9000 s t12000 w0+4000 w12288+36000 s g",
 ];
 
 /// Stores in maps: by copies and through pointers, beyond the end, before a hand-over; `?` stands for each policy.

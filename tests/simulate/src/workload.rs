@@ -44,6 +44,10 @@ pub enum Op {
     Sync,
     /// Checkpoints as much as possible, as the background would, and then shrinks the journal.
     Settle,
+    /// Settles a block or a few, in a moment that is not quiet: a pass begins if none is under way and the journal is used so far.
+    Blocks,
+    /// The end of a pass that has written all its blocks.
+    EndPass,
     /// Sets another policy, from the next SYNC on.
     Policy(PolicyChoice),
     /// Commits and closes the journal clean; the next write attaches again.
@@ -64,7 +68,7 @@ impl Op {
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
             Op::Joint { .. } | Op::Whole { .. } => true,
             Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
-            Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
+            Op::Blocks | Op::EndPass | Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
     }
 }
@@ -123,6 +127,8 @@ impl fmt::Display for Step {
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
             Op::Settle => f.write_str("g"),
+            Op::Blocks => f.write_str("gb"),
+            Op::EndPass => f.write_str("ge"),
             Op::Policy(policy) => write!(f, "p{}", letter(policy)),
             Op::Close => f.write_str("c"),
             Op::Reopen => f.write_str("o"),
@@ -176,7 +182,9 @@ impl FromStr for Step {
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
             "s" => Op::Sync,
-            "g" => Op::Settle,
+            "g" if tail == "b" => Op::Blocks,
+            "g" if tail == "e" => Op::EndPass,
+            "g" if tail.is_empty() => Op::Settle,
             "p" => Op::Policy(policy_of(tail).ok_or_else(wrong)?),
             "c" => Op::Close,
             "o" => Op::Reopen,
@@ -256,6 +264,56 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
     all
 }
 
+/// A longer history of a small write cache ([`Cache`](crate::case::Cache)): whole blocks fill the journal, small writes overwrite what it
+/// holds, and passes begin, go on and end anywhere between them. No epoch is larger than the smallest journal.
+pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
+    const MOST: u64 = 48 << 10;
+    let mut random = Random::new(seed);
+    let (turns, maps) = (seed % 8 == 1, seed % 8 == 3);
+    let mut size = initial().len() as u64;
+    let mut all = Vec::new();
+    // Most begin with as much as makes passes partial ones.
+    let full = random.below(4) != 0;
+    let filling = [(0, 16_384), (16_384, 12_288), (random.below(3) * 4096, 8192)];
+    for (at, len) in filling.into_iter().filter(|_| full) {
+        all.extend([Op::Write { at, len }, Op::Sync].map(Step::from));
+        size = size.max(at + len);
+    }
+    while all.len() < steps {
+        let block = 4096 * random.below(10);
+        let within = block + 64 * random.below(60) + random.below(3);
+        let small = 1 + random.below(600);
+        let op = match random.below(30) {
+            0..=3 => Op::Write { at: block, len: (4096 * (1 + random.below(5))).min(MOST - block) },
+            4 => Op::Write { at: within, len: (1 + random.below(9000)).min(MOST - within) },
+            5..=10 => Op::Write { at: within.min(size), len: small },
+            11..=14 => Op::Sync,
+            15..=18 => Op::Blocks,
+            19 | 20 => Op::EndPass,
+            // A whole pass, within an epoch.
+            21..=24 => {
+                all.extend([Op::Blocks; 3].map(Step::from));
+                Op::EndPass
+            }
+            25 => Op::Settle,
+            26 if maps => Op::Map { at: within, len: small, by: By::Turns },
+            26 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
+            26 | 27 => match random.below(6) {
+                0 | 1 => Op::Size(random.below(size + 1)),
+                2 => Op::Size((size + random.below(9000)).min(MOST)),
+                3 => Op::Transaction { at: within.min(36_000), len: small, syncs: random.below(2) == 0 },
+                4 => Op::Whole { at: Some(within), len: small },
+                _ => Op::Rollback,
+            },
+            28 if random.below(3) == 0 => [Op::Close, Op::Reopen][random.below(2) as usize],
+            _ => Op::Sync,
+        };
+        size = size_after(size, op);
+        all.push(Step::from(op));
+    }
+    all
+}
+
 fn size_after(size: u64, op: Op) -> u64 {
     match op {
         Op::Write { at, len } => size.max(at + len),
@@ -282,10 +340,15 @@ mod tests {
                 assert_eq!(step.to_string().parse::<Step>(), Ok(step));
             }
         }
+        for seed in 0..50 {
+            for step in write_back(seed, 30) {
+                assert_eq!(step.to_string().parse::<Step>(), Ok(step));
+            }
+        }
         for text in ["j100+60", "j0+64/10", "y3+4", "ya5"] {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
-        for wrong in ["j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {
+        for wrong in ["gx", "j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong}");
         }
     }

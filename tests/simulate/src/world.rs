@@ -2,9 +2,9 @@
 //! crash left.
 
 use crate::away::Away;
-use crate::case::{Case, Found};
+use crate::case::{Cache, Case, Found};
 use crate::joint::{self, Peer, Records};
-use crate::machine::Machine;
+use crate::machine::{Machine, SEGMENT};
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{By, Op, bytes, initial, pieces};
 use famio::file::{Access, AtomicFile, UserBuf, Whole};
@@ -146,9 +146,13 @@ impl World {
     fn settings(&self) -> Settings {
         // The journal's address space is reserved, so a small limit suffices.
         let pool = self.found.pool.then(|| self.named.clone());
-        // Some write back all but the newest blocks, as if the write cache were full.
-        let write_back = if self.found.pool { WriteBackRange { from: 0, to: 0 } } else { WriteBackRange::default() };
-        Settings { journal_limit: 64 << 20, pool, write_back, tier: TierChoice::Auto, ..Settings::default() }
+        // Some write back all but the newest, as if the write cache were full.
+        let is_full = self.found.pool && self.found.cache == Cache::Large;
+        let write_back = if is_full { WriteBackRange { from: 0, to: 0 } } else { WriteBackRange::default() };
+        // The segments begin behind the header and the slots.
+        let limit = self.found.cache.segments().map(|count| (8 << 10) + count * SEGMENT);
+        let journal_limit = limit.unwrap_or(64 << 20);
+        Settings { journal_limit, pool, write_back, tier: TierChoice::Auto, ..Settings::default() }
     }
 
     /// Runs a history under the recorder, with a new file. `fail`: the given call fails, once.
@@ -166,9 +170,12 @@ impl World {
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
-        let busy = case.machine == Machine::Tiered && case.found.pool;
+        let busy = case.machine == Machine::Tiered && case.found.pool && case.found.cache == Cache::Large;
         let logs_again = busy && case.found.unsynced;
-        let lab = Lab { medium: Some(recorder), policy: Some(case.policy), busy, logs_again, ..case.machine.lab(1) };
+        let of_machine = case.machine.lab(1);
+        let blocks_a_round = (case.found.cache != Cache::Large).then_some(3);
+        let policy = Some(case.policy);
+        let lab = Lab { medium: Some(recorder), policy, busy, logs_again, blocks_a_round, ..of_machine };
         lab.enter();
         let mut session = Session::open(self, recorder, lab)?;
         let done = session.steps(case, fail.is_some());
@@ -546,6 +553,8 @@ impl Opened {
                 while self.atomic.settle_round().map_err(text)? {}
                 Ok(())
             }
+            Op::Blocks => self.atomic.settle_part(false).map_err(text),
+            Op::EndPass => self.atomic.settle_part(true).map_err(text),
             Op::Policy(policy) => {
                 Lab { policy: Some(policy), ..Lab::current() }.enter();
                 Ok(())

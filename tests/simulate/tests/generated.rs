@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn case() -> impl Strategy<Value = Case> {
     let found = (prop::bool::weighted(0.2), prop::bool::weighted(0.2));
-    let found = found.prop_map(|(unsynced, pool)| Found { unsynced, pool });
+    let found = found.prop_map(|(unsynced, pool)| Found { unsynced, pool, ..Found::default() });
     (select(Machine::ALL.to_vec()), policy(), found, prop::collection::vec(step(), 1..20))
         .prop_map(|(machine, policy, found, steps)| Case { machine, policy, found, steps })
 }

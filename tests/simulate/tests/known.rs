@@ -169,3 +169,17 @@ fn what_is_overwritten_keeps_the_tail_back_for_later_passes_too() {
         is_right(history, None);
     }
 }
+
+/// The open epoch has overwritten, or cut off, what lies in the journal alone, and needs all of that: it goes to the file from the journal,
+/// with the cuts of committed epochs that the file lacks. An epoch that would have fitted had no room.
+#[test]
+fn an_epoch_that_needs_the_whole_journal_keeps_what_is_committed() {
+    for history in [
+        "tiered/u+tiny: w0+24000 s w0+48000 s w100+60 s",
+        "tiered/u+tiny: w0+24000 s t5000 w8000+40000 s g",
+        "tiered/u+tiny: w0+24000 s t5000 s w4000+9000 s t3000 w8000+40000 s g s",
+        "tiered/u+tiny: w0+24000 s t9000 s t20000 s w0+48000 g s",
+    ] {
+        is_right(history, None);
+    }
+}

@@ -116,7 +116,7 @@ fn tier(file: &Detected, pool: &Path, settings: &Settings) -> Option<Finding> {
             ),
         )),
         (true, false) if settings.tier == TierChoice::Off => {
-            Some(Finding::note(TOPIC, format!("off: the pool on {on} is used as one on a disk (--tier auto)")))
+            Some(Finding::note(TOPIC, format!("off: the pool on {on} is used as one on a disk (--tier off)")))
         }
         (true, false) => Some(Finding::problem(
             TOPIC,

@@ -125,7 +125,7 @@ and from famio.toml in this folder or one above:
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   journal-limit = \"4GiB\"
-  tier = \"off\"                          # or \"auto\"
+  tier = \"auto\"                         # or \"off\": a pool in memory as one on a disk
   write-back = \"30:10\"                  # percent of the limit
   map-memory = \"6GiB\"                # larger files are mapped by private pages
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep

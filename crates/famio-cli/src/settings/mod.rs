@@ -122,7 +122,7 @@ pub struct Options {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "emulated")]
     pub domain: Option<DomainName>,
     /// Whether a pool on persistent memory (or in memory, with --durability process) takes the SYNCs of files on a disk, and the
-    /// disk is written later [default: off]
+    /// disk is written later [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|off")]
     pub tier: Option<TierName>,
     /// Read settings from FILE [default: famio.toml here or in a folder above]
@@ -262,8 +262,8 @@ impl Layer {
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             tier: match self.tier {
-                Some(TierName::Auto) => TierChoice::Auto,
-                Some(TierName::Off) | None => TierChoice::Off,
+                Some(TierName::Auto) | None => TierChoice::Auto,
+                Some(TierName::Off) => TierChoice::Off,
             },
             write_back: self.write_back.map_or(default.write_back, |WriteBack(range)| range),
             map_memory: self.map_memory.map(|Size(bytes)| bytes),

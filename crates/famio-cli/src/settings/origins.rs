@@ -97,7 +97,7 @@ impl Origins {
             setting("on-close", "commit", &|layer| layer.on_close.map(name_of)),
             setting("journal-limit", "4.0 GiB", &|layer| size(layer.journal_limit)),
             setting("map-memory", "a quarter of this machine's", &|layer| size(layer.map_memory)),
-            setting("tier", "off", &|layer| layer.tier.map(name_of)),
+            setting("tier", "auto", &|layer| layer.tier.map(name_of)),
             setting("write-back", "30:10", &|layer| layer.write_back.map(|range| range.to_string().into())),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),

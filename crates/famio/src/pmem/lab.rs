@@ -22,8 +22,10 @@ pub struct Lab {
     pub ids: Option<u64>,
     /// Sizes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
-    /// A write cache is never idle, and keeps as much as it may.
+    /// No moment counts as idle, though no checkpoint starts by itself: a write cache keeps as much as it may.
     pub busy: bool,
+    /// Blocks that one round of a pass writes.
+    pub blocks_a_round: Option<usize>,
     /// A write cache always logs blocks again rather than writing them back.
     pub logs_again: bool,
     /// Size up to which a file is mapped with a shadow.
@@ -36,7 +38,7 @@ pub struct Lab {
     pub unscanned: bool,
     /// This thread counts as the program's only thread.
     pub alone: bool,
-    /// No checkpoint starts by itself; every moment counts as idle.
+    /// No checkpoint starts by itself; every moment counts as idle, unless `busy`.
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
@@ -58,6 +60,7 @@ thread_local! {
             ids: None,
             segments: None,
             busy: false,
+            blocks_a_round: None,
             logs_again: false,
             shadow_limit: None,
             own_shadow: false,

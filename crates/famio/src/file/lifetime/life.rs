@@ -9,10 +9,11 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::growing::Tail;
 use crate::file::session::attach;
-use crate::file::session::close::Left;
+use crate::file::session::close::{Left, PassStep};
 use crate::file::session::{OldSession, Session};
 use crate::index::MOVED;
 use crate::journal::has_lost_its_name;
+use crate::pmem::Lab;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
@@ -340,6 +341,17 @@ impl AtomicFile {
     #[doc(hidden)]
     pub fn settle_round(&self) -> Result<bool> {
         Ok(self.settle_some()? == Left::More)
+    }
+
+    /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
+    #[doc(hidden)]
+    pub fn settle_part(&self, ends: bool) -> Result<()> {
+        let step = if ends { PassStep::End } else { PassStep::Blocks };
+        let lab = Lab::current();
+        Lab { busy: true, ..lab }.enter();
+        let settled = self.session().map(|session| session.settle_step(&self.fds, step));
+        lab.enter();
+        settled.transpose().map(drop)
     }
 
     /// One checkpoint round, by the background.

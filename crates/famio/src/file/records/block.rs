@@ -8,6 +8,7 @@ use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
 use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
 use crate::file::engine::home::zero_out;
 use crate::index::{BLOCK, Cell};
+use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 /// Granules that are compared first: if all differ, the whole block counts as new.
@@ -26,7 +27,7 @@ impl Records {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
-            self.make_room(cx)?;
+            self.settle_what_can_be(cx)?;
         }
         if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it while that helps.
@@ -71,7 +72,8 @@ impl Records {
         })?;
         cell.entry.store(number + 1, Ordering::Relaxed);
         let (held, open) = (state.held | bits, state.open | bits);
-        let since = if state.held & !open == 0 { self.next_epoch() } else { state.since };
+        let is_new = state.held & !open == 0 || !holds(Rule::NeededSinceTheOldest);
+        let since = if is_new { self.next_epoch() } else { state.since };
         State::set(cell, since, (held, open), committed);
         if state.open == 0 {
             lock(&self.open).push(block);

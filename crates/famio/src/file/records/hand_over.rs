@@ -4,7 +4,7 @@ use super::settle::Settling;
 use super::{Records, lock};
 use crate::error::Result;
 use crate::file::engine::context::{Context, Words};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 impl Records {
     /// See [`Engine::leave_state`](crate::file::engine::context::Engine::leave_state).
@@ -16,7 +16,7 @@ impl Records {
         if !lock(&self.log).leave_state(words)? {
             return Ok(false);
         }
-        for counter in [&self.blocks, &self.granules, &self.cut, &self.appended, &self.taken_up] {
+        for counter in self.words_of_owner() {
             words.push(counter.load(Ordering::Relaxed));
         }
         words.push(self.wants_segment.load(Ordering::Relaxed).into());
@@ -24,6 +24,10 @@ impl Records {
         put_list(words, &lock(&self.open));
         self.is_away.store(true, Ordering::Release);
         Ok(true)
+    }
+
+    fn words_of_owner(&self) -> [&AtomicU64; 6] {
+        [&self.blocks, &self.granules, &self.cut, &self.committed_cut, &self.appended, &self.taken_up]
     }
 
     /// See [`Engine::take_state`](crate::file::engine::context::Engine::take_state). No work outside the gate has begun yet.
@@ -34,12 +38,11 @@ impl Records {
             tier.note(&log);
         }
         drop(log);
-        let counters: [u64; 5] = words.next()?;
+        let counters: [u64; 6] = words.next()?;
         let [wants_segment] = words.next()?;
         let settling = Settling::take(words)?;
         let open = words.list()?;
-        let to = [&self.blocks, &self.granules, &self.cut, &self.appended, &self.taken_up];
-        to.into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+        self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
         self.reserved.store(0, Ordering::Relaxed); // requested again
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.settling) = settling;

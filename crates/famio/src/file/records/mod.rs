@@ -7,6 +7,7 @@ mod attach;
 mod block;
 mod buffers;
 mod epochs;
+mod forced;
 mod hand_over;
 mod prepare;
 mod reserve;
@@ -49,6 +50,8 @@ pub(crate) struct Records {
     granules: AtomicU64,
     /// The lowest size of the open epoch so far.
     cut: AtomicU64,
+    /// The size to which committed epochs have cut the file and no pass has yet; `u64::MAX`: there is no such cut.
+    committed_cut: AtomicU64,
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
     settling: Mutex<Settling>,
@@ -86,6 +89,7 @@ impl Records {
             blocks: AtomicU64::new(0),
             granules: AtomicU64::new(0),
             cut: AtomicU64::new(size),
+            committed_cut: AtomicU64::new(u64::MAX),
             open: Mutex::new(Vec::new()),
             settling: Mutex::new(Settling::default()),
             appended: AtomicU64::new(0),
@@ -229,7 +233,8 @@ impl Engine for Records {
         open.dedup(); // a block that a cut removed may have come again
         let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
         let is_again = |number: &u64| {
-            again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
+            holds(Rule::LoggedAgainWhole)
+                && again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
         };
         let merged = again.as_ref().map(|again| {
             let mut all = [&open[..], &again.blocks].concat();
@@ -258,6 +263,9 @@ impl Engine for Records {
         let epoch = log.committed() + 1;
         let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
+        if let Some(again) = again.as_ref().filter(|_| !holds(Rule::LoggedAgainBeforeTail)) {
+            log.release(again.target);
+        }
         if let Err(e) = log.append(&batch) {
             drop(log);
             if holds(Rule::FailedFlushIsForGood) {
@@ -273,6 +281,7 @@ impl Engine for Records {
             tier.note(&log);
         }
         drop(log); // a checkpoint takes the two locks in the other order
+        self.committed_cut.store(cx.shared().file_end.load(Ordering::Acquire), Ordering::Relaxed);
         if let Some(again) = &again {
             self.logged_again(cx, again, epoch);
         }

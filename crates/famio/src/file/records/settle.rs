@@ -42,13 +42,13 @@ pub(super) struct Settling {
     /// A pass is under way; it ends with an `fdatasync`.
     under_way: bool,
     /// That `fdatasync` is under way.
-    flushing: bool,
+    pub(super) flushing: bool,
     /// The number of finished ones.
     flushes: u64,
     /// A pass left granules that the open epoch had overwritten: until the commit of that epoch, their committed
     /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again
     /// (of a write cache, others still are).
-    overwritten: bool,
+    pub(super) overwritten: bool,
     /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
     /// stay until another pass has written them.
     skipped: bool,
@@ -57,7 +57,7 @@ pub(super) struct Settling {
     /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
     unflushed: bool,
     /// The target of a finished pass, which the next commit may release.
-    finished: Option<u64>,
+    pub(super) finished: Option<u64>,
     /// What the next commit logs again.
     again: Option<Again>,
 }
@@ -77,7 +77,7 @@ impl Settling {
 
     /// Whether the file has changes that no flush of a pass has covered.
     fn must_flush(&self) -> bool {
-        self.was_cut || self.unflushed
+        (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
     }
 
     /// For the next owner of the session. No flush is under way.
@@ -148,12 +148,14 @@ impl Records {
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and the file must be cut before
         // anything is written above.
-        settling.was_cut |= self.apply_cut(cx)?;
+        if holds(Rule::PassCutsFirst) {
+            settling.was_cut |= self.apply_cut(cx)?;
+        }
         self.begin_pass(cx, settling, everything);
         if settling.queue.is_empty() {
             return Ok(false);
         }
-        for _ in 0..ROUND {
+        for _ in 0..Lab::current().blocks_a_round.unwrap_or(ROUND) {
             let Some(&block) = settling.queue.last() else { break };
             // A block that could not be written stays: a pass without it would release its journal.
             self.settle_block(cx, block, settling, false)?;
@@ -162,9 +164,15 @@ impl Records {
         Ok(true)
     }
 
-    /// The journal is full: writes everything that can be written to the file, to free space in it. Returns whether
-    /// there was any. The caller holds no block lock.
+    /// The journal is full: writes everything that is committed to the file, to free all of it. Returns whether there
+    /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        let any = self.settle_what_can_be(cx)?;
+        Ok(self.force(cx)? || any)
+    }
+
+    /// The same, except for what the open epoch has overwritten.
+    pub(super) fn settle_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
         let mut any = self.wait_for_others_flush();
         // A pass may have been under way; later blocks take another one. Blocks that others are writing are left to
         // them.
@@ -177,7 +185,7 @@ impl Records {
 
     /// Waits for a pass whose blocks another thread has written and is making durable. Returns whether there was one:
     /// it may have freed space.
-    fn wait_for_others_flush(&self) -> bool {
+    pub(super) fn wait_for_others_flush(&self) -> bool {
         const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
         let flushes = {
             let settling = lock(&self.settling);
@@ -200,7 +208,7 @@ impl Records {
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         // In a quiet moment everything is: no commit would log it again.
-        let everything = everything || is_quiet(cx.shared()) && !Lab::current().busy;
+        let everything = everything || is_quiet(cx.shared());
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
@@ -243,7 +251,7 @@ impl Records {
                 continue;
             }
             // The open epoch has overwritten all committed granules of it, and may not be committed.
-            settling.overwritten |= state.since > committed;
+            settling.overwritten |= state.since > committed && holds(Rule::OverwrittenWholeWaits);
             if state.since > settling.target { waiting.push(block) } else { queue.push(block) }
         }
         settling.queue = queue;
@@ -271,12 +279,22 @@ impl Records {
     }
 
     /// Cuts the file by a committed cut before anything is stored above it. Returns whether there was one.
-    fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
+    pub(super) fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
         let shared = cx.shared();
         let low = shared.file_end.load(Ordering::Acquire);
         if low == u64::MAX {
             return Ok(false);
         }
+        self.cut_file(cx, low)?;
+        self.committed_cut.store(u64::MAX, Ordering::Relaxed);
+        // A new cut may have come since: it stays.
+        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Cuts the file to `low`, if it is longer.
+    pub(super) fn cut_file(&self, cx: Context<'_>, low: u64) -> Result<()> {
+        let shared = cx.shared();
         if low < shared.physical.load(Ordering::Acquire) {
             shared.physical_next.store(low, Ordering::Release);
             cx.fds.with(true, |fd| {
@@ -287,10 +305,7 @@ impl Records {
             shared.physical.store(low, Ordering::Release);
         }
         let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
-        self.reserve_waiting(cx, low, top)?;
-        // A new cut may have come since: it stays.
-        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(true)
+        self.reserve_waiting(cx, low, top)
     }
 
     /// The file was cut at `low`, which freed the room reserved above. Blocks written there since have been promised
@@ -351,24 +366,30 @@ impl Records {
             if len == 0 {
                 return Ok(());
             }
-            let end = offset + len as u64;
-            let physical = shared.physical.load(Ordering::Acquire);
-            if end > physical {
-                shared.physical_next.store(end, Ordering::Release);
-            }
             // SAFETY: within our buffer; the block's lock keeps writers away.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
-            cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
-                if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
-                    cx.shared().poisoned.store(1, Ordering::Release); // the medium fails
-                }
-            })?;
-            if end > physical {
-                cx.home.cover(cx.fds, end)?;
-                shared.physical.fetch_max(end, Ordering::AcqRel);
-            }
-            Ok(())
+            self.write_to_file(cx, offset, bytes)
         })
+    }
+
+    /// Writes committed bytes to the file, which may become longer by them. Not synced.
+    pub(super) fn write_to_file(&self, cx: Context<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let shared = cx.shared();
+        let end = offset + bytes.len() as u64;
+        let physical = shared.physical.load(Ordering::Acquire);
+        if end > physical {
+            shared.physical_next.store(end, Ordering::Release);
+        }
+        cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
+            if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
+                shared.poisoned.store(1, Ordering::Release); // the medium fails
+            }
+        })?;
+        if end > physical {
+            cx.home.cover(cx.fds, end)?;
+            shared.physical.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate.
@@ -384,20 +405,25 @@ impl Records {
                 return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
             }
             settling.flushing = true;
+            if !holds(Rule::PassFlushesBeforeTail) {
+                self.may_release(&mut settling);
+            }
         }
         let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
         let mut settling = lock(&self.settling);
         settling.flushing = false;
         settling.flushes += 1;
-        if let Err(e) = flushed {
-            // The kernel may have dropped what it failed to write; the journal still has it, and keeps it.
-            cx.shared().poisoned.store(1, Ordering::Release);
-            self.live.suspect();
-            return Err(Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken")));
-        }
+        flushed.map_err(|e| self.flush_failed(cx, &e))?;
         settling.under_way = false;
         self.may_release(&mut settling);
         Ok(true)
+    }
+
+    /// The kernel may have dropped what it failed to write; the journal still has it, and keeps it.
+    pub(super) fn flush_failed(&self, cx: Context<'_>, e: &Error) -> Error {
+        cx.shared().poisoned.store(1, Ordering::Release);
+        self.live.suspect();
+        Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken"))
     }
 
     /// Writes everything to the file; the gate is closed and the epoch committed. The caller makes the file durable.

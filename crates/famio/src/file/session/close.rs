@@ -22,6 +22,17 @@ pub(in crate::file) enum Left {
     More,
 }
 
+/// The part of a checkpoint round to do; tests do them apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::file) enum PassStep {
+    /// All of it.
+    Round,
+    /// Some blocks of a pass, which begins with them if none is under way.
+    Blocks,
+    /// The end of a pass whose blocks are all written.
+    End,
+}
+
 impl Session {
     /// Commits, makes a checkpoint, cuts the file to its size and removes the journal. Later writers are refused.
     pub fn close(&self, fds: &Descriptors) -> Result<()> {
@@ -59,6 +70,11 @@ impl Session {
     /// One checkpoint round by the background: in quiet moments, when the journal is filling up, or while an outsider
     /// may read the file.
     pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
+        self.settle_step(fds, PassStep::Round)
+    }
+
+    /// As [`settle_some`](Self::settle_some), or a part of that.
+    pub(in crate::file) fn settle_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.engine.prepare()?;
@@ -69,10 +85,12 @@ impl Session {
         let gathering = self.gather_pages(cx);
         let quiet = is_quiet(shared);
         let eager = !quiet && shared.is_exposed();
-        if !quiet && !eager && !self.engine.is_pressed(cx) {
+        if step != PassStep::End && !quiet && !eager && !self.engine.is_pressed(cx) {
             return Ok(if gathering { Left::More } else { Left::ForLater });
         }
-        let moved = {
+        let moved = if step == PassStep::End {
+            false
+        } else {
             let mut alone = cx;
             let _inside = self.go_in(&mut alone)?;
             self.carry_out(&alone)?;
@@ -90,7 +108,9 @@ impl Session {
             })?;
             shared.leave_at(crate::sys::coarse_now());
             moved
-        } | keeping_bits(fds, || self.engine.finish_settling(cx))?;
+        };
+        let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_settling(cx))?;
+        let moved = moved | ends;
         if quiet && !moved && self.engine.can_shrink(cx) {
             let _closed = self.close_gate(fds)?;
             if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {

@@ -149,6 +149,11 @@ impl TieredLog {
         self.committed
     }
 
+    /// The epoch up to which everything is in the file, as the journal says.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
     /// The bytes of the journal's file.
     pub fn len(&self) -> u64 {
         self.area.end(self.area.count())
@@ -200,11 +205,25 @@ impl TieredLog {
             let have = self.segments.len();
             self.adopt();
             if self.segments.len() == have {
-                self.area.make(have + 1)?;
+                match self.area.make(have + 1) {
+                    Err(e) if e.errno() == libc::ENOSPC && self.rewind() => continue,
+                    made => made?,
+                }
                 self.adopt();
             }
         }
         Ok(())
+    }
+
+    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one. Earlier, only
+    /// its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
+    fn rewind(&mut self) -> bool {
+        if self.tail < self.committed {
+            return false;
+        }
+        let was_in_use = self.current.take().is_some();
+        self.count_used();
+        was_in_use
     }
 
     /// Whether it is time to make a segment: the current one is half full, and none is free. True once for each

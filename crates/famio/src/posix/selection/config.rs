@@ -172,8 +172,8 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         }
     }
     settings.tier = match text("FAMIO_TIER")? {
-        Some("auto") => TierChoice::Auto,
-        None | Some("off") => TierChoice::Off,
+        None | Some("auto") => TierChoice::Auto,
+        Some("off") => TierChoice::Off,
         Some(other) => return bad("FAMIO_TIER", other, "auto or off"),
     };
     if let Some(value) = text("FAMIO_WRITE_BACK")? {
@@ -267,7 +267,7 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "16M"),
             ("FAMIO_MAP_MEMORY", "3G"),
             ("FAMIO_LOCKS", "kernel"),
-            ("FAMIO_TIER", "auto"),
+            ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "20:5"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
@@ -285,7 +285,7 @@ mod tests {
         let none = with(&[("FAMIO_ATOMIC", "x"), ("FAMIO_MAP_MEMORY", "0")]).unwrap().unwrap();
         assert_eq!(none.settings.map_memory, Some(0));
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
-        assert_eq!(config.settings.tier, TierChoice::Auto);
+        assert_eq!(config.settings.tier, TierChoice::Off);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
         assert_eq!(config.settings.journal, JournalChoice::Always);
         assert_eq!(config.settings.on_close, OnClose::Leave);

@@ -1,0 +1,109 @@
+//! A forced pass: a tiered journal has no room for the open epoch, and what that has overwritten, or cut off, lies committed in the
+//! journal alone. An ordinary pass leaves it there until the epoch's commit; here it is read from the journal and goes to the file, so
+//! that the epoch can have all of the journal.
+//!
+//! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a crash the file has
+//! what is committed, as the journal would have given it.
+
+use super::epochs::EpochLog;
+use super::settle::Settling;
+use super::state::State;
+use super::{Records, lock};
+use crate::error::{Error, Result};
+use crate::file::base::bits::{GRANULE, above};
+use crate::file::engine::context::Context;
+use crate::journal::records::Keeper;
+use crate::journal::tiered::{Scan, scan};
+use crate::rule::{Rule, holds};
+use crate::thread::Guard;
+use core::sync::atomic::Ordering;
+use std::os::fd::AsFd;
+
+impl Records {
+    /// Whether there was anything that was not in the file. Inside the gate, or with it closed: no commit comes meanwhile. No lock of a
+    /// block is held.
+    ///
+    /// # Errors
+    /// `EIO`: the file or the journal has failed, and takes no more writes. `ENOSPC`: no room in the file.
+    pub(super) fn force(&self, cx: Context<'_>) -> Result<bool> {
+        let committed = match &*lock(&self.log) {
+            EpochLog::Memory(log) if log.tail() < log.committed() => log.committed(),
+            _ => return Ok(false),
+        };
+        // Held to the end: no pass begins or ends meanwhile.
+        let mut settling = self.settling_at_rest();
+        if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
+            return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
+        }
+        self.apply_committed_cut(cx)?;
+        self.live.file().run(|journal| {
+            let length = rustix::fs::fstat(journal)?.st_size as u64;
+            let scan = scan(journal.as_fd(), length, &self.live.header(), self.medium)?;
+            self.write_unseen(cx, &scan)
+        })?;
+        if holds(Rule::ForcedFlushesBeforeTail) {
+            self.flush_forced(cx)?;
+            self.release(committed);
+        } else {
+            self.release(committed);
+            self.flush_forced(cx)?;
+        }
+        (settling.overwritten, settling.finished) = (false, None);
+        Ok(true)
+    }
+
+    fn flush_forced(&self, cx: Context<'_>) -> Result<()> {
+        cx.fds.with_lasting(|fd| self.medium.fdatasync(fd)).map_err(|e| self.flush_failed(cx, &e))
+    }
+
+    /// While nobody flushes the file: a failure is told once, and may be told to another flush that is under way.
+    fn settling_at_rest(&self) -> Guard<'_, Settling> {
+        loop {
+            let settling = lock(&self.settling);
+            if !settling.flushing {
+                return settling;
+            }
+            drop(settling);
+            self.wait_for_others_flush();
+        }
+    }
+
+    /// The file is cut as committed epochs have cut it; a cut of the open epoch waits for its commit.
+    fn apply_committed_cut(&self, cx: Context<'_>) -> Result<()> {
+        if !self.is_cut(cx) {
+            return self.apply_cut(cx).map(drop);
+        }
+        let low = self.committed_cut.load(Ordering::Relaxed);
+        if low == u64::MAX || !holds(Rule::ForcedCutsFirst) {
+            return Ok(());
+        }
+        self.cut_file(cx, low)?;
+        self.committed_cut.store(u64::MAX, Ordering::Relaxed);
+        if holds(Rule::ForcedKeepsTheEnd) {
+            // What comes to the file above the committed cut now stays when the open epoch is committed.
+            cx.shared().file_end.store(self.cut.load(Ordering::Relaxed), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Writes what nobody reads from the file: what is held in buffers, and what lies above the end of an open cut. A granule that comes
+    /// into a buffer meanwhile had been in the file, or comes there by this.
+    fn write_unseen(&self, cx: Context<'_>, scan: &Scan<'_>) -> Result<()> {
+        let shared = cx.shared();
+        let held = |block| cx.index().lookup(block).map_or(0, |cell| State::of(cell, shared.committed()).held);
+        let mut write = |offset: u64, bytes: &[u8]| {
+            shared.totals.count_write_back(bytes.len() as u64);
+            self.write_to_file(cx, offset, bytes)
+        };
+        scan.each_run(&held, &mut write)?;
+        let end = shared.file_end.load(Ordering::Acquire);
+        if end == u64::MAX {
+            return Ok(());
+        }
+        let cut_off = |block| above(block, end - end % GRANULE as u64);
+        scan.each_run(&cut_off, &mut |offset, bytes| {
+            let seen = end.saturating_sub(offset).min(bytes.len() as u64) as usize;
+            if seen < bytes.len() { write(offset + seen as u64, &bytes[seen..]) } else { Ok(()) }
+        })
+    }
+}
