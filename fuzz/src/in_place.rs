@@ -16,7 +16,7 @@ pub enum Value {
     Raw(u64),
     Small(u8),
     /// Near the existing value.
-    Near(i8),
+    FastPath(i8),
     Flip(u8),
     Shifted(u8, u8),
 }
@@ -26,7 +26,7 @@ impl Value {
         match self {
             Self::Raw(value) => value,
             Self::Small(value) => value.into(),
-            Self::Near(by) => old.wrapping_add_signed(by.into()),
+            Self::FastPath(by) => old.wrapping_add_signed(by.into()),
             Self::Flip(bit) => old ^ 1 << (bit % 64),
             Self::Shifted(value, by) => u64::from(value) << (by % 64),
         }

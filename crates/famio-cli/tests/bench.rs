@@ -157,13 +157,13 @@ fn processes_show_every_pattern_in_every_setup() {
     let both =
         [&both[..], &["2 readers, 1 writer", "8 readers, 1 writer", "1 writer", "2 writers", "4 writers"]].concat();
     let alone = ["insert", "insert, locking_mode EXCLUSIVE", "update", "update,", "delete", "delete,"];
-    let turns = ["nothing uncommitted", "16 blocks uncommitted"];
+    let ownership = ["nothing uncommitted", "16 blocks uncommitted"];
     let (files, sqlite) = (["plain", "Famio"], ["DELETE", "WAL", "Famio, MEMORY"]);
     let groups: [(_, &[_], &[_]); 4] = [
         ("files", &both, &files),
         ("sqlite", &both, &sqlite),
         ("sqlite-alone", &alone, &sqlite),
-        ("hand-over", &turns, &files),
+        ("hand-over", &ownership, &files),
     ];
     // SAFETY: SQLite's initialisation has no preconditions.
     let has_sqlite = unsafe { libloading::Library::new("libsqlite3.so.0") }.is_ok();

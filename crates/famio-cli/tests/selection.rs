@@ -268,7 +268,7 @@ fn require_makes_it_an_error() {
 }
 
 #[test]
-fn a_dry_run_shows_what_is_meant() {
+fn a_dry_run_shows_what_is_selected() {
     let Some(place) = Place::new() else { return };
     for file in ["a.db", "data/b.db", "data/c.txt"] {
         std::fs::write(place.path(file), "").unwrap();

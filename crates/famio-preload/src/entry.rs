@@ -27,16 +27,16 @@ pub unsafe fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32)
     match unsafe { posix::try_open(dirfd, path, flags, mode) } {
         Ok(fd) => fd, // errno would be a cache miss; it stays unchanged
         // SAFETY: as above.
-        Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
+        Err(tried) => unsafe { open_selected(dirfd, path, flags, mode, tried) },
     }
 }
 
 /// # Safety
 /// As `openat`.
 #[cold]
-unsafe fn open_meant(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32, tried: Tried) -> c_int {
+unsafe fn open_selected(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32, tried: Tried) -> c_int {
     // SAFETY: the caller's promise.
-    finish(|| unsafe { posix::open_meant(dirfd, path, flags, mode, tried) }) as c_int
+    finish(|| unsafe { posix::open_selected(dirfd, path, flags, mode, tried) }) as c_int
 }
 
 /// `posix_fallocate`, whose result is an errno.

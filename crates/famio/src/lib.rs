@@ -54,8 +54,8 @@ pub mod error;
 pub mod settings;
 
 pub(crate) mod beside;
-mod edges;
-mod near;
+mod fast_path;
+mod name_prefilter;
 #[doc(hidden)]
 pub mod rule;
 pub(crate) mod sync;

@@ -57,8 +57,8 @@ rules! {
     // Journals of records.
     ZerosBeforeCount,
     CountOfRecordsBeforeCut,
-    OnlyCommittedIsSettled,
-    SettlingWaitsForCut,
+    OnlyCommittedIsCheckpointed,
+    CheckpointWaitsForCut,
     OverwrittenWaits,
     OverwrittenStays,
     ReuseAfterDurableTail,

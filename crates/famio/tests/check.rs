@@ -86,10 +86,10 @@ fn a_changed_byte_is_named_with_its_place() {
                 crashed.put_journal(&bytes);
                 let checked = check_one(&crashed.path, &settings);
                 assert!(matches!(checked.condition, Condition::Damaged), "{settings:?}, byte {at}: {checked:?}");
-                let near = |problem: &famio::recovery::Problem| {
+                let fast_path = |problem: &famio::recovery::Problem| {
                     problem.at.is_some_and(|named| named as usize <= at && at < named as usize + 64)
                 };
-                assert!(checked.problems.iter().any(near), "{settings:?}, byte {at}: {checked:?}");
+                assert!(checked.problems.iter().any(fast_path), "{settings:?}, byte {at}: {checked:?}");
             }
         }
     }

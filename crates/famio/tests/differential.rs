@@ -2,7 +2,7 @@
 //! the same file. `FAMIO_DIFFERENTIAL_CALLS` is the number of calls for each configuration.
 
 use famio::file::UserBuf;
-use famio::pmem::Lab;
+use famio::pmem::TestHooks;
 use famio::posix::{self, Config, Globs, Ret, process};
 use famio::{Durability, PolicyChoice, Settings, TierChoice};
 use proptest::prelude::*;
@@ -158,7 +158,7 @@ enum Call {
 fn offset() -> impl Strategy<Value = i64> {
     prop_oneof![
         6 => 0i64..20_000,
-        3 => (0i64..12, -3i64..4).prop_map(|(block, near)| block * 4096 + near),
+        3 => (0i64..12, -3i64..4).prop_map(|(block, fast_path)| block * 4096 + fast_path),
         1 => 0i64..600_000,
         1 => prop_oneof![Just(-1i64), Just(i64::MIN), Just(-4096)],
     ]
@@ -242,8 +242,7 @@ fn call() -> impl Strategy<Value = Call> {
 fn mapped_call() -> impl Strategy<Value = Call> {
     let map = || 0..MAPS;
     let prot = || prop_oneof![1 => Just(libc::PROT_READ), 2 => Just(libc::PROT_READ | libc::PROT_WRITE)];
-    let at =
-        || prop_oneof![4 => 0usize..20_000, 2 => (0usize..6, 0usize..70).prop_map(|(page, near)| page * 4096 + near)];
+    let at = || prop_oneof![4 => 0usize..20_000, 2 => (0usize..6, 0usize..70).prop_map(|(page, fast_path)| page * 4096 + fast_path)];
     let flags = prop_oneof![4 => Just(libc::MS_SYNC), 1 => Just(libc::MS_ASYNC), 1 => Just(64)];
     prop_oneof![
         30 => call(),
@@ -675,7 +674,7 @@ fn a_private_map_of_a_file_that_was_cut_and_has_grown() {
 /// A private map that was extended became several maps of the kernel's, and could not be moved any more.
 #[test]
 fn a_private_map_becomes_longer_again_and_again() {
-    Lab { shadow_limit: Some(128 << 10), alone: true, ..Lab::default() }.enter();
+    TestHooks { shadow_limit: Some(128 << 10), alone: true, ..TestHooks::default() }.enter();
     let settings = Settings { map_memory: Some(0), ..Settings::default() };
     let grown = |size| Call::Truncate { slot: 1, size };
     let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -692,7 +691,7 @@ fn a_private_map_becomes_longer_again_and_again() {
         calls.push(Call::Load { map: 1, at: 0, len: 40_000 });
     }
     history_with(&settings, &calls);
-    Lab::default().enter();
+    TestHooks::default().enter();
 }
 
 fn calls(default: usize) -> usize {
@@ -774,9 +773,9 @@ static PRIVATE_MAPS: AtomicBool = AtomicBool::new(false);
 
 /// With maps as for a file larger than a quarter of memory; copied pages are dropped as soon as there are some.
 fn mapped_privately(unwatched: bool, parent: &Path, settings: Settings, calls: usize) {
-    Lab { shadow_limit: Some(128 << 10), alone: true, unwatched, ..Lab::default() }.enter();
+    TestHooks { shadow_limit: Some(128 << 10), alone: true, unwatched, ..TestHooks::default() }.enter();
     run(parent, &Settings { map_memory: Some(0), ..settings }, calls, mapped_call());
-    Lab::default().enter();
+    TestHooks::default().enter();
 }
 
 #[test]
@@ -809,7 +808,7 @@ fn disk_mapped() {
 #[test]
 fn disk_mapped_and_compared() {
     let settings = settings(PolicyChoice::Auto, Durability::Process, false);
-    Lab { unwatched: true, ..Lab::default() }.enter();
+    TestHooks { unwatched: true, ..TestHooks::default() }.enter();
     run(&disk(), &settings, calls(2_000), mapped_call());
-    Lab::default().enter();
+    TestHooks::default().enter();
 }

@@ -53,8 +53,9 @@ fn a_flush_that_fails() {
         let recorder = Recorder::new(Domain::PageCache);
         stand_in(Some(recorder));
         let settings = Settings { durability: Durability::Power, ..Settings::default() };
-        let lab = famio::pmem::Lab { domain: Some(Domain::PageCache), ..famio::pmem::Lab::current() };
-        lab.enter();
+        let test_hooks =
+            famio::pmem::TestHooks { domain: Some(Domain::PageCache), ..famio::pmem::TestHooks::current() };
+        test_hooks.enter();
         let file = AtomicFile::options().create(true).settings(settings.clone()).open(&path).unwrap();
         file.set_len(4 * PAGE as u64).unwrap();
         file.write_at(b"first", 0).unwrap();
@@ -87,7 +88,7 @@ fn a_flush_that_fails() {
         again.read_exact_at(&mut byte, PAGE as u64).unwrap();
         assert!((&bytes, byte) == (b"first", [0]) || (&bytes, byte) == (b"other", *b"x"), "{bytes:?} {byte:?}");
         again.close().unwrap();
-        famio::pmem::Lab::default().enter();
+        famio::pmem::TestHooks::default().enter();
     }
 }
 
@@ -162,7 +163,7 @@ fn forked(child: impl FnOnce() -> bool) {
 /// is no memory for both.
 #[test]
 fn a_child_of_a_fork() {
-    famio::pmem::Lab { own_shadow: true, ..famio::pmem::Lab::default() }.enter();
+    famio::pmem::TestHooks { own_shadow: true, ..famio::pmem::TestHooks::default() }.enter();
     let folder = Scratch::on_tmpfs("failing-fork");
     let path = path(&folder);
     let file = begin(&path);

@@ -98,9 +98,9 @@ fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
 
 /// A file that grows by little and by much, loses a part, is cut, and grows again.
 fn sizes() -> Vec<Step> {
-    let (near, far) = (write(16_000, 300_000, 2), write(17 * MIB, 9000, 3));
+    let (fast_path, far) = (write(16_000, 300_000, 2), write(17 * MIB, 9000, 3));
     let hole = Step::Zero { at: 5000, len: 200_000 };
-    let steps = [write(100, 5000, 1), near, hole, far, Size(7000), Size(60_000), write(90_000, 9000, 4)];
+    let steps = [write(100, 5000, 1), fast_path, hole, far, Size(7000), Size(60_000), write(90_000, 9000, 4)];
     steps.into_iter().flat_map(|step| [step, Sync]).chain([Close]).collect()
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Scratch;
-use famio::pmem::Lab;
+use famio::pmem::TestHooks;
 use famio::region::copy;
 use famio::{Advice, AtomicFile, PolicyChoice, Region, Settings};
 
@@ -100,7 +100,7 @@ fn stores_copies_and_writes_are_of_one_epoch() {
 
 #[test]
 fn copies_go_when_the_file_has_what_they_have() {
-    Lab { shadow_limit: Some(16 * MIB), alone: true, ..Lab::default() }.enter();
+    TestHooks { shadow_limit: Some(16 * MIB), alone: true, ..TestHooks::default() }.enter();
     each("private-trim", |folder, policy| {
         let file = open(folder, MIB, policy);
         file.set_len(64 * MIB).unwrap();
@@ -130,7 +130,7 @@ fn copies_go_when_the_file_has_what_they_have() {
         file.close().unwrap();
     });
     // Another thread of the program might store, so nothing is dropped.
-    Lab { shadow_limit: Some(16 * MIB), ..Lab::default() }.enter();
+    TestHooks { shadow_limit: Some(16 * MIB), ..TestHooks::default() }.enter();
     std::thread::scope(|scope| {
         let (ended, end) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || end.recv());
@@ -157,7 +157,7 @@ fn copies_go_when_the_file_has_what_they_have() {
         }
         ended.send(()).unwrap();
     });
-    Lab::default().enter();
+    TestHooks::default().enter();
 }
 
 /// As in LMDB: a map for reading, longer than the file, which grows by writes.
@@ -243,12 +243,12 @@ fn what_can_not_be_had_is_refused() {
     drop((region, beside));
     file.close().unwrap();
     // On an older kernel, nothing changes.
-    Lab { unscanned: true, ..Lab::default() }.enter();
+    TestHooks { unscanned: true, ..TestHooks::default() }.enter();
     let file = open(&folder, MIB, PolicyChoice::Auto);
     let refused = file.map(..).err().unwrap();
     assert_eq!(refused.errno(), libc::ENOMEM);
     assert!(refused.to_string().contains("more than"), "{refused}");
     file.write_at(&[3], 5).unwrap();
     file.close().unwrap();
-    Lab::default().enter();
+    TestHooks::default().enter();
 }

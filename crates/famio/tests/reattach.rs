@@ -43,9 +43,9 @@ fn sessions_give_back_what_they_took() {
         for round in 0..ROUNDS {
             opened.write(u64::from(round) * 100, &round.to_le_bytes());
             match round % 3 {
-                0 => opened.atomic().settle().unwrap(),
+                0 => opened.atomic().checkpoint().unwrap(),
                 1 => {
-                    opened.atomic().settle().unwrap();
+                    opened.atomic().checkpoint().unwrap();
                     let other = dir.path().join(format!("file-{round}"));
                     fs::rename(&path, &other).unwrap();
                     fs::rename(&other, &path).unwrap();
@@ -107,12 +107,12 @@ fn readers_are_inside_while_sessions_end() {
                     opened.write(block * 4096, &[round; 4096]);
                 }
                 written.store(round, Ordering::SeqCst);
-                opened.atomic().settle().unwrap();
+                opened.atomic().checkpoint().unwrap();
             }
             done.store(true, Ordering::Relaxed);
         });
         opened.write(0, b"once more");
-        opened.atomic().settle().unwrap();
+        opened.atomic().checkpoint().unwrap();
         assert!(maps() <= before + 3, "{settings:?}: {} maps, {before} before", maps());
     });
 }
@@ -129,7 +129,7 @@ fn writers_never_hear_of_sessions_that_end() {
             .map(|_| {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        opened.atomic().settle().unwrap();
+                        opened.atomic().checkpoint().unwrap();
                     }
                 })
             })

@@ -32,8 +32,8 @@ fn recover_child() {
     assert!(reports.iter().all(|report| !crash::is_stopped(&report.outcome)), "{reports:?}");
 }
 
-/// Starts a recovery and kills it after `turns` turns. Returns whether it was killed before it was done.
-fn killed_recovery(path: &Path, turns: u64) -> bool {
+/// Starts a recovery and kills it after `ownership` turns. Returns whether it was killed before it was done.
+fn killed_recovery(path: &Path, ownership: u64) -> bool {
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::ExitStatusExt;
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -41,7 +41,7 @@ fn killed_recovery(path: &Path, turns: u64) -> bool {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "ready"));
-    for _ in 0..turns {
+    for _ in 0..ownership {
         std::hint::spin_loop();
     }
     child.kill().unwrap();

@@ -130,8 +130,8 @@ fn read_on(opened: &Opened, writers: &[&Progress], mut seed: u64, stop: &AtomicB
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // Near what is being written, or anywhere.
             let count = writer.pieces.len();
-            let near = (writer.begun.load(Ordering::Relaxed) as usize).wrapping_sub((seed >> 60) as usize % 3);
-            let which = if seed >> 33 & 1 == 0 { near % count } else { (seed >> 40) as usize % count };
+            let fast_path = (writer.begun.load(Ordering::Relaxed) as usize).wrapping_sub((seed >> 60) as usize % 3);
+            let which = if seed >> 33 & 1 == 0 { fast_path % count } else { (seed >> 40) as usize % count };
             writer.read(opened, which, seen, what);
         }
     }

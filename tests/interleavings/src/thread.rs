@@ -35,9 +35,9 @@ pub(crate) fn current() -> &'static State {
 }
 
 /// For revocations without `membarrier`, which are not tested here: shuttle's threads are not kernel threads.
-pub(crate) struct Passage;
+pub(crate) struct Quiescence;
 
-impl Passage {
+impl Quiescence {
     pub fn of(_thread: u32) -> Self {
         Self
     }

@@ -57,8 +57,8 @@ fn what_is_put_off_is_seen_and_in_order() {
 }
 
 #[test]
-fn settling_moves_under_writers_and_readers() {
-    run(3000, scenario::settling);
+fn checkpoints_move_under_writers_and_readers() {
+    run(3000, scenario::checkpointing);
 }
 
 #[test]

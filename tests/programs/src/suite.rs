@@ -115,8 +115,9 @@ pub fn run(job: &mut Job, report: &mut Report) -> Result<(), String> {
 }
 
 fn reason(case: &str) -> Option<&'static str> {
-    let is_meant = |pattern: &str| pattern.strip_suffix('*').map_or(case == pattern, |start| case.starts_with(start));
-    DIFFERENT.iter().find(|(pattern, _)| is_meant(pattern)).map(|(_, why)| *why)
+    let is_selected =
+        |pattern: &str| pattern.strip_suffix('*').map_or(case == pattern, |start| case.starts_with(start));
+    DIFFERENT.iter().find(|(pattern, _)| is_selected(pattern)).map(|(_, why)| *why)
 }
 
 /// testfixture's output for a failed case.

@@ -3,7 +3,7 @@
 use crate::oracle::Promise;
 use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
-use famio::pmem::Lab;
+use famio::pmem::TestHooks;
 use famio::pmem::record::{Image, ObjectId, Recorder};
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -100,8 +100,8 @@ impl Peer {
         let options = File::options().read(true).write(true).create(true).truncate(true).clone();
         let file = options.open(&path).map_err(|e| text(&e))?;
         let name = CString::new(path.to_string_lossy().as_bytes()).map_err(|e| text(&e))?;
-        let lab = Lab::current();
-        Lab { medium: None, ids: Some(1 << 48), ..lab }.enter();
+        let test_hooks = TestHooks::current();
+        TestHooks { medium: None, ids: Some(1 << 48), ..test_hooks }.enter();
         let begun = AtomicFile::open(file.as_fd(), Access::Write, &name, settings).and_then(|atomic| {
             let bytes = [1; 100];
             let buf = [UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() }];
@@ -110,7 +110,7 @@ impl Peer {
             atomic.sync()?;
             Ok(atomic)
         });
-        lab.enter();
+        test_hooks.enter();
         Ok(Self { file, atomic: begun.map_err(|e| text(&e))? })
     }
 
@@ -126,10 +126,10 @@ impl Peer {
     ) -> Result<(), String> {
         let under_way = UnderWay { recorder, pool: pool.to_owned(), state, records: records.take() };
         UNDER_WAY.set(Some(under_way));
-        let lab = Lab::current();
-        Lab { joint: Some(is_durable), ..lab }.enter();
+        let test_hooks = TestHooks::current();
+        TestHooks { joint: Some(is_durable), ..test_hooks }.enter();
         let done = atomic.commit_pieces_with(pieces, size, &self.atomic, &[state as u8; 80]);
-        Lab { joint: None, ..Lab::current() }.enter();
+        TestHooks { joint: None, ..TestHooks::current() }.enter();
         if let Some(UnderWay { records: known, .. }) = UNDER_WAY.take() {
             records.replace(known);
         }

@@ -16,7 +16,7 @@ pub enum Kind {
     Up,
     Rewrite,
     Sync,
-    Settle,
+    Checkpoint,
     Policy,
     Close,
     Reopen,
@@ -46,7 +46,7 @@ impl Kind {
         Kind::Up,
         Kind::Rewrite,
         Kind::Sync,
-        Kind::Settle,
+        Kind::Checkpoint,
         Kind::Policy,
         Kind::Close,
         Kind::Reopen,
@@ -113,7 +113,7 @@ impl Maker {
             Kind::Up => self.set_size(self.size + 2500),
             Kind::Rewrite => self.write(self.last.0, self.last.1),
             Kind::Sync => self.steps.push(Op::Sync.into()),
-            Kind::Settle => self.steps.push(Op::Settle.into()),
+            Kind::Checkpoint => self.steps.push(Op::Checkpoint.into()),
             Kind::Policy => {
                 self.policy = match self.policy {
                     PolicyChoice::Undo => PolicyChoice::Redo,

@@ -1,7 +1,7 @@
 //! The simulated machines: each domain, with the crashes that it has to survive.
 
 use famio::pmem::record::Behaviour;
-use famio::pmem::{Domain, Lab};
+use famio::pmem::{Domain, TestHooks};
 use std::fmt;
 use std::str::FromStr;
 
@@ -85,8 +85,8 @@ impl Machine {
     }
 
     /// The test hooks of the machine, in boot number `boot`.
-    pub fn lab(self, boot: u8) -> Lab {
-        Lab {
+    pub fn test_hooks(self, boot: u8) -> TestHooks {
+        TestHooks {
             domain: Some(self.domain()),
             journals: (self == Machine::Tiered).then_some(Domain::Pmem),
             boot: Some([boot; 16]),
@@ -96,7 +96,7 @@ impl Machine {
             still: true,
             // Shared on the others.
             own_shadow: matches!(self, Machine::Eadr | Machine::Process),
-            ..Lab::default()
+            ..TestHooks::default()
         }
     }
 }

@@ -43,8 +43,8 @@ pub enum Op {
     /// SYNC.
     Sync,
     /// Checkpoints as much as possible, as the background would, and then shrinks the journal.
-    Settle,
-    /// Settles a block or a few, in a moment that is not quiet: a pass begins if none is under way and the journal is used so far.
+    Checkpoint,
+    /// Checkpoints a block or a few, in a moment that is not quiet: a pass begins if none is under way and the journal is used so far.
     Blocks,
     /// The end of a pass that has written all its blocks.
     EndPass,
@@ -67,7 +67,7 @@ impl Op {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
             Op::Joint { .. } | Op::Whole { .. } => true,
-            Op::Sync | Op::Settle | Op::Policy(_) | Op::Close | Op::Reopen => false,
+            Op::Sync | Op::Checkpoint | Op::Policy(_) | Op::Close | Op::Reopen => false,
             Op::Blocks | Op::EndPass | Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Step {
             Op::Rollback => f.write_str("r"),
             Op::Size(size) => write!(f, "t{size}"),
             Op::Sync => f.write_str("s"),
-            Op::Settle => f.write_str("g"),
+            Op::Checkpoint => f.write_str("g"),
             Op::Blocks => f.write_str("gb"),
             Op::EndPass => f.write_str("ge"),
             Op::Policy(policy) => write!(f, "p{}", letter(policy)),
@@ -184,7 +184,7 @@ impl FromStr for Step {
             "s" => Op::Sync,
             "g" if tail == "b" => Op::Blocks,
             "g" if tail == "e" => Op::EndPass,
-            "g" if tail.is_empty() => Op::Settle,
+            "g" if tail.is_empty() => Op::Checkpoint,
             "p" => Op::Policy(policy_of(tail).ok_or_else(wrong)?),
             "c" => Op::Close,
             "o" => Op::Reopen,
@@ -246,7 +246,7 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
             10 => Op::Size(random.below(size + 1)),
             11 => Op::Size((size + random.below(5000)).min(20_000)),
             12..=15 => Op::Sync,
-            16 => Op::Settle,
+            16 => Op::Checkpoint,
             17 => {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
@@ -295,7 +295,7 @@ pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
                 all.extend([Op::Blocks; 3].map(Step::from));
                 Op::EndPass
             }
-            25 => Op::Settle,
+            25 => Op::Checkpoint,
             26 if maps => Op::Map { at: within, len: small, by: By::Turns },
             26 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
             26 | 27 => match random.below(6) {

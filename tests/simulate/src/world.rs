@@ -9,7 +9,7 @@ use crate::oracle::{Oracle, Promise};
 use crate::workload::{By, Op, bytes, initial, pieces};
 use famio::file::{Access, AtomicFile, UserBuf, Whole};
 use famio::journal::{Identity, journal_name, mark};
-use famio::pmem::Lab;
+use famio::pmem::TestHooks;
 use famio::pmem::record::{Call, Content, Image, ObjectId, Place, Recorder, Start, Trace};
 use famio::recovery::{Checked, Condition, Options, Outcome, Silent, check, recover_path};
 use famio::{PolicyChoice, Region, Settings, TierChoice, WriteBackRange};
@@ -172,12 +172,12 @@ impl World {
         }
         let busy = case.machine == Machine::Tiered && case.found.pool && case.found.cache == Cache::Large;
         let logs_again = busy && case.found.unsynced;
-        let of_machine = case.machine.lab(1);
+        let of_machine = case.machine.test_hooks(1);
         let blocks_a_round = (case.found.cache != Cache::Large).then_some(3);
         let policy = Some(case.policy);
-        let lab = Lab { medium: Some(recorder), policy, busy, logs_again, blocks_a_round, ..of_machine };
-        lab.enter();
-        let mut session = Session::open(self, recorder, lab)?;
+        let test_hooks = TestHooks { medium: Some(recorder), policy, busy, logs_again, blocks_a_round, ..of_machine };
+        test_hooks.enter();
+        let mut session = Session::open(self, recorder, test_hooks)?;
         let done = session.steps(case, fail.is_some());
         let run = Run {
             trace: recorder.trace(),
@@ -186,7 +186,7 @@ impl World {
             error: session.error.take(),
         };
         session.close();
-        Lab::default().enter();
+        TestHooks::default().enter();
         done?;
         Ok(run)
     }
@@ -270,9 +270,9 @@ impl World {
 
     /// Recovers what is there, in boot number `boot`, and reads the file.
     pub fn recover(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
-        machine.lab(boot).enter();
+        machine.test_hooks(boot).enter();
         let recovered = self.check_here().and_then(|checked| self.recover_after(checked, boot));
-        Lab::default().enter();
+        TestHooks::default().enter();
         recovered
     }
 
@@ -311,9 +311,9 @@ impl World {
 
     /// The same for a damaged state: the check may have found something.
     pub fn recover_damaged(&self, machine: Machine, boot: u8) -> Result<Vec<u8>, String> {
-        machine.lab(boot).enter();
+        machine.test_hooks(boot).enter();
         let recovered = self.recover_here(None);
-        Lab::default().enter();
+        TestHooks::default().enter();
         recovered
     }
 
@@ -339,10 +339,10 @@ impl World {
     /// journal, if there is one.
     fn check_here(&self) -> Result<Option<u64>, String> {
         // Without the recorder: a check stores nothing.
-        let lab = Lab::current();
-        Lab { medium: None, ..lab }.enter();
+        let test_hooks = TestHooks::current();
+        TestHooks { medium: None, ..test_hooks }.enter();
         let checked = check(&self.path, &self.settings()).map_err(text);
-        lab.enter();
+        test_hooks.enter();
         let Some(Checked { condition, problems, .. }) = checked?.pop() else { return Err("nothing to check".into()) };
         match condition {
             Condition::Ordinary => Ok(None),
@@ -387,22 +387,22 @@ impl World {
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
-        Lab { medium: Some(recorder), ..machine.lab(boot) }.enter();
+        TestHooks { medium: Some(recorder), ..machine.test_hooks(boot) }.enter();
         let found = self.check_here().and_then(|checked| self.recover_after(checked, boot));
         if found.is_ok() {
             recorder.mark(1);
         }
-        Lab::default().enter();
+        TestHooks::default().enter();
         Ok(Recovery { found, trace: recorder.trace(), calls: Call::ALL.map(|call| recorder.calls(call)) })
     }
 
     /// Whether the file can be used as before, with `contents` in it: written, appended to, cut, committed, closed,
     /// opened.
     pub fn is_usable(&self, machine: Machine, boot: u8, contents: &[u8]) -> Result<(), String> {
-        let lab = Lab { policy: Some(PolicyChoice::Redo), ..machine.lab(boot) };
-        lab.enter();
+        let test_hooks = TestHooks { policy: Some(PolicyChoice::Redo), ..machine.test_hooks(boot) };
+        test_hooks.enter();
         let used = self.use_it(contents);
-        Lab::default().enter();
+        TestHooks::default().enter();
         used.map_err(|e| format!("not usable after recovery: {e}"))
     }
 
@@ -513,10 +513,10 @@ impl Opened {
             Op::Unmap => self.unmap(),
             Op::Write { at, len } => self.write(Some(at), &bytes(number, at, len)),
             Op::Both { first, second } => {
-                let (lab, away) = (Lab::current(), Away::current());
+                let (test_hooks, away) = (TestHooks::current(), Away::current());
                 std::thread::scope(|scope| {
                     let other = scope.spawn(|| {
-                        lab.enter();
+                        test_hooks.enter();
                         away.enter();
                         self.write(Some(second.0), &bytes(number, second.0, second.1))
                     });
@@ -549,17 +549,17 @@ impl Opened {
             },
             Op::Size(size) => self.atomic.set_size(size).map_err(text),
             Op::Sync => self.atomic.sync().map_err(text),
-            Op::Settle => {
-                while self.atomic.settle_round().map_err(text)? {}
+            Op::Checkpoint => {
+                while self.atomic.checkpoint_round().map_err(text)? {}
                 Ok(())
             }
             Op::Blocks => self.atomic.settle_part(false).map_err(text),
             Op::EndPass => self.atomic.settle_part(true).map_err(text),
             Op::Policy(policy) => {
-                Lab { policy: Some(policy), ..Lab::current() }.enter();
+                TestHooks { policy: Some(policy), ..TestHooks::current() }.enter();
                 Ok(())
             }
-            Op::Close => self.atomic.settle().map_err(text),
+            Op::Close => self.atomic.checkpoint().map_err(text),
             Op::Reopen => Ok(()),
             Op::HandOver | Op::Die | Op::Joint { .. } => Err("only by the history's own".into()),
         }
@@ -596,7 +596,7 @@ struct Session<'w> {
     /// For histories with transactions of several files.
     peer: Option<Peer>,
     oracle: Oracle,
-    lab: Lab,
+    test_hooks: TestHooks,
     /// A first write, or change of size, has succeeded.
     attached: bool,
     /// The last state whose SYNC has returned.
@@ -605,10 +605,10 @@ struct Session<'w> {
 }
 
 impl<'w> Session<'w> {
-    fn open(world: &'w World, recorder: &'static Recorder, lab: Lab) -> Result<Self, String> {
+    fn open(world: &'w World, recorder: &'static Recorder, test_hooks: TestHooks) -> Result<Self, String> {
         let opened = Some(Opened::new(world)?);
         let oracle = Oracle { unsynced: world.found.unsynced, ..Oracle::default() };
-        Ok(Self { world, recorder, opened, peer: None, oracle, lab, attached: false, kept: 0, error: None })
+        Ok(Self { world, recorder, opened, peer: None, oracle, test_hooks, attached: false, kept: 0, error: None })
     }
 
     fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
@@ -623,11 +623,11 @@ impl<'w> Session<'w> {
         }
         let (to, jobs) = channel::<(usize, Op, Arc<AtomicFile>, File)>();
         let (answers, from) = channel::<Result<(), String>>();
-        let lab = Lab { ids: Some(1 << 32), ..self.lab };
+        let test_hooks = TestHooks { ids: Some(1 << 32), ..self.test_hooks };
         let away = Away::current();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                lab.enter();
+                test_hooks.enter();
                 away.enter();
                 for (number, op, atomic, file) in jobs {
                     let opened = Opened { region: Mutex::default(), file, atomic };

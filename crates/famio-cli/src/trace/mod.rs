@@ -103,12 +103,12 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     };
     written.map_err(|error| Failure::refused(format!("the report can't be written: {error}")))?;
     let chosen = if args.yes || args.write.is_some() { judge::suggested(&files) } else { choose::ask(&files, &config) };
-    settle(config, &chosen, &files)?;
+    checkpoint(config, &chosen, &files)?;
     Ok(status)
 }
 
 /// Writes the user's choice, or says how to use the result.
-fn settle(config: Config, chosen: &[&Judged], files: &[Judged]) -> Result<(), Failure> {
+fn checkpoint(config: Config, chosen: &[&Judged], files: &[Judged]) -> Result<(), Failure> {
     if !chosen.is_empty() {
         let said = config.add(chosen).map_err(Failure::refused)?;
         eprintln!("famio: {said}");

@@ -7,13 +7,13 @@ use super::transaction::{Commits, Joint};
 use crate::error::Error;
 use crate::file::parts::arrivals::Arrivals;
 use crate::file::parts::growing_state::Growing;
+use crate::file::parts::hand_over_image::OpenChanges;
 use crate::file::parts::kernels_size::KernelsSize;
 use crate::file::parts::lease_state::Lease;
 use crate::file::parts::lock_state::Locks;
+use crate::file::parts::ownership::Ownership;
 use crate::file::parts::plain::PlainReads;
-use crate::file::parts::travel::Draft;
-use crate::file::parts::turns::Turns;
-use crate::index::{Arena, Claim};
+use crate::index::{Arena, OwnerLock};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
@@ -71,7 +71,7 @@ pub struct AtomicFile {
     pub(super) shadow: Slot,
     /// A descriptor of ours, while there are maps and the program has closed all its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
-    pub(super) turns: Turns,
+    pub(super) ownership: Ownership,
     pub(super) commits: Commits,
     pub(super) arrivals: Arrivals,
     /// The records of its transactions with other files.
@@ -89,13 +89,13 @@ pub(super) struct Inner {
     /// The arena of this ownership, from its first session on.
     pub arena: Option<Arc<Arena>>,
     /// While this process owns the file.
-    pub claim: Option<Claim>,
+    pub owner_lock: Option<OwnerLock>,
     /// A session that was this process's, and is another's now or unowned: used again when this process owns it
     /// again.
     pub left: Option<Box<Session>>,
     /// The open epoch, if it could not be handed over and has not been taken up again. The process stays the owner
     /// meanwhile.
-    pub kept: Option<Draft>,
+    pub kept: Option<OpenChanges>,
 }
 
 impl AtomicFile {

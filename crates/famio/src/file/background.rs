@@ -2,7 +2,7 @@
 //! nothing meanwhile.
 
 use super::registry::files;
-use crate::file::base::background_bell::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
+use crate::file::base::background_wakeup::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
 use crate::file::base::quiet::IDLE;
 use crate::file::session::close::Left;
 use crate::index::LIVES;
@@ -57,7 +57,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
 /// The words to wait for; `None`: there is something to do first.
 fn watch() -> Option<Watched> {
     let mut watched = Watched::default();
-    files().values().all(|file| file.watch_door(&mut watched)).then_some(watched)
+    files().values().all(|file| file.watch_membership(&mut watched)).then_some(watched)
 }
 
 /// Waits if the kernel cannot wait for all words: looks at them from time to time, less often the more there are. A
@@ -158,7 +158,7 @@ impl Round {
             }
             all = true;
         }
-        self.remind = ALSO.get().is_some_and(|also| also());
+        self.remind = ALSO.get().is_some_and(|follow_up| follow_up());
         #[cfg(test)]
         tests::pause_after_look();
     }
@@ -182,10 +182,10 @@ fn look_at_file(
     waiting: &mut Vec<Weak<super::AtomicFile>>,
     rung: &mut bool,
 ) {
-    let rings = file.mind_door();
+    let rings = file.monitor_members();
     *rung |= rings;
     let left = loop {
-        match file.settle_some() {
+        match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
             Err(_) => break Left::Nothing,
             Ok(Left::More) => {}

@@ -18,16 +18,16 @@ mod lease;
 mod lifetime;
 pub mod locks;
 mod operations;
+mod ownership;
 mod parts;
 mod records;
 mod registry;
 mod session;
 pub(crate) mod shadow;
 pub(crate) mod transaction;
-mod turn;
 
 pub use atomic::AtomicFile;
-pub(crate) use base::background_bell;
+pub(crate) use base::background_wakeup;
 pub use base::buffers::{Access, UserBuf};
 pub(crate) use base::calls::{Call, Grace, give_way};
 pub use base::modified::Modified;
@@ -39,9 +39,9 @@ pub use lifetime::process::{close_all, disown_all, release_all};
 pub use lifetime::recover::recover_path;
 pub use operations::counters::Counters;
 pub use operations::write_atomic::Whole;
+pub use ownership::LockOf;
+pub(crate) use ownership::{commit_leftover, regain_places};
 pub(crate) use registry::{forget_for_child, remember_for_child};
-pub use turn::LockOf;
-pub(crate) use turn::{commit_leftover, regain_places};
 
 /// The program has submitted asynchronous reads, which may end at any time, perhaps into a map.
 static READS_END_LATER: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);

@@ -9,7 +9,7 @@ use super::gate::Gate;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sched_yield};
 use crate::sys::membarrier;
-use crate::thread::{self, Held, Passage};
+use crate::thread::{self, Held, Quiescence};
 use rustix::time::Timespec;
 
 /// Looks at an owner that does not leave the gate before the revoker gives up: about a minute.
@@ -22,7 +22,7 @@ const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The logarithm of the longest pause.
 const STRIKES_MAX: u32 = 12;
-/// In `solo`: being revoked. In `writer`: several threads.
+/// In `exclusive`: being revoked. In `writer`: several threads.
 pub(super) const BETWEEN: u64 = 1;
 
 /// Words for threads that may have exclusive mode.
@@ -100,8 +100,8 @@ impl Gate {
     /// A thread begins to read: if another thread has exclusive mode, that is revoked.
     #[inline]
     pub fn join(&self, me: u32) -> Result<()> {
-        let solo = self.solo.load(Ordering::SeqCst);
-        if solo == 0 || solo == token(me) {
+        let exclusive = self.exclusive.load(Ordering::SeqCst);
+        if exclusive == 0 || exclusive == token(me) {
             return Ok(());
         }
         if thread::current().locks_held.get() > 0 {
@@ -118,19 +118,20 @@ impl Gate {
         // A thread that gets exclusive mode is named before it stores anything: what was read of that is older than
         // this load.
         fence(Ordering::Acquire);
-        let solo = self.solo.load(Ordering::Acquire);
-        solo == 0 || solo == token(me)
+        let exclusive = self.exclusive.load(Ordering::Acquire);
+        exclusive == 0 || exclusive == token(me)
     }
 
     /// Ends exclusive mode, and makes sure that its owner's flushes are fenced.
     #[cold]
     pub(super) fn revoke(&self) -> Result<()> {
         for round in 0..WAITS {
-            let solo = self.solo.load(Ordering::SeqCst);
-            if solo == 0 {
+            let exclusive = self.exclusive.load(Ordering::SeqCst);
+            if exclusive == 0 {
                 return Ok(());
             }
-            if solo != BETWEEN && self.solo.compare_exchange(solo, BETWEEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            if exclusive != BETWEEN
+                && self.exclusive.compare_exchange(exclusive, BETWEEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
             {
                 // From here on, if we do not see the owner inside, it will see our word, and its flushes so far are
                 // fenced. An owner that is inside sees the word when it leaves, and fences its later flushes.
@@ -140,14 +141,14 @@ impl Gate {
                     self.pause.store(1 << strikes, Ordering::Relaxed);
                     self.strikes.store(strikes + 1, Ordering::Relaxed);
                     for round in 0..WAITS {
-                        if self.alone(solo).inside.load(Ordering::SeqCst) == 0 {
-                            self.solo.store(0, Ordering::SeqCst);
+                        if self.alone(exclusive).inside.load(Ordering::SeqCst) == 0 {
+                            self.exclusive.store(0, Ordering::SeqCst);
                             return Ok(());
                         }
                         rest(round);
                     }
                 }
-                self.solo.store(solo, Ordering::SeqCst);
+                self.exclusive.store(exclusive, Ordering::SeqCst);
                 return Err(Error::new(libc::EDEADLK));
             }
             self.answer();
@@ -173,9 +174,9 @@ impl Gate {
         if owner == 0 || owner == own_id() {
             return true;
         }
-        let passage = Passage::of(owner);
+        let quiescence = Quiescence::of(owner);
         for _ in 0..SLEEPS {
-            if self.owner.load(Ordering::SeqCst) != owner || passage.has_passed() {
+            if self.owner.load(Ordering::SeqCst) != owner || quiescence.has_passed() {
                 fence(Ordering::SeqCst);
                 return true;
             }
@@ -190,12 +191,12 @@ impl Gate {
         let writer = self.writer.swap(0, Ordering::AcqRel);
         // Not a plain store: a thread that came to the open gate may be revoking, and ends that by storing 0. If the
         // word named the owner again before that, both could be inside.
-        let solo = self.solo.load(Ordering::Acquire);
-        if solo == BETWEEN {
+        let exclusive = self.exclusive.load(Ordering::Acquire);
+        if exclusive == BETWEEN {
             return;
         }
         let possible = possible && self.refused.load(Ordering::Relaxed) == 0;
-        let keeps = writer == 0 && solo == token;
+        let keeps = writer == 0 && exclusive == token;
         let pause = self.pause.load(Ordering::Relaxed);
         if keeps {
             let strikes = self.strikes.load(Ordering::Relaxed);
@@ -205,11 +206,11 @@ impl Gate {
         }
         let alone = possible && (keeps || writer == token && pause == 0) && self.has_word(token);
         let next = if alone { token } else { 0 };
-        if solo != next {
-            if solo == 0 {
+        if exclusive != next {
+            if exclusive == 0 {
                 self.owner.store(own_id(), Ordering::Relaxed); // no thread revokes
             }
-            let _ = self.solo.compare_exchange(solo, next, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = self.exclusive.compare_exchange(exclusive, next, Ordering::SeqCst, Ordering::SeqCst);
             // Before all later stores of the owner: a thread that reads one of those finds the owner named (see
             // `is_joined`).
             fence(Ordering::SeqCst);
@@ -218,9 +219,9 @@ impl Gate {
 
     /// As at the beginning, for a new session.
     pub fn reset(&self) {
-        let solo = self.solo.load(Ordering::SeqCst);
-        if solo != BETWEEN {
-            let _ = self.solo.compare_exchange(solo, 0, Ordering::SeqCst, Ordering::SeqCst);
+        let exclusive = self.exclusive.load(Ordering::SeqCst);
+        if exclusive != BETWEEN {
+            let _ = self.exclusive.compare_exchange(exclusive, 0, Ordering::SeqCst, Ordering::SeqCst);
         }
         self.writer.store(0, Ordering::SeqCst);
         self.pause.store(0, Ordering::Relaxed);

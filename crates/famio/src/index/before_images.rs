@@ -7,7 +7,7 @@
 
 use super::Arena;
 use super::dead::DeadArena;
-use super::door::Writer;
+use super::membership::Writer;
 use crate::error::{Error, Result};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};

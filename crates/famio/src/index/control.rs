@@ -1,8 +1,8 @@
-//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`door`),
+//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`membership`),
 //! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
 //! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
-use super::control_page::{CHANGE, MAGIC, MEMBERS, Page, SESSION, SIZE, TRAVELS, UNOWNED};
+use super::control_page::{CHANGE, HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
 use super::totals::Totals;
 use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
@@ -130,23 +130,23 @@ impl Control {
     }
 
     /// Tries to take the owner lock; briefly again if `soon`.
-    pub(super) fn lock_claim(&self, how: Lock, soon: bool) -> Result<bool> {
+    pub(super) fn lock_owner_lock(&self, how: Lock, soon: bool) -> Result<bool> {
         if soon { lock_soon(&self.file, CLAIM, how) } else { try_lock(&self.file, CLAIM, how) }
     }
 
-    pub(super) fn unlock_claim(&self) {
+    pub(super) fn unlock_owner_lock(&self) {
         unlock(&self.file, CLAIM);
     }
 
     /// Whether another open description has the owner lock, in a way that excludes this process.
-    pub fn is_claimed(&self) -> bool {
+    pub fn is_owned(&self) -> bool {
         is_locked(&self.file, CLAIM, Lock::Shared)
     }
 
     /// The owner; `None`: there is none, or its identity is unknown.
     pub fn owner(&self) -> Option<Owner> {
-        let word = self.word(offset_of!(Page, claimant));
-        Owner::of_word(word).filter(|_| self.is_claimed())
+        let word = self.word(offset_of!(Page, owner));
+        Owner::of_word(word).filter(|_| self.is_owned())
     }
 
     /// Whether the members share memory in another folder than this process.
@@ -193,14 +193,14 @@ impl Control {
     pub fn has_kept_epoch(&self) -> bool {
         let [state, kept, epoch] =
             [offset_of!(Page, state), offset_of!(Page, kept), offset_of!(Page, epoch)].map(|at| self.word(at));
-        self.is_in_use() && state & TRAVELS != 0 && kept != 0 && epoch >= kept
+        self.is_in_use() && state & HAS_IMAGE != 0 && kept != 0 && epoch >= kept
     }
 
     /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
-        if self.is_in_use() && state & TRAVELS != 0 {
-            self.set_word(offset_of!(Page, state), (state & !TRAVELS).wrapping_add(CHANGE));
+        if self.is_in_use() && state & HAS_IMAGE != 0 {
+            self.set_word(offset_of!(Page, state), (state & !HAS_IMAGE).wrapping_add(CHANGE));
             self.set_word(offset_of!(Page, kept), 0);
             let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
             let path = Page::path(self.identity(), key, number, "epoch");
@@ -250,8 +250,8 @@ impl Control {
         }
     }
 
-    pub(super) fn set_claimant(&self, owner: Owner) {
-        self.set_word(offset_of!(Page, claimant), owner.word());
+    pub(super) fn set_owner(&self, owner: Owner) {
+        self.set_word(offset_of!(Page, owner), owner.word());
     }
 
     /// Forgets the arena and removes it, if this process may.
@@ -464,10 +464,10 @@ mod tests {
     fn it_goes_once_nobody_is_there() {
         let file = for_test();
         let (first, second) = (file.again(), file.again());
-        assert!(first.lock_claim(Lock::Exclusive, false).unwrap());
+        assert!(first.lock_owner_lock(Lock::Exclusive, false).unwrap());
         second.remove_if_unused();
         assert!(first.has_name());
-        first.unlock_claim();
+        first.unlock_owner_lock();
         second.remove_if_unused();
         assert!(!first.has_name());
     }

@@ -28,7 +28,7 @@ pub(in crate::index) struct Member {
     pub(in crate::index) writes: AtomicU64,
     /// The number of the arena whose session it can own; 0: of none.
     pub(in crate::index) attached: AtomicU64,
-    /// Its maps (`door::maps`).
+    /// Its maps (`membership::maps`).
     pub(in crate::index) maps: AtomicU64,
     pub(in crate::index) life: Life,
 }
@@ -39,7 +39,7 @@ pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
 /// In [`Page::state`]: the open epoch lies in a hand-over image.
-pub(crate) const TRAVELS: u64 = 2;
+pub(crate) const HAS_IMAGE: u64 = 2;
 /// In [`Page::state`]: the file is mapped; its current bytes lie in memory that all members share.
 pub(crate) const SHADOW: u64 = 4;
 /// In [`Page::state`]: the file now has another control file, since its folder or name has changed.
@@ -62,7 +62,7 @@ pub(in crate::index) const END_WANTED: u32 = 2;
 #[repr(C)]
 pub(crate) struct Page {
     pub(in crate::index) magic: AtomicU64,
-    /// [`SESSION`], [`TRAVELS`], [`SHADOW`], [`MOVED`], [`UNOWNED`], and above them a count of changes. Only the
+    /// [`SESSION`], [`HAS_IMAGE`], [`SHADOW`], [`MOVED`], [`UNOWNED`], and above them a count of changes. Only the
     /// owner changes it.
     pub(in crate::index) state: AtomicU64,
     /// A random number in the names of all shared memory of this file, so that other users cannot guess the names.
@@ -73,7 +73,7 @@ pub(crate) struct Page {
     /// own.
     pub(in crate::index) shm: AtomicU64,
     /// The process id of the owner (low half) and its PID namespace (high half), for messages.
-    pub(in crate::index) claimant: AtomicU64,
+    pub(in crate::index) owner: AtomicU64,
     /// The number of the file with the hand-over image.
     pub(in crate::index) epoch: AtomicU64,
     /// Not 0: the number of a file that is being written or removed. If its process was killed meanwhile, the file is
@@ -88,7 +88,7 @@ pub(crate) struct Page {
     /// The last number that was given out, to a process or a file.
     pub(in crate::index) numbers: AtomicU64,
     /// Counts the requests for ownership.
-    pub(in crate::index) bell: AtomicU32,
+    pub(in crate::index) requests: AtomicU32,
     /// Counts the hand-overs, and the sessions that began.
     pub(in crate::index) given: AtomicU32,
     /// Not 0: the process id of an owner that cannot hand over.
@@ -126,7 +126,7 @@ const _: () = assert!(size_of::<Page>() <= SIZE);
 impl Page {
     /// Whether a page with these words belongs to a file with a session (its process may be dead) or an open epoch.
     pub(in crate::index) fn is_in_use(magic: u64, state: u64) -> bool {
-        magic == MAGIC && state & (SESSION | TRAVELS) != 0
+        magic == MAGIC && state & (SESSION | HAS_IMAGE) != 0
     }
 
     /// The path of shared memory of the file with this control file (device and inode) and key. Another user who

@@ -43,10 +43,10 @@ pub(crate) struct Gate {
     pub closed: AtomicU32,
     spare: AtomicU32,
     /// The thread in exclusive mode; 0: none.
-    pub(super) solo: AtomicU64,
+    pub(super) exclusive: AtomicU64,
     /// The thread that has written since the last grant; `BETWEEN`: several have.
     pub(super) writer: AtomicU64,
-    /// The kernel's id of the thread that `solo` names; 0 once that thread knows of a revocation and has fenced.
+    /// The kernel's id of the thread that `exclusive` names; 0 once that thread knows of a revocation and has fenced.
     pub(super) owner: AtomicU32,
     /// 1: `membarrier` was refused at a revocation, so exclusive mode is not granted any more.
     pub(super) refused: AtomicU32,
@@ -64,7 +64,7 @@ pub(crate) struct Inside<'a> {
     alone: &'a Alone,
     slot: &'a Slot,
     /// The thread is in exclusive mode.
-    pub solo: bool,
+    pub exclusive: bool,
     _held: Held,
 }
 
@@ -86,17 +86,17 @@ impl Gate {
         let held = Held::of_file();
         let token = token(me);
         let alone = self.alone(token);
-        if self.solo.load(Ordering::Relaxed) == token {
+        if self.exclusive.load(Ordering::Relaxed) == token {
             alone.inside.store(1, Ordering::Relaxed);
             // The hardware's side of this fence is the revoker's membarrier.
             compiler_fence(Ordering::SeqCst);
-            if self.solo.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
-                return Ok(Inside { gate: self, alone, slot, solo: true, _held: held });
+            if self.exclusive.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
+                return Ok(Inside { gate: self, alone, slot, exclusive: true, _held: held });
             }
             alone.inside.store(0, Ordering::SeqCst);
         }
         self.enter_together(token, slot, patience)?;
-        Ok(Inside { gate: self, alone, slot, solo: false, _held: held })
+        Ok(Inside { gate: self, alone, slot, exclusive: false, _held: held })
     }
 
     fn enter_together(&self, token: u64, slot: &Slot, patience: &Patience) -> Result<()> {
@@ -106,8 +106,8 @@ impl Gate {
             if self.closed.load(Ordering::SeqCst) != 0 {
                 self.wait_until_open(slot, patience)?;
             }
-            let solo = self.solo.load(Ordering::SeqCst);
-            if solo == 0 || solo == token {
+            let exclusive = self.exclusive.load(Ordering::SeqCst);
+            if exclusive == 0 || exclusive == token {
                 break;
             }
             self.step_out(slot);
@@ -195,7 +195,7 @@ impl Gate {
     #[inline]
     pub fn is_nobodys(&self) -> bool {
         fence(Ordering::Acquire);
-        self.solo.load(Ordering::Acquire) == 0
+        self.exclusive.load(Ordering::Acquire) == 0
     }
 
     /// Closes the gate for the process in slot `me`, and waits until no thread of `slots` is inside.
@@ -217,8 +217,8 @@ impl Gate {
             }
         }
         let closed = Closed { gate: self, me, _held: held };
-        let solo = self.solo.load(Ordering::SeqCst);
-        if solo != 0 && solo != token(me) {
+        let exclusive = self.exclusive.load(Ordering::SeqCst);
+        if exclusive != 0 && exclusive != token(me) {
             self.revoke()?;
         }
         for slot in slots {
@@ -246,9 +246,9 @@ impl Gate {
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.solo {
+        if self.exclusive {
             compiler_fence(Ordering::SeqCst); // orders the stores inside before the look at the waiters
-            if self.gate.solo.load(Ordering::Relaxed) == BETWEEN {
+            if self.gate.exclusive.load(Ordering::Relaxed) == BETWEEN {
                 // A thread waits, and its membarrier may have come before our last flushes. On x86 this fence orders
                 // them.
                 fence(Ordering::SeqCst);

@@ -59,7 +59,7 @@ fn have_it_alone(gate: &Gate, slots: &[Slot]) {
     let closed = gate.close(0, slots, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(gate.enter(0, &slots[0], &LONG).unwrap().solo);
+    assert!(gate.enter(0, &slots[0], &LONG).unwrap().exclusive);
 }
 
 #[test]
@@ -71,14 +71,14 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
     have_it_alone(&gate, &slots);
     std::thread::scope(|scope| {
         let inside = gate.enter(0, &slots[0], &LONG).unwrap();
-        assert!(inside.solo);
+        assert!(inside.exclusive);
         let (gate, slots, done) = (&gate, &slots, &done);
         scope.spawn(move || {
             forbid_membarrier();
             drop(gate.close(0, slots, &LONG).unwrap());
             done.store(1, Ordering::SeqCst);
         });
-        while gate.solo.load(Ordering::SeqCst) != BETWEEN {
+        while gate.exclusive.load(Ordering::SeqCst) != BETWEEN {
             sched_yield();
         }
         assert_eq!(done.load(Ordering::SeqCst), 0);
@@ -89,7 +89,7 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
     let closed = gate.close(0, &slots, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(!gate.enter(0, &slots[0], &LONG).unwrap().solo);
+    assert!(!gate.enter(0, &slots[0], &LONG).unwrap().exclusive);
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
         // This thread sleeps meanwhile.
         let revoked = scope.spawn(|| {
             forbid_membarrier();
-            gate.enter(0, &slots[0], &LONG).map(|inside| inside.solo)
+            gate.enter(0, &slots[0], &LONG).map(|inside| inside.exclusive)
         });
         assert!(!revoked.join().unwrap().unwrap());
     });
-    assert_eq!((gate.solo.load(Ordering::SeqCst), gate.refused.load(Ordering::SeqCst)), (0, 1));
+    assert_eq!((gate.exclusive.load(Ordering::SeqCst), gate.refused.load(Ordering::SeqCst)), (0, 1));
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn two_writers(forbidden: bool) {
                 for round in 0..rounds {
                     {
                         let inside = gate.enter(0, &slots[0], &LONG).unwrap();
-                        granted.fetch_add(inside.solo.into(), Ordering::Relaxed);
-                        let _guard = (!inside.solo).then(|| lock.lock().unwrap());
+                        granted.fetch_add(inside.exclusive.into(), Ordering::Relaxed);
+                        let _guard = (!inside.exclusive).then(|| lock.lock().unwrap());
                         // SAFETY: in exclusive mode, or under the lock.
                         unsafe { *count.0.get() += 1 };
                     }
@@ -180,7 +180,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
             while read.load(Ordering::Relaxed) < 2000 || alone.load(Ordering::Relaxed) == 0 {
                 for _ in 0..8 {
                     let inside = gate.enter(0, &slots[0], &LONG).unwrap();
-                    alone.fetch_add(inside.solo.into(), Ordering::Relaxed);
+                    alone.fetch_add(inside.exclusive.into(), Ordering::Relaxed);
                     sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     fence(Ordering::Release);
                     let at = words.0.get().cast::<u64>();
@@ -223,7 +223,7 @@ fn revocations_that_come_often_make_the_pauses_longer() {
     let gate = gate();
     let mut epochs = [0; 5];
     for count in &mut epochs {
-        while gate.solo.load(Ordering::SeqCst) == 0 {
+        while gate.exclusive.load(Ordering::SeqCst) == 0 {
             gate.writer.store(token(0), Ordering::SeqCst);
             gate.grant(0, true);
             *count += 1;
@@ -238,7 +238,7 @@ fn revocations_that_come_often_make_the_pauses_longer() {
     for _ in 0..10 {
         gate.grant(0, true); // kept
     }
-    assert!(gate.strikes.load(Ordering::SeqCst) == 0 && gate.solo.load(Ordering::SeqCst) == token(0));
+    assert!(gate.strikes.load(Ordering::SeqCst) == 0 && gate.exclusive.load(Ordering::SeqCst) == token(0));
 }
 
 #[test]
@@ -246,20 +246,20 @@ fn a_grant_leaves_a_revocation_under_way_alone() {
     let gate = gate();
     for writer in [0, token(0), BETWEEN] {
         gate.writer.store(writer, Ordering::SeqCst);
-        gate.solo.store(BETWEEN, Ordering::SeqCst);
+        gate.exclusive.store(BETWEEN, Ordering::SeqCst);
         gate.grant(0, true);
-        assert_eq!(gate.solo.load(Ordering::SeqCst), BETWEEN);
+        assert_eq!(gate.exclusive.load(Ordering::SeqCst), BETWEEN);
     }
     gate.reset();
-    assert_eq!(gate.solo.load(Ordering::SeqCst), BETWEEN);
-    gate.solo.store(0, Ordering::SeqCst);
+    assert_eq!(gate.exclusive.load(Ordering::SeqCst), BETWEEN);
+    gate.exclusive.store(0, Ordering::SeqCst);
     gate.writer.store(token(0), Ordering::SeqCst);
     gate.grant(0, true);
-    assert_eq!(gate.solo.load(Ordering::SeqCst), token(0));
+    assert_eq!(gate.exclusive.load(Ordering::SeqCst), token(0));
     gate.grant(0, true);
-    assert_eq!(gate.solo.load(Ordering::SeqCst), token(0));
+    assert_eq!(gate.exclusive.load(Ordering::SeqCst), token(0));
     gate.grant(0, false);
-    assert_eq!(gate.solo.load(Ordering::SeqCst), 0);
+    assert_eq!(gate.exclusive.load(Ordering::SeqCst), 0);
 }
 
 #[test]

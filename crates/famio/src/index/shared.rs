@@ -33,8 +33,8 @@ pub(crate) fn policy_name(policy: u32) -> &'static str {
     }
 }
 
-/// Bits of `Shared::also`.
-pub(crate) mod also {
+/// Bits of `Shared::follow_up`.
+pub(crate) mod follow_up {
     /// The file has a shadow, which changes with it. Stays set.
     pub const SHADOW: u32 = 1;
     /// Other processes wrote in the open epoch, and their death could still roll that back. Until the commit.
@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     /// 1: the open epoch has writes. [`RELEASED`]: the process has released a lock since the last of them.
     pub dirty: AtomicU32,
     /// What a change of the file has to do besides (`also`, above).
-    pub also: AtomicU32,
+    pub follow_up: AtomicU32,
     /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
     /// The policy in force (`file::engine::policy`).
@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     /// The lowest logical size of the open epoch.
     pub epoch_low: AtomicU64,
     /// The lowest logical size since this process acquired ownership.
-    pub turn_low: AtomicU64,
+    pub lowest_since_acquired: AtomicU64,
     /// The inode's size.
     pub physical: AtomicU64,
     /// No byte at or above this offset was ever stored to, in the file or in the log.

@@ -6,7 +6,7 @@
 //! tells nothing here, so such memory stays.
 
 use super::control::Control;
-use super::door::Door;
+use super::membership::Membership;
 use super::shared::{HINTS, MAGIC, Shared};
 use crate::sys::{InternalFd, namespaces, open_again, shm};
 use core::mem::offset_of;
@@ -26,9 +26,9 @@ const FRESH: i64 = 60;
 const SIGN: &CStr = c"user.famio.control";
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Records in shared memory of the file of `door` which control file names it.
-pub(crate) fn sign(memory: BorrowedFd<'_>, door: &Door) {
-    if let Some(control) = door.control() {
+/// Records in shared memory of the file of `membership` which control file names it.
+pub(crate) fn sign(memory: BorrowedFd<'_>, membership: &Membership) {
+    if let Some(control) = membership.control() {
         let text = format!("{} {}", namespaces::of_paths(), control.path());
         let _ = rustix::fs::fsetxattr(memory, SIGN, text.as_bytes(), XattrFlags::empty());
     }
@@ -214,15 +214,15 @@ mod tests {
     fn shared_memory_goes_once_its_control_file_is_gone() {
         let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let file = for_test();
-        let door = Door::new();
-        door.come(|| Ok(file.open()), || Ok(false)).unwrap();
-        let number = door.begin_epoch();
-        let path = door.epoch_path(number);
+        let membership = Membership::new();
+        membership.come(|| Ok(file.open()), || Ok(false)).unwrap();
+        let number = membership.begin_epoch();
+        let path = membership.epoch_path(number);
         let memory = std::fs::File::create_new(&path).unwrap();
-        sign(memory.as_fd(), &door);
+        sign(memory.as_fd(), &membership);
         assert!(!is_stale_memory(&folder, &c_name(&path)));
-        door.set_epoch(number, Sort::default()); // a hand-over image: the last process stays
-        assert!(!door.leave());
+        membership.set_epoch(number, Sort::default()); // a hand-over image: the last process stays
+        assert!(!membership.leave());
         std::fs::remove_file(file.path()).unwrap();
         assert!(!is_stale_memory(&folder, &c_name(&path)), "it may have been removed just now");
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(FRESH as u64 + 2);
@@ -230,7 +230,7 @@ mod tests {
         let mut path_of_control = [0; 1];
         let is_kept = rustix::fs::fgetxattr(&memory, SIGN, &mut path_of_control) != Err(Errno::OPNOTSUPP);
         assert_eq!(is_stale_memory(&folder, &c_name(&path)), is_kept);
-        door.forget_epoch();
+        membership.forget_epoch();
         assert!(!Path::new(&path).exists());
     }
 
@@ -238,9 +238,9 @@ mod tests {
     fn an_arena_in_use_stays_and_a_forgotten_one_goes() {
         let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let file = for_test();
-        let claim = crate::index::Claim::take(std::sync::Arc::new(file.again()), true).unwrap();
-        let arena = crate::index::Arena::create(claim.make_arena().unwrap(), Path::new("/nonexistent")).unwrap();
-        let path = claim.control().arena_path().unwrap();
+        let owner_lock = crate::index::OwnerLock::take(std::sync::Arc::new(file.again()), true).unwrap();
+        let arena = crate::index::Arena::create(owner_lock.make_arena().unwrap(), Path::new("/nonexistent")).unwrap();
+        let path = owner_lock.control().arena_path().unwrap();
         let journal = file.path().with_extension("journal");
         let inode = std::fs::metadata(file.path()).unwrap().ino();
         arena.shared().set_hints(
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         drop(arena);
         assert!(!is_stale_arena(&folder, &c_name(&path)), "its control file names it");
-        claim.control().set_arena(0);
+        owner_lock.control().set_arena(0);
         // A child that another test starts may hold its lock for a moment.
         let is_stale = || {
             rustix::thread::sched_yield();

@@ -3,7 +3,7 @@
 use super::bytes::hex;
 use super::stamp::Stamp;
 use crate::error::{Error, Result};
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use core::fmt;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
@@ -18,7 +18,7 @@ pub struct BootId(pub [u8; 16]);
 impl BootId {
     /// This boot's.
     pub fn current() -> Result<BootId> {
-        if let Some(id) = Lab::current().boot {
+        if let Some(id) = TestHooks::current().boot {
             return Ok(BootId(id));
         }
         // The id is constant while the process lives.
@@ -68,7 +68,7 @@ pub struct BootClock {
 impl BootClock {
     /// Of this boot, at this moment.
     pub fn read() -> Self {
-        if Lab::current().boot.is_some() {
+        if TestHooks::current().boot.is_some() {
             return Self { started: (i64::MAX, 0), now: (i64::MAX, 0) };
         }
         let now = clock_gettime(ClockId::Realtime);

@@ -194,8 +194,8 @@ fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
 /// Whether a process may have a session by it: only if the file has a mark, which only users set who may write the
 /// file.
 fn is_in_use(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
-    let is_claimed = |there: InternalFd| Control::new(there).is_claimed();
-    !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_claimed)
+    let is_owned = |there: InternalFd| Control::new(there).is_owned();
+    !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_owned)
 }
 
 /// Completes it before it gets its name, so that other processes never find it incomplete. `EEXIST`: another process

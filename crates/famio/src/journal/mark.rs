@@ -11,7 +11,7 @@ use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
 use super::growing_mark::{GrowingMark, VERSION_GROWING};
 use super::identity::Identity;
 use crate::error::{Error, Result};
-use crate::pmem::{Lab, Medium};
+use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::settings::Durability;
 use core::fmt;
@@ -50,7 +50,7 @@ impl JournalId {
     /// A new one.
     pub fn random() -> Result<JournalId> {
         let mut id = [0; 16];
-        if let Some(next) = Lab::next_id() {
+        if let Some(next) = TestHooks::next_id() {
             id[..8].copy_from_slice(&xxh3_64(&next.to_le_bytes()).to_le_bytes());
             return Ok(JournalId(id));
         }

@@ -3,7 +3,7 @@
 use super::ahead::{Ahead, Reach};
 use super::{guard, huge};
 use crate::error::{Error, Result};
-use crate::pmem::{Domain, Lab};
+use crate::pmem::{Domain, TestHooks};
 use crate::sys::address_space;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -64,7 +64,7 @@ impl Mapping {
         let least = size.max(1).next_multiple_of(PAGE);
         let mut len = reservation.max(2 * size).next_multiple_of(PAGE);
         let mut flags = MapFlags::NORESERVE;
-        flags |= if domain == Domain::Pmem && Lab::current().domain.is_none() {
+        flags |= if domain == Domain::Pmem && TestHooks::current().domain.is_none() {
             MapFlags::SHARED_VALIDATE | MapFlags::SYNC
         } else {
             MapFlags::SHARED
@@ -89,7 +89,7 @@ impl Mapping {
 
     /// Maps another file in the place of this one, at the same addresses.
     pub(crate) fn put_at(&self, fd: BorrowedFd<'_>, domain: Domain) -> Result<()> {
-        let kind = if domain == Domain::Pmem && Lab::current().domain.is_none() {
+        let kind = if domain == Domain::Pmem && TestHooks::current().domain.is_none() {
             MapFlags::SHARED_VALIDATE | MapFlags::SYNC
         } else {
             MapFlags::SHARED

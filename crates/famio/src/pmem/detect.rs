@@ -1,6 +1,6 @@
 //! The domain of a file: from its file system, a trial mapping, and the user's settings.
 
-use super::{Domain, Lab};
+use super::{Domain, TestHooks};
 use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings, TierChoice};
 use crate::sys::InternalFd;
@@ -64,7 +64,7 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
 /// Detects the domain of an open file (read-only suffices), or, for a file to be created in it, of an open folder.
 /// `EOPNOTSUPP` if Famio can give no guarantee there, `EINVAL` if the settings weaken durability without saying so.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
-    if let Some(domain) = Lab::current().domain {
+    if let Some(domain) = TestHooks::current().domain {
         return Ok(Detected { domain, natural: domain, file_system: "lab", reason: "a test's".into(), eadr: false });
     }
     // Only the lower half: some architectures sign-extend `f_type`.

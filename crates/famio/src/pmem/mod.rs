@@ -7,13 +7,13 @@ mod copy_x86;
 pub mod cpu;
 mod detect;
 mod domain;
-mod lab;
 mod lines;
 mod medium;
 mod metadata;
 mod native;
 #[doc(hidden)]
 pub mod record;
+mod test_hooks;
 
 pub use cpu::CpuFeatures;
 pub(crate) use detect::is_known;
@@ -21,18 +21,18 @@ pub(crate) use detect::unnamed_file_in;
 pub use detect::{Detected, detect, is_tiered};
 pub use domain::Domain;
 #[doc(hidden)]
-pub use lab::{Lab, stand_in};
-#[doc(hidden)]
 pub use lines::LINE;
 #[doc(hidden)]
 pub use medium::Medium;
 pub(crate) use metadata::keeps_order;
 #[doc(hidden)]
 pub use native::medium;
+#[doc(hidden)]
+pub use test_hooks::{TestHooks, stand_in};
 
 /// Every thread of the process has passed a fence in the kernel: see [`Medium::fenced_by_all`].
 pub(crate) fn fenced_by_all() {
-    if let Some(medium) = Lab::current().medium {
+    if let Some(medium) = TestHooks::current().medium {
         medium.fenced_by_all();
     }
 }

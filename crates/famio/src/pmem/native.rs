@@ -4,7 +4,7 @@
 use super::copy_arm as ops;
 #[cfg(target_arch = "x86_64")]
 use super::copy_x86 as ops;
-use super::{Domain, Lab, Medium};
+use super::{Domain, Medium, TestHooks};
 use crate::error::{Error, Result};
 use crate::sys::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The medium of a domain. `eadr`: on pmem, the platform flushes its caches itself (see [`super::Detected`]).
 pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
-    if let Some(medium) = Lab::current().medium {
+    if let Some(medium) = TestHooks::current().medium {
         return medium;
     }
     match domain {

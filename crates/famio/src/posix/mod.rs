@@ -45,7 +45,7 @@ pub use life::limits::{begin as begin_limits, getrlimit, prlimit, setrlimit};
 pub use life::process::receive_descriptor;
 pub(crate) use nv::is_elsewhere as is_interposed_elsewhere;
 pub use paths::names::{linkat, remove, renameat2, truncate, unlinkat};
-pub use paths::open::{adopt, may_be_atomic, open_meant, openat};
+pub use paths::open::{adopt, may_be_atomic, open_selected, openat};
 pub use paths::open_plain::{Tried, try_open};
 pub use paths::stat::{fstat, fstatat, statx};
 pub use paths::streams::{stream_closing, stream_opened, stream_opening, streams_matter};

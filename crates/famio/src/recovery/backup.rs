@@ -160,13 +160,13 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let before = examine(file, None, settings, false, Given::default())?;
     let stat = fstat(file)?;
     let control = control_of(&before, file);
-    let is_claimed = || control.as_ref().is_some_and(Control::is_claimed);
+    let is_owned = || control.as_ref().is_some_and(Control::is_owned);
     let changes = || control.as_ref().map(Control::changes);
     let changed = changes();
     let (Some((journal, length)), Some(header)) = (&before.journal, &before.header) else {
         return match before.verdict {
             // While a process creates its journal, file and journal may be read in different states.
-            Verdict::Conflict(_) if is_claimed() => Ok(Tried::Again("its journal is being made")),
+            Verdict::Conflict(_) if is_owned() => Ok(Tried::Again("its journal is being made")),
             Verdict::Conflict(text) => Err(super::examine::conflict(&text)),
             // Without a journal, the file is as it was last synced and written.
             _ => {
@@ -188,7 +188,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
             }
         };
     };
-    let is_used = lock::is_in_session(journal) || is_claimed();
+    let is_used = lock::is_in_session(journal) || is_owned();
     match &before.verdict {
         Verdict::Conflict(text) if !is_used => return Err(super::examine::conflict(text)),
         _ => {}
@@ -250,7 +250,7 @@ fn of_epochs(
         Err(e) if !lock::is_in_session(journal) => return Err(e),
         Err(_) => return Ok(Tried::Again(TURNED)),
     };
-    if last.settled != first.settled || last.epoch < first.epoch {
+    if last.checkpointed != first.checkpointed || last.epoch < first.epoch {
         return Ok(Tried::Again("too much of it is written back"));
     }
     let epoch = match now.kind {
@@ -266,17 +266,17 @@ fn of_epochs(
 /// Where a journal ends, and from where on the file needs it.
 struct Held {
     epoch: u64,
-    settled: u64,
+    checkpointed: u64,
 }
 
 fn held(journal: BorrowedFd<'_>, header: &Header) -> Result<Held> {
     if header.kind == Kind::Tiered {
         let length = fstat(journal)?.st_size as u64;
         let scan = scan_tiered(journal, length, header, medium(Domain::Emulated, false))?;
-        return Ok(Held { epoch: scan.epoch(), settled: scan.settled() });
+        return Ok(Held { epoch: scan.epoch(), checkpointed: scan.checkpointed() });
     }
     let plan = scan(journal, header)?.plan();
-    Ok(Held { epoch: plan.epoch, settled: plan.settled })
+    Ok(Held { epoch: plan.epoch, checkpointed: plan.checkpointed })
 }
 
 fn in_place_of(

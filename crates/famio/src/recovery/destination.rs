@@ -54,7 +54,7 @@ pub(super) fn refuse_same(from: BorrowedFd<'_>, from_path: &Path, to: BorrowedFd
 pub(super) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
     let busy = |what| Err(Error::with(libc::EBUSY, what));
     let found = control::find(there, settings.pool.as_deref());
-    if found.is_ok_and(|found| found.map(Control::new).is_some_and(|c| c.is_claimed() || c.has_unowned_session())) {
+    if found.is_ok_and(|found| found.map(Control::new).is_some_and(|c| c.is_owned() || c.has_unowned_session())) {
         return busy("a process uses it as an atomic file; give another name");
     }
     let is_marked = match mark::of_looked_at(there) {

@@ -4,7 +4,7 @@ use super::given::{Given, pool_of};
 use super::growing;
 use super::outsider;
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::OwnerLock;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
     BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path,
@@ -44,7 +44,7 @@ impl Examined {
 /// `writable`: opens the journal for recovery.
 pub(super) fn examine(
     file: BorrowedFd<'_>,
-    claim: Option<&Claim>,
+    owner_lock: Option<&OwnerLock>,
     settings: &Settings,
     writable: bool,
     given: Given<'_>,
@@ -127,8 +127,8 @@ pub(super) fn examine(
         decided = stopped(&what, &file_path, &journal_path);
     }
     if decided == Verdict::Recover
-        && let Some(claim) = claim
-        && let Some(what) = outsider::changed(file, claim)?
+        && let Some(owner_lock) = owner_lock
+        && let Some(what) = outsider::changed(file, owner_lock)?
     {
         decided = stopped(what, &file_path, &journal_path);
     }

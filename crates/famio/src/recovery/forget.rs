@@ -41,7 +41,7 @@ pub fn forget(journal: &Path, remove: bool) -> Result<Orphan> {
     let (place, name) = place_of(journal)?;
     let name = name.as_str();
     let (header, fd) = place.header(name)?;
-    if lock::is_in_session(&fd) || is_claimed(&place, name) {
+    if lock::is_in_session(&fd) || is_owned(&place, name) {
         return Err(Error::with(libc::EBUSY, "a process has its file in use"));
     }
     let there = |path: &Path| {
@@ -102,11 +102,11 @@ fn is_named_by(path: &Path, header: &Header) -> bool {
 }
 
 /// Whether a process owns the journal's file.
-fn is_claimed(place: &Place, name: &str) -> bool {
+fn is_owned(place: &Place, name: &str) -> bool {
     let looked = look(place.pool.folder(), control::name_beside(name).as_bytes());
     let looked = looked.ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
     let opened = looked.and_then(|looked| open_looked_at(looked.as_fd(), OFlags::RDWR).ok());
-    opened.map(Control::new).is_some_and(|control| control.is_claimed() || control.has_unowned_session())
+    opened.map(Control::new).is_some_and(|control| control.is_owned() || control.has_unowned_session())
 }
 
 /// The pool and the name of a journal, from its path.

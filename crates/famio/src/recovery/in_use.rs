@@ -140,7 +140,7 @@ pub fn in_use(path: &Path) -> Result<InUse> {
     let control = Control::new(open_looked_at(looked.as_fd(), OFlags::RDONLY)?);
     let header = place.header(&name).ok();
     let kind = header.as_ref().map(|(header, _)| header.kind);
-    let is_living = header.as_ref().is_some_and(|(_, journal)| lock::is_in_session(journal)) || control.is_claimed();
+    let is_living = header.as_ref().is_some_and(|(_, journal)| lock::is_in_session(journal)) || control.is_owned();
     let session = match control.open_arena() {
         Ok(Some(arena)) if is_living => DeadArena::open(arena)?.map(|arena| {
             let shared = arena.shared();

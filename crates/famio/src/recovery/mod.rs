@@ -45,8 +45,8 @@ pub use in_use::{Growing, InUse, Session, Times, Totals, growing as growing_at, 
 #[doc(hidden)]
 pub use in_use::{bounds_of_times, is_control_name};
 pub(crate) use open::{
-    Known, at_open, claim, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
-    writable,
+    Known, at_open, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
+    owner_lock, writable,
 };
 #[doc(hidden)]
 pub use paths::hand_overs;

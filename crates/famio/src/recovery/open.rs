@@ -5,7 +5,7 @@ use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
 use crate::error::{Error, Result};
-use crate::index::{Claim, Control};
+use crate::index::{Control, OwnerLock};
 use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
@@ -25,18 +25,23 @@ use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. If that is not safe: `EIO`, with a message
 /// that names both files. A file without a journal costs three system calls.
-pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, settings: &Settings) -> Result<()> {
+pub(crate) fn at_open(
+    fd: BorrowedFd<'_>,
+    is_writable: bool,
+    owner_lock: &mut OwnerLock,
+    settings: &Settings,
+) -> Result<()> {
     if is_ordinary(fd, Known::default(), settings)? {
         return Ok(());
     }
-    claim.upgrade()?;
+    owner_lock.upgrade()?;
     let own;
     let fd = if is_writable {
         fd
     } else {
         match writable(fd) {
             Ok(writable) => own = writable,
-            Err(_) if is_leftover(fd, claim, settings) => return Ok(()),
+            Err(_) if is_leftover(fd, owner_lock, settings) => return Ok(()),
             Err(e) => {
                 let what = match e.errno() {
                     libc::EPERM => {
@@ -49,11 +54,11 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
         }
         own.as_fd()
     };
-    let examined = match examine(fd, Some(claim), settings, true, Given::default()) {
-        Err(e) if is_denied(&e) && is_leftover(fd, claim, settings) => return Ok(()),
+    let examined = match examine(fd, Some(owner_lock), settings, true, Given::default()) {
+        Err(e) if is_denied(&e) && is_leftover(fd, owner_lock, settings) => return Ok(()),
         examined => examined?,
     };
-    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, Options::default(), &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(owner_lock), settings, Options::default(), &Silent)?;
     match outcome {
         Outcome::Conflict(text) => Err(conflict(&text)),
         Outcome::Failed(e) => Err(e),
@@ -70,13 +75,13 @@ pub(crate) fn at_open(fd: BorrowedFd<'_>, is_writable: bool, claim: &mut Claim, 
 }
 
 /// How many epochs a dead process had committed to its journal; 0 without a journal. Changes nothing.
-pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> Result<u64> {
+pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> Result<u64> {
     if is_ordinary(fd, Known::default(), settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, Some(claim), settings, false, Given::default())?;
+    let examined = examine(fd, Some(owner_lock), settings, false, Given::default())?;
     let options = Options { dry_run: true, ..Options::default() };
-    let (outcome, epoch, _) = recover(fd, &examined, Some(claim), settings, options, &Silent)?;
+    let (outcome, epoch, _) = recover(fd, &examined, Some(owner_lock), settings, options, &Silent)?;
     match (outcome, &examined.header) {
         // In a journal with slots, the first slot holds the size that the file had at the beginning.
         (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records))),
@@ -89,10 +94,10 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, claim: &Claim, settings: 
 /// the machine has not been rebooted since. Changes nothing.
 pub(crate) fn left_journal(
     fd: BorrowedFd<'_>,
-    claim: &Claim,
+    owner_lock: &OwnerLock,
     settings: &Settings,
 ) -> Result<Option<(InternalFd, u64, Header)>> {
-    let examined = examine(fd, Some(claim), settings, false, Given::default())?;
+    let examined = examine(fd, Some(owner_lock), settings, false, Given::default())?;
     let boot = BootId::current()?;
     let header = examined.header.filter(|header| examined.verdict == Verdict::Recover && header.boot_id == boot);
     Ok(examined.journal.zip(header).map(|((journal, length), header)| (journal, length, header)))
@@ -103,19 +108,27 @@ pub(crate) fn left_journal(
 ///
 /// # Errors
 /// `EBUSY`: another process owns the file. `EACCES`: this process may not write the file, or its folder.
-pub(crate) fn claim(file: BorrowedFd<'_>, settings: &Settings, exclusive: bool, make: bool) -> Result<Option<Claim>> {
+pub(crate) fn owner_lock(
+    file: BorrowedFd<'_>,
+    settings: &Settings,
+    exclusive: bool,
+    make: bool,
+) -> Result<Option<OwnerLock>> {
     let pool = settings.pool.as_deref();
-    claim_by(exclusive, || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) })
+    owner_lock_by(
+        exclusive,
+        || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) },
+    )
 }
 
-/// As [`claim`], for a file of which a walk knows more.
-pub(super) fn claim_given(
+/// As [`owner_lock`], for a file of which a walk knows more.
+pub(super) fn owner_lock_given(
     file: BorrowedFd<'_>,
     given: Given<'_>,
     settings: &Settings,
     exclusive: bool,
     make: bool,
-) -> Result<Option<Claim>> {
+) -> Result<Option<OwnerLock>> {
     let mark = mark::get(file).ok().flatten();
     let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
     let pool = match given.pool(file, &path, mark.as_ref(), settings) {
@@ -123,22 +136,22 @@ pub(super) fn claim_given(
         pool => pool?,
     };
     match &pool {
-        Some(pool) if make => claim_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
-        Some(pool) => claim_by(exclusive, || control::find_in(pool, file)),
+        Some(pool) if make => owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
+        Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)),
         // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
         None if given.path.is_some() => Ok(None),
-        None => claim(file, settings, exclusive, make),
+        None => owner_lock(file, settings, exclusive, make),
     }
 }
 
-fn claim_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> Result<Option<Claim>> {
+fn owner_lock_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> Result<Option<OwnerLock>> {
     for _ in 0..CLAIMS {
         let Some(control) = open()? else { return Ok(None) };
-        let claim = Claim::take(Arc::new(Control::new(control)), exclusive)?;
-        if claim.control().has_name() {
-            return Ok(Some(claim));
+        let owner_lock = OwnerLock::take(Arc::new(Control::new(control)), exclusive)?;
+        if owner_lock.control().has_name() {
+            return Ok(Some(owner_lock));
         }
-        claim.leave(); // a last process removed it before this lock
+        owner_lock.leave(); // a last process removed it before this lock
     }
     Err(Error::new(libc::EAGAIN))
 }
@@ -241,8 +254,8 @@ fn is_denied(error: &Error) -> bool {
 }
 
 /// Whether the journal has ended, but could not be removed by the processes that ended it: the file has everything.
-fn is_leftover(fd: BorrowedFd<'_>, claim: &Claim, settings: &Settings) -> bool {
-    examine(fd, Some(claim), settings, false, Given::default()).is_ok_and(|examined| {
+fn is_leftover(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> bool {
+    examine(fd, Some(owner_lock), settings, false, Given::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
             && examined.header.is_none_or(|header| header.state == State::Clean)
     })
@@ -263,7 +276,7 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
 pub(super) fn recover(
     file: BorrowedFd<'_>,
     examined: &Examined,
-    claim: Option<&Claim>,
+    owner_lock: Option<&OwnerLock>,
     settings: &Settings,
     options: Options,
     progress: &dyn Progress,
@@ -304,7 +317,7 @@ pub(super) fn recover(
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
             let replayed =
-                replay(file, claim, journal.as_fd(), *length, &mut header, options, progress).map_err(|e| {
+                replay(file, owner_lock, journal.as_fd(), *length, &mut header, options, progress).map_err(|e| {
                     let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
                     e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
                 })?;
@@ -334,7 +347,7 @@ enum Act {
 
 fn replay(
     file: BorrowedFd<'_>,
-    claim: Option<&Claim>,
+    owner_lock: Option<&OwnerLock>,
     journal: BorrowedFd<'_>,
     length: u64,
     header: &mut Header,
@@ -346,7 +359,7 @@ fn replay(
     let adopt = || -> Result<()> {
         // From here on the file is changed by this recovery, in this boot. If it crashes, the changes must not look
         // like an outsider's.
-        claim.iter().for_each(|claim| claim.forget_arena());
+        owner_lock.iter().for_each(|owner_lock| owner_lock.forget_arena());
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;
@@ -354,7 +367,7 @@ fn replay(
     };
     match found.kind {
         Kind::InPlace => in_place::replay(file, journal, length, &found, medium, options, progress, adopt),
-        Kind::Records => records::replay(file, claim, journal, header, medium, options, progress),
+        Kind::Records => records::replay(file, owner_lock, journal, header, medium, options, progress),
         Kind::Tiered => tiered::replay(file, journal, length, &found, medium, options, progress, adopt),
     }
 }

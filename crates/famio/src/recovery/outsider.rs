@@ -2,7 +2,7 @@
 //! the boot, and has the time when the last writer left and the size of the file then.
 
 use crate::error::Result;
-use crate::index::{ALONE, ARENA_MAGIC, Alone, Claim, SLOTS, Shared, Slot};
+use crate::index::{ALONE, ARENA_MAGIC, Alone, OwnerLock, SLOTS, Shared, Slot};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 const SLACK: u64 = 20_000_000;
 
 /// What an outsider changed, in words; `None`: nothing, as far as can be told.
-pub(super) fn changed(file: BorrowedFd<'_>, claim: &Claim) -> Result<Option<&'static str>> {
-    let Some(page) = claim.arena_page() else { return Ok(None) }; // after a reboot, or it was removed
+pub(super) fn changed(file: BorrowedFd<'_>, owner_lock: &OwnerLock) -> Result<Option<&'static str>> {
+    let Some(page) = owner_lock.arena_page() else { return Ok(None) }; // after a reboot, or it was removed
     let stat = rustix::fs::fstat(file)?;
     let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
     Ok(changed_since(&page, stat.st_size as u64, changed))

@@ -3,11 +3,11 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::{Known, await_lease, claim_given, in_session, is_ordinary, recover};
+use super::open::{Known, await_lease, in_session, is_ordinary, owner_lock_given, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Owner, Progress, Report, Use, joint};
 use crate::error::{Error, Result};
-use crate::index::{Claim, Control};
+use crate::index::{Control, OwnerLock};
 use crate::journal::access::as_owner;
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Marked, Verdict, control, lock, mark};
@@ -261,21 +261,21 @@ impl All<'_> {
         let file = file.as_fd();
         // A file found by a walk has a mark or a journal.
         let may_be_left = given.path.is_some() || !is_ordinary(file, Known::default(), settings)?;
-        let claim = match claim_given(file, given, settings, true, may_be_left && !options.dry_run) {
+        let owner_lock = match owner_lock_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
                 report.outcome = Outcome::InUse(owner(file, settings));
                 return Ok(());
             }
-            claim => claim?,
+            owner_lock => owner_lock?,
         };
-        let is_kept = claim.as_ref().is_some_and(Claim::may_keep);
-        let examined = examine(file, claim.as_ref(), settings, !options.dry_run, given);
+        let is_kept = owner_lock.as_ref().is_some_and(OwnerLock::may_keep);
+        let examined = examine(file, owner_lock.as_ref(), settings, !options.dry_run, given);
         if is_kept
             && options.on_conflict != Use::File
             && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
-            && let Some(claim) = claim
+            && let Some(owner_lock) = owner_lock
         {
-            claim.leave();
+            owner_lock.leave();
             report.journal.clone_from(&examined.journal_path);
             return self.keep(file, &examined.file_path, settings, report);
         }
@@ -288,18 +288,18 @@ impl All<'_> {
             if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
                 return Err(in_session());
             }
-            recover(file, &examined, claim.as_ref(), settings, options, self.progress)
+            recover(file, &examined, owner_lock.as_ref(), settings, options, self.progress)
         });
-        if let Some(claim) = claim {
-            let control = claim.control().clone();
+        if let Some(owner_lock) = owner_lock {
+            let control = owner_lock.control().clone();
             if is_kept && !options.dry_run && matches!(done, Ok((Outcome::Discarded | Outcome::Recovered, ..))) {
                 control.drop_epoch(); // the user has decided
             }
             match &done {
                 // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
-                _ if options.dry_run => claim.leave(),
-                Ok((Outcome::Conflict(_), ..)) | Err(_) => claim.leave(),
-                Ok(_) => claim.release(),
+                _ if options.dry_run => owner_lock.leave(),
+                Ok((Outcome::Conflict(_), ..)) | Err(_) => owner_lock.leave(),
+                Ok(_) => owner_lock.release(),
             }
             if !options.dry_run {
                 control.remove_if_unused();

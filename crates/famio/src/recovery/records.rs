@@ -3,7 +3,7 @@
 use super::Replayed;
 use super::{Options, Progress};
 use crate::error::Result;
-use crate::index::Claim;
+use crate::index::OwnerLock;
 use crate::journal::Header;
 use crate::journal::records::{replay as replay_records, scan};
 use crate::pmem::Medium;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 /// See [`replay_records`]; a dry run only reads the journal through.
 pub(super) fn replay(
     file: BorrowedFd<'_>,
-    claim: Option<&Claim>,
+    owner_lock: Option<&OwnerLock>,
     journal: BorrowedFd<'_>,
     header: &mut Header,
     medium: &dyn Medium,
@@ -24,7 +24,7 @@ pub(super) fn replay(
         return Ok(Replayed { epoch: plan.epoch, bytes: plan.bytes });
     }
     // Everything was read and is sound: from here on, the file is changed by this recovery.
-    claim.iter().for_each(|claim| claim.forget_arena());
+    owner_lock.iter().for_each(|owner_lock| owner_lock.forget_arena());
     progress.begin(plan.bytes);
     let done =
         replay_records(journal, header, file, medium, options.threads_for_epochs(), &|bytes| progress.advance(bytes))?;

@@ -9,12 +9,12 @@ use super::destination;
 use super::examine::{Examined, examine};
 use super::given::Given;
 use super::leases::holder;
-use super::open::{Known, claim_given, in_session, is_ordinary, recover};
+use super::open::{Known, in_session, is_ordinary, owner_lock_given, recover};
 use super::openers::{self, Who, busy};
 use super::paths::{open_own, owner};
 use super::{Options, Owner, Silent, Use};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::OwnerLock;
 use crate::journal::reach::open_looked_at;
 use crate::journal::{Verdict, lock};
 use crate::settings::Settings;
@@ -76,7 +76,7 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
 struct Old {
     file: InternalFd,
     stat: Stat,
-    claim: Option<Claim>,
+    owner_lock: Option<OwnerLock>,
     /// `None` for an ordinary file.
     examined: Option<Examined>,
 }
@@ -92,19 +92,19 @@ impl Old {
         };
         drop(looked); // before Linux 5.3 it prevents a lease
         let is_ordinary = is_ordinary(file.as_fd(), Known::default(), settings)?;
-        let claim = match claim_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
+        let owner_lock = match owner_lock_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
             Err(e) if e.errno() == libc::EBUSY => {
                 return Err(match owner(file.as_fd(), settings).and_then(Owner::pid_here) {
                     Some(process) => busy(Some(process)),
                     None => Error::with(libc::EBUSY, format!("{e}; stop that first")),
                 });
             }
-            claim => claim?,
+            owner_lock => owner_lock?,
         };
-        let mut old = Self { file, stat, claim, examined: None };
+        let mut old = Self { file, stat, owner_lock, examined: None };
         openers::refuse(old.file.as_fd(), Who::Anybody)?;
         if !is_ordinary {
-            let examined = examine(old.file.as_fd(), old.claim.as_ref(), settings, true, Given::default())?;
+            let examined = examine(old.file.as_fd(), old.owner_lock.as_ref(), settings, true, Given::default())?;
             if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
                 return Err(in_session());
             }
@@ -120,13 +120,13 @@ impl Old {
             return Ok(None);
         }
         let options = Options { on_conflict: Use::File, ..Options::default() };
-        recover(self.file.as_fd(), &examined, self.claim.as_ref(), settings, options, &Silent)?;
-        if let Some(claim) = self.claim.take() {
-            let control = claim.control().clone();
-            if claim.may_keep() {
+        recover(self.file.as_fd(), &examined, self.owner_lock.as_ref(), settings, options, &Silent)?;
+        if let Some(owner_lock) = self.owner_lock.take() {
+            let control = owner_lock.control().clone();
+            if owner_lock.may_keep() {
                 control.drop_epoch();
             }
-            claim.release();
+            owner_lock.release();
             control.remove_if_unused();
         }
         let is_unread = examined.header.is_none() && matches!(examined.verdict, Verdict::Conflict(_));
@@ -136,9 +136,9 @@ impl Old {
 
 impl Drop for Old {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take() {
-            let control = claim.control().clone();
-            claim.leave();
+        if let Some(owner_lock) = self.owner_lock.take() {
+            let control = owner_lock.control().clone();
+            owner_lock.leave();
             control.remove_if_unused();
         }
     }

@@ -198,7 +198,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
         Ok((header, fd)) => {
             let size = fstat(&fd).map_or(0, |stat| stat.st_size as u64);
             let owner = control.and_then(Control::owner);
-            let is_shared = || control.is_some_and(|control| control.is_claimed() || control.has_unowned_session());
+            let is_shared = || control.is_some_and(|control| control.is_owned() || control.has_unowned_session());
             let in_use = owner.is_some() || lock::is_in_session(&fd) || is_shared();
             let is_orphaned = file.is_none() && !in_use && header.state != State::Clean;
             Found {

@@ -5,7 +5,7 @@ use super::examine::{Examined, conflict, examine};
 use super::given::Given;
 use super::{in_place, tiered};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::OwnerLock;
 use crate::journal::Verdict;
 use crate::journal::header::Kind;
 use crate::journal::records::apply;
@@ -35,9 +35,9 @@ pub(crate) fn is_immutable(file: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: there is more data.
-pub(crate) fn steps(file: BorrowedFd<'_>, claim: &Claim, settings: &Settings, most: u64) -> Result<Vec<Step>> {
+pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings, most: u64) -> Result<Vec<Step>> {
     let Examined { verdict, header, journal, pool, .. } =
-        examine(file, Some(claim), settings, false, Given::default())?;
+        examine(file, Some(owner_lock), settings, false, Given::default())?;
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),

@@ -4,12 +4,12 @@
 pub(crate) mod handlers;
 mod held;
 mod mutex;
-mod passage;
+mod quiescence;
 mod start;
 
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
-pub(crate) use passage::Passage;
+pub(crate) use quiescence::Quiescence;
 pub(crate) use start::{forget_parents, is_programs_only, may_start, sharing, start};
 
 use core::cell::Cell;
@@ -30,8 +30,8 @@ pub struct ThreadBlock {
     pub(crate) posix_locks: Cell<u64>,
     /// This thread's slot in the list of calls (see `file::base::calls`); zero before its first call.
     pub(crate) calls: Cell<u64>,
-    /// Not zero: this thread is doing the follow-up of a change (see `file::operations::also`).
-    pub(crate) doing_also: Cell<u64>,
+    /// Not zero: this thread is doing the follow-up of a change (see `file::operations::follow_up`).
+    pub(crate) doing_follow_up: Cell<u64>,
     /// During a fork: the list of files for the child (see `file::registry`); zero otherwise.
     pub(crate) inheritance: Cell<usize>,
     /// The state of the process's maps for which [`places`](Self::places) hold (see `file::shadow::places`).

@@ -1,5 +1,5 @@
 //! A short version of what `file/inplace` does with a block, over the real cell, lock, gate and list: checkpoints
-//! concurrent with writers and readers (`settle.rs`, `write.rs`, `read.rs`), and the words that name blocks with
+//! concurrent with writers and readers (`checkpoint.rs`, `write.rs`, `read.rs`), and the words that name blocks with
 //! dirty lines (`pending.rs`).
 
 use super::arena;
@@ -19,7 +19,7 @@ struct Bytes {
 
 /// Two writers, one block each, with redo. A checkpointing thread takes their entries away as soon as they are
 /// committed, and assigns them to the other block. A reader must see values that only grow.
-pub fn settling() {
+pub fn checkpointing() {
     let arena = arena();
     let words = || core::array::from_fn(|_| AtomicU64::new(0));
     let bytes = Arc::new(Bytes { file: words(), log: words() });
@@ -49,7 +49,7 @@ pub fn settling() {
             let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
             let cell = Index::new(&arena_too).lookup(round % 2).unwrap();
             if let Some(_locked) = cell.lock.try_lock(0) {
-                settle(&arena_too, &bytes_too, cell, (round % 2) as usize);
+                checkpoint(&arena_too, &bytes_too, cell, (round % 2) as usize);
             }
         }
     }));
@@ -122,7 +122,7 @@ fn commit(arena: &Arena) {
     shared.committed.store(shared.committed() + 1, Ordering::Release);
 }
 
-fn settle(arena: &Arena, bytes: &Bytes, cell: &Cell, block: usize) {
+fn checkpoint(arena: &Arena, bytes: &Bytes, cell: &Cell, block: usize) {
     let committed = arena.shared().committed();
     let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) else { return };
     if (0..2).any(|which| cell.version(which).epoch > committed) {

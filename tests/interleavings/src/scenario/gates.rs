@@ -56,13 +56,14 @@ pub fn one_alone() {
                 for round in 0..ROUNDS {
                     {
                         let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
-                        while !inside.solo && lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
+                        while !inside.exclusive
+                            && lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
                         {
                             crate::sync::spin_loop();
                         }
                         let before = count.load(Ordering::Relaxed);
                         count.store(before + 1, Ordering::Relaxed);
-                        if !inside.solo {
+                        if !inside.exclusive {
                             lock.store(0, Ordering::Release);
                         }
                     }
@@ -92,7 +93,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
             {
                 let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
                 let fenced = || {
-                    if !inside.solo {
+                    if !inside.exclusive {
                         fence(Ordering::SeqCst);
                     }
                 };
@@ -273,7 +274,7 @@ impl Blocks {
     fn write(&self, block: usize, value: u64) {
         let shared = self.arena.shared();
         let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
-        if !inside.solo {
+        if !inside.exclusive {
             self.carry_out(false);
             return self.store(false, block, value);
         }
@@ -289,7 +290,7 @@ impl Blocks {
         let shared = self.arena.shared();
         if shared.deferred.is_any() {
             let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
-            self.carry_out(inside.solo);
+            self.carry_out(inside.exclusive);
         }
     }
 

@@ -7,7 +7,7 @@ mod lists;
 mod locks;
 mod trees;
 
-pub use blocks::{pending_words, settling};
+pub use blocks::{checkpointing, pending_words};
 pub use cells::optimistic_reads;
 pub use gates::{one_alone, put_off, read_alone, read_along, read_along_without_a_look, read_in_a_long_call, together};
 pub use lists::free_entries;

@@ -78,7 +78,7 @@ pub fn together(setup: &Setup, seed: u64, maps: bool, processes: usize, rounds: 
             }
             let said = |why: String| format!("process {victim} died, {other} lives: {why}");
             let there = if maps {
-                run.settled(&mut agents, victim).map_err(said)?
+                run.checkpointed(&mut agents, victim).map_err(said)?
             } else {
                 let there = run.take(&mut agents[other])?;
                 let past = Past::read(run.log.path())?;
@@ -184,7 +184,7 @@ impl Run<'_> {
 
     /// What the living processes see. If the file is mapped, it may be unknown which process wrote a byte: the dead
     /// process's writes may be there or not, but all must see the same.
-    fn settled(&self, agents: &mut [Agent], victim: usize) -> Result<Vec<u8>, String> {
+    fn checkpointed(&self, agents: &mut [Agent], victim: usize) -> Result<Vec<u8>, String> {
         let mut first: Option<(usize, Vec<u8>)> = None;
         for (who, agent) in agents.iter_mut().enumerate().filter(|(who, _)| *who != victim) {
             agent.ask("lock").map_err(|why| format!("process {who}: {why}"))?;

@@ -43,7 +43,7 @@ pub struct Declared {
     pub paper: Paper,
     pub title: &'static str,
     /// What the paper says of it, and where.
-    pub claim: Option<&'static str>,
+    pub owner_lock: Option<&'static str>,
     /// The series that others are compared with, where it is not `plain`.
     pub base: Option<&'static str>,
     /// Its files lie on a disk (`--disk`), whatever `--folder` is.
@@ -53,12 +53,12 @@ pub struct Declared {
 
 impl Declared {
     pub fn new(paper: Paper, name: &'static str, title: &'static str, work: Work) -> Self {
-        Self { name, paper, title, claim: None, base: None, on_disk: false, work }
+        Self { name, paper, title, owner_lock: None, base: None, on_disk: false, work }
     }
 
     /// Only what can be looked up: the words of a source, and which.
-    pub fn claim(self, claim: &'static str) -> Self {
-        Self { claim: Some(claim), ..self }
+    pub fn owner_lock(self, owner_lock: &'static str) -> Self {
+        Self { owner_lock: Some(owner_lock), ..self }
     }
 
     pub fn base(self, series: &'static str) -> Self {

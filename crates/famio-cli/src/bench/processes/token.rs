@@ -35,7 +35,7 @@ impl Token {
         unsafe { self.0.as_ref() }
     }
 
-    /// Waits for the turn of process `me`; returns its number. `None`: the other process did not pass it on before
+    /// Waits for ownership of process `me`; returns its number. `None`: the other process did not pass it on before
     /// `end`.
     pub fn wait(&self, me: u32, end: u64) -> Option<u64> {
         loop {
@@ -52,7 +52,7 @@ impl Token {
         }
     }
 
-    /// Passes the turn to the other process.
+    /// Passes ownership to the other process.
     pub fn pass(&self) {
         self.word().fetch_add(1, Ordering::AcqRel);
         let _ = futex::wake(self.word(), futex::Flags::empty(), 1);
@@ -76,13 +76,13 @@ mod tests {
         let path = folder.path().join("token");
         Token::prepare(&path).unwrap();
         let end = now() + 10_000_000_000;
-        let turns = |me: u32| -> Vec<u64> {
+        let ownership = |me: u32| -> Vec<u64> {
             let token = Token::open(&path).unwrap();
             (0..100).map(|_| token.wait(me, end).inspect(|_| token.pass()).unwrap()).collect()
         };
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| turns(1));
-            assert_eq!(turns(0), (0..200).step_by(2).collect::<Vec<_>>());
+            let second = scope.spawn(|| ownership(1));
+            assert_eq!(ownership(0), (0..200).step_by(2).collect::<Vec<_>>());
             assert_eq!(second.join().unwrap(), (1..200).step_by(2).collect::<Vec<_>>());
         });
         let token = Token::open(&path).unwrap();

@@ -7,7 +7,7 @@ pub(in crate::file) struct Doing(());
 
 /// See [`Doing`].
 pub(in crate::file) fn doing() -> Doing {
-    let count = &current().doing_also;
+    let count = &current().doing_follow_up;
     count.set(count.get() + 1);
     Doing(())
 }
@@ -15,12 +15,12 @@ pub(in crate::file) fn doing() -> Doing {
 /// Whether this thread does so now.
 #[inline]
 pub(in crate::file) fn is_doing() -> bool {
-    current().doing_also.get() != 0
+    current().doing_follow_up.get() != 0
 }
 
 impl Drop for Doing {
     fn drop(&mut self) {
-        let count = &current().doing_also;
+        let count = &current().doing_follow_up;
         count.set(count.get() - 1);
     }
 }

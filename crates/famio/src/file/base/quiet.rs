@@ -9,9 +9,9 @@ pub(in crate::file) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_00
 
 /// Whether the file was not written for a while.
 pub(in crate::file) fn is_quiet(shared: &Shared) -> bool {
-    let lab = crate::pmem::Lab::current();
-    if lab.still {
-        return !lab.busy;
+    let test_hooks = crate::pmem::TestHooks::current();
+    if test_hooks.still {
+        return !test_hooks.busy;
     }
     let now = crate::sys::coarse_now();
     let [seconds, nanos] = shared.modified.each_ref().map(|word| word.load(Ordering::Relaxed) as i64);

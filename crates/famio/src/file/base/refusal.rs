@@ -12,7 +12,7 @@ pub(crate) struct Refusal(Error);
 pub(in crate::file) enum Reason {
     /// The session has ended, or is another process's by now: attach anew, and call again.
     SessionEnded,
-    /// Something is to be done beside the change, by the thread that makes it ([`crate::file::operations::also`]).
+    /// Something is to be done beside the change, by the thread that makes it ([`crate::file::operations::follow_up`]).
     NeedsFollowUp,
     Failed(Error),
 }

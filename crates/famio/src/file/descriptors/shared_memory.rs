@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::index::{Door, sign};
+use crate::index::{Membership, sign};
 use crate::journal::{check_shared, give_to_writers_of};
 use crate::sys::{InternalFd, internal};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -12,10 +12,10 @@ use std::os::fd::AsFd;
 const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Makes an empty one for the file of `fds`. `EEXIST`: there is one.
-pub(in crate::file) fn make(fds: &Descriptors, door: &Door, path: &str) -> Result<InternalFd> {
+pub(in crate::file) fn make(fds: &Descriptors, membership: &Membership, path: &str) -> Result<InternalFd> {
     let flags = FLAGS | OFlags::CREATE | OFlags::EXCL;
     let made = internal::open(CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    sign(made.as_fd(), door);
+    sign(made.as_fd(), membership);
     let given = fds.with(false, |file| give_to_writers_of(file, made.as_fd()));
     if given.is_err() {
         let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());

@@ -21,7 +21,7 @@ pub(crate) struct Context<'a> {
     /// This process's slot.
     pub me: u32,
     /// This thread is in exclusive mode: no block locks are needed, and fences only at a SYNC.
-    pub solo: bool,
+    pub exclusive: bool,
     /// The number of this session in its arena.
     pub generation: u64,
 }
@@ -40,19 +40,19 @@ impl<'a> Context<'a> {
     /// The lock of a block; none in exclusive mode.
     #[inline]
     pub fn lock<'c>(&self, cell: &'c Cell) -> Result<Option<Locked<'c>>> {
-        if self.solo { Ok(None) } else { cell.lock.lock(self.me).map(Some) }
+        if self.exclusive { Ok(None) } else { cell.lock.lock(self.me).map(Some) }
     }
 
     /// Another lock; none in exclusive mode.
     #[inline]
-    pub fn solo_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
-        if self.solo { Ok(None) } else { lock.lock(self.me).map(Some) }
+    pub fn exclusive_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
+        if self.exclusive { Ok(None) } else { lock.lock(self.me).map(Some) }
     }
 
     /// As [`lock`](Self::lock), if it is free; `None` if not.
     #[inline]
     pub fn try_lock<'c>(&self, cell: &'c Cell) -> Option<Option<Locked<'c>>> {
-        if self.solo { Some(None) } else { cell.lock.try_lock(self.me).map(Some) }
+        if self.exclusive { Some(None) } else { cell.lock.try_lock(self.me).map(Some) }
     }
 
     /// A reader found a writer at the block for the `attempt`-th time: spins, then queues behind it. Does not touch
@@ -353,11 +353,11 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Moves some committed blocks to the file. Inside the gate; takes only free locks. Returns whether it moved any.
-    fn settle_some(&self, cx: Context<'_>) -> Result<bool>;
+    fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool>;
 
     /// Finishes a checkpoint round outside the gate, since it may take long. Returns whether there was anything to
     /// do.
-    fn finish_settling(&self, cx: Context<'_>) -> Result<bool>;
+    fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool>;
 
     /// Whether the journal is larger than necessary, and empty.
     fn can_shrink(&self, cx: Context<'_>) -> bool;

@@ -277,12 +277,12 @@ impl Home {
         }
         // Room in advance only if writes continue at the end: a far write leaves a hole, as on a plain file. And none
         // while an outsider may look at the size.
-        let near = end - have <= STEP_MAX;
-        let step = if near && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
+        let fast_path = end - have <= STEP_MAX;
+        let step = if fast_path && !shared.is_exposed() { (have / 8).clamp(STEP_MIN, STEP_MAX) } else { 0 };
         let with_room = |step: u64| (end + step).next_multiple_of(4096).min(file_size_limit()).max(end);
         let mut want = with_room(step);
-        let from = if near { have } else { start };
-        if !near {
+        let from = if fast_path { have } else { start };
+        if !fast_path {
             self.sparse.store(true, Ordering::Relaxed);
         }
         shared.physical_next.store(want, Ordering::Release);
@@ -301,7 +301,7 @@ impl Home {
         if want > self.map().reserved() as u64 {
             self.remap(&mut maps, fds, want)?;
         }
-        if near {
+        if fast_path {
             // One call instead of a fault per page later. Advice: failures are ignored.
             let _ = self.map().populate(from, (want - from) as usize, self.writable);
         }

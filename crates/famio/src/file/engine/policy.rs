@@ -3,7 +3,7 @@
 use crate::index::lease::{EXPOSED, HELD};
 use crate::index::{Shared, Sums};
 use crate::journal::inplace::Kind;
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use crate::settings::PolicyChoice;
 use core::sync::atomic::Ordering;
 
@@ -45,7 +45,7 @@ const NEAR_PERCENT: u64 = 5;
 /// The policy for the next epoch, from what was done in the last. Never alternate without the write lease: an
 /// outsider would see a mix. Called at a SYNC with the gate closed, and at attach.
 pub(crate) fn choose(shared: &Shared, done: &Sums, choice: PolicyChoice) -> Policy {
-    match Lab::current().policy.unwrap_or(choice) {
+    match TestHooks::current().policy.unwrap_or(choice) {
         PolicyChoice::Undo => Policy::Undo,
         PolicyChoice::Redo => Policy::Redo,
         PolicyChoice::Alternate => Policy::Alternate,

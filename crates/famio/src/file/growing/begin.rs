@@ -8,7 +8,7 @@ use crate::file::parts::growing_state::State;
 use crate::file::shadow;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};
-use crate::pmem::{Lab, detect, keeps_order, medium};
+use crate::pmem::{TestHooks, detect, keeps_order, medium};
 use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
@@ -21,7 +21,10 @@ impl AtomicFile {
     /// Before the first change of a file, at or beyond `from`: makes it a growing file if it may be one, and only
     /// what lies beyond its end is changed. Returns whether it is growing.
     pub(super) fn begin_to_grow(&self, from: u64) -> bool {
-        if self.growing.is_over.load(Ordering::Relaxed) || self.turns.door.has_come() || self.turns.door.is_here() {
+        if self.growing.is_over.load(Ordering::Relaxed)
+            || self.ownership.membership.has_attached()
+            || self.ownership.membership.is_here()
+        {
             return false;
         }
         let inner = self.inner();
@@ -50,10 +53,11 @@ impl AtomicFile {
     }
 
     fn may_grow(&self, inner: &Inner) -> bool {
-        let is_new = inner.session.is_none() && inner.claim.is_none() && inner.left.is_none() && inner.kept.is_none();
+        let is_new =
+            inner.session.is_none() && inner.owner_lock.is_none() && inner.left.is_none() && inner.kept.is_none();
         let settings = &self.settings;
         is_new
-            && Lab::current().medium.is_none() // the recorder has no order of mark and size
+            && TestHooks::current().medium.is_none() // the recorder has no order of mark and size
             && settings.journal == JournalChoice::Auto
             && settings.on_kill == OnKill::Rollback
             && settings.pool.is_none()

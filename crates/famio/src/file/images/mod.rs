@@ -4,7 +4,7 @@
 mod covered;
 
 use crate::error::Result;
-use crate::index::{Door, Images, Position, Standing, Writer, add_range};
+use crate::index::{Images, Membership, Position, Writer, WriterState, add_range};
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(in crate::file) type Ranges = Vec<(Range<u64>, Writer)>;
 /// What a session's owner knows about its images.
 pub(in crate::file) struct Imaging {
     /// Says which member this process is.
-    pub(in crate::file) door: Arc<Door>,
+    pub(in crate::file) membership: Arc<Membership>,
     pub(in crate::file) others: Others,
     /// Locked while an image is added, so that images are in the order in which changes read what they replace.
     pub(in crate::file) known: Mutex<Known>,
@@ -43,9 +43,9 @@ pub(in crate::file) struct Known {
 }
 
 impl Imaging {
-    pub fn new(door: Arc<Door>, others: Others) -> Self {
+    pub fn new(membership: Arc<Membership>, others: Others) -> Self {
         let (known, in_place_of) = (Mutex::default(), Mutex::new(None));
-        Self { door, others, known, in_place_of, is_full: AtomicBool::new(false) }
+        Self { membership, others, known, in_place_of, is_full: AtomicBool::new(false) }
     }
 
     /// This process is about to change `range`: earlier changes there, by any process, are not rolled back any more.
@@ -55,7 +55,7 @@ impl Imaging {
         let touches = |there: &Range<u64>| there.start < range.end.max(range.start + 1) && range.start < there.end;
         let others = self.others.lock();
         let written_over = others.iter().filter(|(there, _)| touches(there));
-        written_over.for_each(|&(_, writer)| self.door.end_tenure_of(writer));
+        written_over.for_each(|&(_, writer)| self.membership.end_tenure_of(writer));
     }
 
     /// The one thread in the session makes changes on behalf of this writer; `None`: of this process again.
@@ -65,7 +65,7 @@ impl Imaging {
 
     /// Whether the process in that slot is attached.
     pub fn is_there(&self, place: u32) -> bool {
-        self.door.lives(place as usize)
+        self.membership.lives(place as usize)
     }
 
     /// Whether a new session, without images, has to begin before the next change.
@@ -80,7 +80,7 @@ impl Imaging {
     /// `EIO`: the images are damaged.
     pub fn see_others(&self, images: Images<'_>, epoch: u64) -> Result<Ranges> {
         let mut known = self.known.lock();
-        let me = self.door.me().id;
+        let me = self.membership.me().id;
         let Known { position, others, covered, me: known_as } = &mut *known;
         if position.epoch() != epoch || *known_as != me {
             (*position, *known_as) = (Position::default(), me);
@@ -97,7 +97,7 @@ impl Imaging {
         others.retain(|&(_, writer)| match last {
             Some((same, is_over)) if same == writer => !is_over,
             _ => {
-                let is_over = self.door.standing(writer) == Standing::Over;
+                let is_over = self.membership.writer_state(writer) == WriterState::Over;
                 last = Some((writer, is_over));
                 !is_over
             }

@@ -43,7 +43,7 @@ impl InPlace {
 
     fn expose_block(&self, cx: &Context<'_>, cell: &Cell, block: u64, state: State) -> Result<()> {
         match (state.kind, state.open) {
-            (_, None) => self.settle_block(cx, cell, block, state),
+            (_, None) => self.checkpoint_block(cx, cell, block, state),
             (Kind::Map, Some(open)) => self.expose_map(cx, cell, block, state, open.1),
             (Kind::Undo, Some(open)) => self.expose_undo(cx, cell, block, state, open.1),
         }

@@ -1,11 +1,11 @@
 //! The engine for in-place journals: undo, redo and alternate over a mapped file and a mapped log.
 
+mod checkpoint;
 mod expose;
 mod pending;
 mod pieces;
 mod prepare;
 mod read;
-mod settle;
 mod state;
 mod whole;
 mod write;
@@ -73,7 +73,7 @@ impl Engine for InPlace {
     }
 
     fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        self.settle_all_but_open(&cx)
+        self.checkpoint_all_but_open(&cx)
     }
 
     fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {
@@ -163,11 +163,11 @@ impl Engine for InPlace {
         self.expose_all(&cx)
     }
 
-    fn settle_some(&self, cx: Context<'_>) -> Result<bool> {
-        self.settle_round(&cx)
+    fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {
+        self.checkpoint_round(&cx)
     }
 
-    fn finish_settling(&self, _cx: Context<'_>) -> Result<bool> {
+    fn finish_checkpoint(&self, _cx: Context<'_>) -> Result<bool> {
         Ok(false)
     }
 
@@ -184,7 +184,7 @@ impl Engine for InPlace {
     }
 
     fn retire(&self, cx: Context<'_>) -> Result<()> {
-        self.settle_all(&cx)?;
+        self.checkpoint_all(&cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
             in_order(

@@ -60,7 +60,7 @@ impl InPlace {
     #[inline]
     pub(super) fn turn_to(&self, cx: &Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let pending = self.pending(cx);
-        let before = if cx.solo {
+        let before = if cx.exclusive {
             let before = pending.load(Ordering::Relaxed);
             pending.store(block + 1, Ordering::Relaxed);
             before
@@ -77,7 +77,7 @@ impl InPlace {
     /// As [`turn_to`](Self::turn_to), for a thread in exclusive mode that left nothing dirty. `None`: it did, or its
     /// last block was `block`.
     #[inline]
-    pub(super) fn turn_from_clean<'a>(&self, cx: &Context<'a>, block: u64) -> Option<Turn<'a>> {
+    pub(super) fn own_from_clean<'a>(&self, cx: &Context<'a>, block: u64) -> Option<Turn<'a>> {
         let pending = self.pending(cx);
         let before = pending.load(Ordering::Relaxed);
         let clean = before == 0 || before & CLEAN != 0 && before & !CLEAN != block + 1;
@@ -176,7 +176,7 @@ impl InPlace {
 /// Changes a pending word from one value to another, if it has the first.
 #[inline]
 fn change(cx: &Context<'_>, pending: &AtomicU64, from: u64, to: u64) -> bool {
-    if cx.solo {
+    if cx.exclusive {
         let is = pending.load(Ordering::Relaxed) == from;
         if is {
             pending.store(to, Ordering::Relaxed);

@@ -78,7 +78,7 @@ impl InPlace {
         };
         // SAFETY: as above.
         let written = unsafe { guard::run(run) }.map_err(|fault| self.fault_of_piece(cx, fault))?;
-        if written > 0 && !cx.solo {
+        if written > 0 && !cx.exclusive {
             self.medium.fence();
         }
         Ok(written)
@@ -126,7 +126,7 @@ impl InPlace {
         let version = Version { epoch: committed + 1, granules: before & !to_file | to_log };
         shared.raise_stale_end(block * BLOCK as u64 + end as u64);
 
-        let changing = if cx.solo { None } else { Some(cell.changing()) };
+        let changing = if cx.exclusive { None } else { Some(cell.changing()) };
         let (first, second) = if to_file == 0 { (log, home) } else { (home, log) };
         let (mut bits, mut at, mut home_of) = (if to_file == 0 { to_log } else { to_file }, 0, first);
         // Nearly always one run: the granules of a piece have the same history.
@@ -139,7 +139,7 @@ impl InPlace {
                 // SAFETY: in a home that has room for the block; the piece's bytes lie at `from`.
                 unsafe {
                     let from = from.wrapping_add(place - start);
-                    if cx.solo {
+                    if cx.exclusive {
                         self.medium.copy(to, from, len);
                     } else {
                         // Non-temporal stores might be seen before the sequence number that is stored first.

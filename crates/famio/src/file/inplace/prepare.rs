@@ -37,7 +37,7 @@ impl InPlace {
             && s.open.is_none()
             && bits & !fresh != 0
         {
-            self.settle_block(cx, cell, block, s)?;
+            self.checkpoint_block(cx, cell, block, s)?;
             state = None;
         }
         if state.is_none() && bits & !fresh != 0 {

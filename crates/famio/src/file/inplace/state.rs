@@ -2,7 +2,7 @@
 
 use super::InPlace;
 use crate::error::{Error, Result};
-use crate::file::base::background_bell;
+use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Engine};
 use crate::index::{Cell, Version};
 use crate::journal::inplace::Kind;
@@ -56,7 +56,7 @@ impl InPlace {
         match self.give_free_entry(cx, cell, block, kind) {
             Err(e) if e.errno() == libc::ENOSPC => {
                 // The journal has its largest size: make room in it.
-                self.settle_round(cx)?;
+                self.checkpoint_round(cx)?;
                 self.give_free_entry(cx, cell, block, kind)
             }
             given => given,
@@ -67,7 +67,7 @@ impl InPlace {
     pub(super) fn give_free_entry(&self, cx: &Context<'_>, cell: &Cell, block: u64, kind: Kind) -> Result<State> {
         let entry = self.log.take(cx.arena)?;
         if self.log.wants_more() || self.is_pressed(*cx) {
-            background_bell::wake();
+            background_wakeup::wake();
         }
         self.on_journal(cx, || {
             self.log.assign(entry, block);

@@ -31,7 +31,7 @@ impl InPlace {
     #[inline]
     pub(super) fn write_whole(&self, cx: &Context<'_>, block: u64, src: *const u8) -> Option<Result<()>> {
         let shared = cx.shared();
-        if !cx.solo {
+        if !cx.exclusive {
             return None;
         }
         debug_assert!(self.is_whole_write_sure(cx, block), "what is deferred is sure until it is carried out");
@@ -48,7 +48,7 @@ impl InPlace {
             (None, Some((committed, _))) => 1 - committed,
             (None, None) => 0,
         };
-        let turn = self.turn_from_clean(cx, block)?;
+        let turn = self.own_from_clean(cx, block)?;
         // The entry may come from a write of a part of the block.
         shared.raise_stale_end((block + 1) * BLOCK as u64);
         let home = match cx.home.ptr(block * BLOCK as u64, BLOCK) {

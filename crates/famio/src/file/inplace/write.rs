@@ -84,7 +84,7 @@ impl InPlace {
             // The kind of an entry changes only by a checkpoint; an entry with a version of the open epoch cannot
             // have one.
             if s.kind != policy.kind() && s.open.is_none() && bits & !fresh != 0 {
-                self.settle_block(cx, cell, block, s)?;
+                self.checkpoint_block(cx, cell, block, s)?;
                 state = None;
             }
         }
@@ -145,7 +145,7 @@ impl InPlace {
             self.leave_clean(piece.cx, piece.cell, piece.block);
             true
         };
-        if (owed || flushed) && !piece.cx.solo {
+        if (owed || flushed) && !piece.cx.exclusive {
             self.medium.fence();
         }
         Ok(())
@@ -155,7 +155,7 @@ impl InPlace {
     #[inline]
     fn changing<'c>(&self, piece: &Piece<'c>) -> Changing<'c> {
         let changing = piece.cell.changing();
-        if !piece.staged && !piece.cx.solo {
+        if !piece.staged && !piece.cx.exclusive {
             self.medium.fence(); // non-temporal stores might be seen before earlier ordinary ones
         }
         changing

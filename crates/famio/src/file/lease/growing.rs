@@ -2,7 +2,7 @@
 //! file grows.
 
 use super::kernel::{self, Taken};
-use crate::file::base::lease_bell;
+use crate::file::base::lease_wakeup;
 use crate::file::parts::lease_state::Lease;
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ pub(in crate::file) struct Watched {
 impl Watched {
     /// Starts the thread if needed; it stays until this is dropped. `None`: it cannot be started.
     pub fn begin() -> Option<Self> {
-        Some(Self { tid: lease_bell::watch()? })
+        Some(Self { tid: lease_wakeup::watch()? })
     }
 
     /// The thread's id.
@@ -25,7 +25,7 @@ impl Watched {
 
     /// Tells the thread to look. Returns whether it is still the same one.
     pub fn tells(&self) -> bool {
-        lease_bell::wake() && lease_bell::is_there(self.tid)
+        lease_wakeup::wake() && lease_wakeup::is_there(self.tid)
     }
 
     /// Takes the write lease. Returns whether it did.
@@ -33,7 +33,7 @@ impl Watched {
         if kernel::take(fd, self.tid) != Taken::Yes {
             return false;
         }
-        let is_there = lease_bell::is_there(self.tid);
+        let is_there = lease_wakeup::is_there(self.tid);
         if !is_there {
             kernel::give_up(fd);
         }
@@ -47,13 +47,13 @@ impl Watched {
 
     /// The file does not grow any more.
     pub fn end() {
-        lease_bell::unwatch();
+        lease_wakeup::unwatch();
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        lease_bell::unwatch();
+        lease_wakeup::unwatch();
     }
 }
 

@@ -49,7 +49,7 @@ impl Lease {
         file.with_session(|session| {
             state.tried = now();
             // A descriptor that was cloned unseen has the same description, to which the kernel would not object.
-            if file.turns.door.has_others() {
+            if file.ownership.membership.has_others() {
                 state.failures += 1;
                 return self.later(state, Some(session));
             }
@@ -235,10 +235,10 @@ impl AtomicFile {
         if is_held && !state.resting && !state.barred { act() } else { None }
     }
 
-    /// The session has ended, or failed to. `settled`: everything committed is in the file.
-    pub(super) fn lease_ends(&self, settled: bool) {
+    /// The session has ended, or failed to. `checkpointed`: everything committed is in the file.
+    pub(super) fn lease_ends(&self, checkpointed: bool) {
         let mut state = self.lease.state();
-        if settled {
+        if checkpointed {
             self.with_session(|session| session.arena.shared().lease.store(NONE, Ordering::Release));
             self.lease.unlock(self, &mut state);
         } else {

@@ -1,8 +1,8 @@
 //! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only
 //! this thread gets and no handler sees. It ends when no file has had a lease for a while.
 
-use crate::file::base::background_bell::start_if_wanted;
-use crate::file::base::lease_bell::{EVENTS, OWNER, TID, WATCHED, pid};
+use crate::file::base::background_wakeup::start_if_wanted;
+use crate::file::base::lease_wakeup::{EVENTS, OWNER, TID, WATCHED, pid};
 use crate::file::registry::files;
 use crate::sys::{signal_bit, syscall};
 use core::ptr::null;
@@ -29,8 +29,8 @@ pub(in crate::file) fn work() {
         }
         OWNER.store(0, Ordering::SeqCst);
         // A thread that made a request after the look above may have found this one still there.
-        let heard = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
-        if heard || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        let requests_seen = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
+        if requests_seen || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
         TID.store(tid as u32, Ordering::SeqCst);

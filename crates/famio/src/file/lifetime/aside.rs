@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::session::attach::is_out_of_reach;
-use crate::index::{SESSION, TRAVELS};
+use crate::index::{HAS_IMAGE, SESSION};
 use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
 use crate::recovery;
 use crate::sys::{file_size_limit, shm};
@@ -56,7 +56,7 @@ impl AtomicFile {
     /// `EMFILE`.
     pub(in crate::file) fn check_numbers(&self) -> Result<()> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-        if limit >= FEWEST || self.settings.require || self.turns.door.is_here() {
+        if limit >= FEWEST || self.settings.require || self.ownership.membership.is_here() {
             return Ok(());
         }
         let what = format!("the process may have {limit} descriptors (ulimit -n), and its journal takes some of them");
@@ -67,7 +67,7 @@ impl AtomicFile {
     /// Returns whether it did.
     #[cold]
     pub(in crate::file) fn leave_midway(&self, error: &Error) -> bool {
-        let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.turns.door.has_others();
+        let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.ownership.membership.has_others();
         let left = may && self.demote().is_ok();
         if left {
             self.say_left(error);
@@ -98,25 +98,25 @@ impl AtomicFile {
         !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
     }
 
-    fn has_travelling(&self) -> bool {
-        self.turns.door.has_come() && self.turns.is_travelling()
+    fn has_hand_over_image(&self) -> bool {
+        self.ownership.membership.has_attached() && self.ownership.is_handed_over()
     }
 
     /// Before the process loses its root or its permissions: takes up what is uncommitted elsewhere (a hand-over
     /// image, or another process's session) while it still may.
     pub(crate) fn take_home(&self) {
         // A child that has made no call yet is not attached to the control page that says so.
-        if !self.turns.door.has_come() && self.fds.has_writable() && !self.is_unknown() {
+        if !self.ownership.membership.has_attached() && self.fds.has_writable() && !self.is_unknown() {
             let _ = self.arrive();
         }
-        if self.turns.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
+        if self.ownership.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
             let _ = self.session_for_write(); // if this fails, the next write reports it
         }
     }
 
     /// Whether other processes may have the file open.
     pub(crate) fn may_have_others(&self) -> bool {
-        if self.turns.door.is_here() { self.turns.door.has_others() } else { !self.is_unknown() }
+        if self.ownership.membership.is_here() { self.ownership.membership.has_others() } else { !self.is_unknown() }
     }
 
     /// Whether there is no control file for it.
@@ -131,7 +131,7 @@ impl AtomicFile {
     }
 
     fn is_in_nobodys_session(&self) -> bool {
-        self.turns.door.has_come() && self.turns.door.state() & (SESSION | TRAVELS) == 0
+        self.ownership.membership.has_attached() && self.ownership.membership.state() & (SESSION | HAS_IMAGE) == 0
     }
 
     /// The file cannot be protected because of `error`: leaves it to the kernel, or returns the error.
@@ -141,16 +141,16 @@ impl AtomicFile {
             return Err(Refusal::session_ended()); // it got another name meanwhile: try again
         }
         // A hand-over image that cannot be taken up would be lost silently.
-        if !self.can_be_left(&error) || (self.has_travelling() && inner.claim.is_none()) {
+        if !self.can_be_left(&error) || (self.has_hand_over_image() && inner.owner_lock.is_none()) {
             return Err(self.named(error).into());
         }
-        if self.turns.door.has_come() && self.is_mapped_by_others() {
-            self.release_claim(inner);
+        if self.ownership.membership.has_attached() && self.is_mapped_by_others() {
+            self.release_owner_lock(inner);
             return Err(self.named(error).into());
         }
         self.maps_to_kernel()?;
         self.say_left(&error);
-        if inner.claim.is_some() {
+        if inner.owner_lock.is_some() {
             self.put_in_kernels_file()?;
         }
         crate::sys::events::count_demotion();
@@ -175,7 +175,7 @@ impl AtomicFile {
     /// file open.
     #[cold]
     pub(in crate::file) fn leave_unseen(&self, error: Error) -> Error {
-        if self.can_be_left(&error) && !self.has_travelling() {
+        if self.can_be_left(&error) && !self.has_hand_over_image() {
             if self.fds.has_writable() {
                 self.say_left(&error);
             } else {
@@ -196,7 +196,7 @@ impl AtomicFile {
     }
 
     /// Checks that the process can attach to the control file.
-    pub(in crate::file) fn check_limit_of_door(&self) -> Result<()> {
+    pub(in crate::file) fn check_limit_of_membership(&self) -> Result<()> {
         check_limit(file_size_limit(), SMALLEST)
     }
 

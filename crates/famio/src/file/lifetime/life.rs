@@ -13,7 +13,7 @@ use crate::file::session::close::{Left, PassStep};
 use crate::file::session::{OldSession, Session};
 use crate::index::MOVED;
 use crate::journal::has_lost_its_name;
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
@@ -106,7 +106,7 @@ impl AtomicFile {
     pub(in crate::file) fn check_session_can_begin(&self) -> Result<()> {
         self.check_limit(crate::sys::file_size_limit())?;
         self.check_numbers()?;
-        if self.turns.door.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
+        if self.ownership.membership.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
     }
 
     /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
@@ -115,10 +115,10 @@ impl AtomicFile {
             if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
                 // A file without a name does not survive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
-                if self.turns.is_disturbed() {
-                    self.take_turn(inner)?;
+                if self.ownership.is_disturbed() {
+                    self.acquire_ownership(inner)?;
                     self.put_in_kernels_file()?;
-                    self.release_claim(inner); // other members do the same
+                    self.release_owner_lock(inner); // other members do the same
                 }
                 self.state.store(DEMOTED, Ordering::SeqCst);
                 self.late_copies_to_kernel();
@@ -127,9 +127,9 @@ impl AtomicFile {
             let come = |inner: &mut Inner| -> Answer<bool> {
                 self.check_session_can_begin()?;
                 self.arrive_at_its_place(inner)?;
-                let has_session = self.take_turn_or_session(inner)?;
-                if self.turns.door.state() & MOVED != 0 && !has_session {
-                    self.release_claim(inner); // the owner has moved to another control file meanwhile
+                let has_session = self.acquire_ownership_or_session(inner)?;
+                if self.ownership.membership.state() & MOVED != 0 && !has_session {
+                    self.release_owner_lock(inner); // the owner has moved to another control file meanwhile
                     return Err(Refusal::session_ended());
                 }
                 Ok(has_session)
@@ -153,31 +153,39 @@ impl AtomicFile {
                 }
                 made => made?,
             }
-            let Some(claim) = &inner.claim else { return Err(Error::new(libc::EBADF).into()) };
+            let Some(owner_lock) = &inner.owner_lock else { return Err(Error::new(libc::EBADF).into()) };
             // A map that was kept of it as an ordinary file counts as an open, and would prevent the lease.
             crate::map::cache::forget(self.device, self.inode);
             // Other members must notice if the process ends with the session.
             self.be_seen();
-            self.turns.door.begin_session();
-            let travels = self.turns.is_travelling();
-            let door = (&self.turns.door, &self.turns.others);
-            let saves_images = !self.turns.no_images.swap(false, Ordering::AcqRel);
+            self.ownership.membership.begin_session();
+            let has_hand_over_image = self.ownership.is_handed_over();
+            let membership = (&self.ownership.membership, &self.ownership.others);
+            let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
             let attach = || {
                 let arena = inner.arena.clone();
-                attach::attach(&self.fds, claim, &self.settings, arena, travels, door, saves_images)
+                attach::attach(
+                    &self.fds,
+                    owner_lock,
+                    &self.settings,
+                    arena,
+                    has_hand_over_image,
+                    membership,
+                    saves_images,
+                )
             };
             let attached = match attach() {
                 Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
                 attached => attached,
             };
             if attached.is_err() {
-                self.turns.door.set_session(false);
+                self.ownership.membership.set_session(false);
             }
             let session = match attached {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
                     if self.is_mapped_by_others() {
-                        self.release_claim(inner);
+                        self.release_owner_lock(inner);
                         return Err(self.mapped_by_others().into());
                     }
                     self.maps_to_kernel()?;
@@ -193,8 +201,8 @@ impl AtomicFile {
             };
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
-            self.turns.door.set_attached(session.arena_number);
-            if travels {
+            self.ownership.membership.set_attached(session.arena_number);
+            if has_hand_over_image {
                 self.keep_bits_until_write(&session);
             }
             let taken = keeping_bits(&self.fds, || {
@@ -217,9 +225,9 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
-            self.turns.door.give(); // readers may wait for it
-            self.turns.began(begun);
-            crate::file::base::background_bell::start();
+            self.ownership.membership.give(); // readers may wait for it
+            self.ownership.began(begun);
+            crate::file::base::background_wakeup::start();
             crate::index::sweep_once();
             self.with_session(|session| self.lease.begin(session));
         }
@@ -248,7 +256,7 @@ impl AtomicFile {
             return Err(self.mapped_by_others());
         }
         for _ in 0..LEAVES {
-            if self.turns.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
+            if self.ownership.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
                 // The kernel's file has to get the contents of the hand-over image.
                 self.session_for_write().map(drop)?;
             }
@@ -266,7 +274,7 @@ impl AtomicFile {
 
     /// Whether other processes have the file open while one has mapped it, so that they share its memory.
     pub(crate) fn is_mapped_by_others(&self) -> bool {
-        self.turns.door.shadow().is_some() && self.turns.door.has_others()
+        self.ownership.membership.shadow().is_some() && self.ownership.membership.has_others()
     }
 
     /// They would go on with memory that no longer follows the kernel's file.
@@ -284,7 +292,7 @@ impl AtomicFile {
     /// The file has another name: its members move to where processes that open it by that name find them.
     pub(crate) fn follow_its_name(&self) {
         let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN && self.turns.door.is_here() {
+        if self.state.load(Ordering::Acquire) == PLAIN && self.ownership.membership.is_here() {
             let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and reports errors
         }
     }
@@ -293,7 +301,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
-    pub fn settle(&self) -> Result<()> {
+    pub fn checkpoint(&self) -> Result<()> {
         self.commit_all()
     }
 
@@ -308,7 +316,7 @@ impl AtomicFile {
         let mut inner = self.inner();
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
-        if to == DEMOTED && state == PLAIN && self.turns.is_disturbed() && self.fds.has_writable() {
+        if to == DEMOTED && state == PLAIN && self.ownership.is_disturbed() && self.fds.has_writable() {
             return Err(Refusal::session_ended());
         }
         let mut ended = None;
@@ -324,7 +332,7 @@ impl AtomicFile {
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();
-            self.turns.door.set_session(false);
+            self.ownership.membership.set_session(false);
         }
         // A demoted file stays the kernel's as long as it is open: its descriptors are written through past the
         // library.
@@ -339,25 +347,25 @@ impl AtomicFile {
 
     /// For tests: one checkpoint round, as in the background. Returns whether there is more to do.
     #[doc(hidden)]
-    pub fn settle_round(&self) -> Result<bool> {
-        Ok(self.settle_some()? == Left::More)
+    pub fn checkpoint_round(&self) -> Result<bool> {
+        Ok(self.checkpoint_some()? == Left::More)
     }
 
     /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
     #[doc(hidden)]
     pub fn settle_part(&self, ends: bool) -> Result<()> {
         let step = if ends { PassStep::End } else { PassStep::Blocks };
-        let lab = Lab::current();
-        Lab { busy: true, ..lab }.enter();
-        let settled = self.session().map(|session| session.settle_step(&self.fds, step));
-        lab.enter();
-        settled.transpose().map(drop)
+        let test_hooks = TestHooks::current();
+        TestHooks { busy: true, ..test_hooks }.enter();
+        let checkpointed = self.session().map(|session| session.settle_step(&self.fds, step));
+        test_hooks.enter();
+        checkpointed.transpose().map(drop)
     }
 
     /// One checkpoint round, by the background.
-    pub(in crate::file) fn settle_some(&self) -> Result<Left> {
+    pub(in crate::file) fn checkpoint_some(&self) -> Result<Left> {
         match self.session() {
-            Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.settle_some(&self.fds),
+            Some(session) if self.state.load(Ordering::Acquire) == ATTACHED => session.checkpoint_some(&self.fds),
             _ => Ok(Left::Nothing),
         }
     }

@@ -2,19 +2,19 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
-use crate::file::base::{background_bell, lease_bell};
+use crate::file::base::{background_wakeup, lease_wakeup};
 use crate::file::parts::arrivals::Arrivals;
 use crate::file::parts::growing_state::Growing;
 use crate::file::parts::kernels_size::KernelsSize;
 use crate::file::parts::lease_state::Lease;
 use crate::file::parts::lock_state::Locks;
+use crate::file::parts::ownership::Ownership;
 use crate::file::parts::plain::PlainReads;
-use crate::file::parts::turns::Turns;
 use crate::file::registry::files;
 use crate::file::shadow::Slot;
 use crate::file::transaction::{Commits, Joint};
 use crate::file::{Access, Descriptors, background, lease};
-use crate::index::Door;
+use crate::index::Membership;
 use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::thread::Mutex;
@@ -89,8 +89,8 @@ impl AtomicFile {
             return Ok(file.clone());
         }
         crate::map::guard::install()?;
-        background_bell::set_work(background::work);
-        lease_bell::set_work(lease::work);
+        background_wakeup::set_work(background::work);
+        lease_wakeup::set_work(lease::work);
         let file = Arc::new(Self {
             device,
             inode,
@@ -103,7 +103,7 @@ impl AtomicFile {
                 session: None,
                 old: Vec::new(),
                 arena: None,
-                claim: None,
+                owner_lock: None,
                 left: None,
                 kept: None,
             }),
@@ -117,7 +117,7 @@ impl AtomicFile {
             shadowed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             keeper: Mutex::default(),
-            turns: Turns::new(Door::new()),
+            ownership: Ownership::new(Membership::new()),
             commits: Commits::default(),
             arrivals: Arrivals::default(),
             joint: Joint::default(),
@@ -127,7 +127,7 @@ impl AtomicFile {
         if state == PLAIN
             && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
         {
-            file.turns.door.leave();
+            file.ownership.membership.leave();
             return Err(named(e));
         }
         files.insert((device, inode), file.clone());
@@ -145,18 +145,18 @@ impl AtomicFile {
     /// Adds a descriptor of the program for this file.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);
-        self.has_come(access);
+        self.has_attached(access);
     }
 
     /// As [`add_descriptor`](Self::add_descriptor), with the description of `old`.
     pub fn add_duplicate(&self, old: RawFd, fd: RawFd, access: Access) {
         self.fds.add_duplicate(old, fd, access);
-        self.has_come(access);
+        self.has_attached(access);
     }
 
-    fn has_come(&self, access: Access) {
+    fn has_attached(&self, access: Access) {
         if access == Access::Write {
-            self.turns.door.set_writes(true);
+            self.ownership.membership.set_writes(true);
             self.say_what_is_untold();
         }
     }
@@ -187,7 +187,7 @@ impl AtomicFile {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
                     files.remove(&self.key());
                 }
-                let closed = self.leave_door();
+                let closed = self.leave_membership();
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
@@ -205,12 +205,12 @@ impl AtomicFile {
         };
         let attached = [ATTACHED, GROWING].contains(&self.state.load(Ordering::Acquire));
         // This process may also have to commit a hand-over image.
-        self.fds.remove(fd, attached || self.may_be_stored_to() || self.turns.is_disturbed());
+        self.fds.remove(fd, attached || self.may_be_stored_to() || self.ownership.is_disturbed());
         if !self.is_disowned() {
             self.lease_leaves(fd); // not before: the lease could be taken by it again
         }
         if !self.fds.has_writable() {
-            self.turns.door.set_writes(false);
+            self.ownership.membership.set_writes(false);
         }
         result
     }
@@ -276,9 +276,9 @@ mod tests {
     #[test]
     fn a_close_that_failed_leaves_the_journal_to_the_next_though_the_file_is_known() {
         use crate::pmem::record::{Call, Recorder};
-        use crate::pmem::{Domain, Lab};
+        use crate::pmem::{Domain, TestHooks};
         let recorder = Recorder::new(Domain::PageCache);
-        Lab { domain: Some(Domain::PageCache), medium: Some(recorder), ..Lab::current() }.enter();
+        TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
         let (path, files, atomic) = opened("failed-close");
         let is_in_session = || crate::recovery::is_in_session(files[0].as_fd(), &Settings::default());
         assert!(is_in_session());
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(closed.unwrap_err().errno(), libc::EIO);
         assert!(!is_in_session());
         drop(atomic);
-        Lab::default().enter();
+        TestHooks::default().enter();
         std::fs::remove_file(&path).unwrap();
     }
 }

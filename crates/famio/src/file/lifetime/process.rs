@@ -27,7 +27,7 @@ pub fn close_all() -> Result<()> {
 pub fn release_all() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
-        let _ = file.leave_door();
+        let _ = file.leave_membership();
     }
 }
 
@@ -53,15 +53,15 @@ pub fn disown_all() {
             file.state.store(DISOWNED, Ordering::Release);
         }
         file.fds.forget();
-        file.turns.door.forget();
-        file.turns.forget_joined();
+        file.ownership.membership.forget();
+        file.ownership.forget_joined();
         // Its copy stays until the child ends: a close would drop locks that the child takes.
         if let Some(mut keeper) = file.keeper.try_lock() {
             core::mem::forget(keeper.take());
         }
         // Closing our copies does not affect the parent's lock; keeping them would let it outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
-            inner.claim = None;
+            inner.owner_lock = None;
             let old = inner.old.iter().map(|old| &old.session.arena);
             let left = inner.left.iter().map(|left| &left.arena);
             old.chain(left).chain(&inner.arena).for_each(|arena| arena.forget_file());
@@ -70,8 +70,8 @@ pub fn disown_all() {
     crate::index::LIVES.forget();
     // If the child has the same process id, in a PID namespace of its own, the parent's threads would seem to be
     // there.
-    crate::file::base::background_bell::forget_parents();
-    crate::file::base::lease_bell::forget_parents();
+    crate::file::base::background_wakeup::forget_parents();
+    crate::file::base::lease_wakeup::forget_parents();
     crate::map::ahead::crew::forget_parents();
     crate::thread::forget_parents();
     calls::forget_all();

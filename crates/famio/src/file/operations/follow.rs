@@ -11,9 +11,9 @@ impl AtomicFile {
     /// Changes what this process may change. If it is killed before, recovery refuses the journal, and explains what
     /// to do.
     pub(crate) fn follow_owner_and_mode(&self) {
-        let door = &self.turns.door;
-        let Some(control) = door.control() else { return };
-        let memory = [door.epoch(), door.shadow().map(|number| door.shadow_path(number))];
+        let membership = &self.ownership.membership;
+        let Some(control) = membership.control() else { return };
+        let memory = [membership.epoch(), membership.shadow().map(|number| membership.shadow_path(number))];
         let _ = self.fds.with(false, |file| {
             let _ = give_to_writers_of(file, control.as_fd());
             let own = self

@@ -2,9 +2,9 @@
 //! else a change must do.
 
 pub(super) mod advise;
-pub(super) mod also;
 pub(super) mod counters;
 pub(super) mod follow;
+pub(super) mod follow_up;
 pub(super) mod privileges;
 pub(super) mod space;
 pub(super) mod times;

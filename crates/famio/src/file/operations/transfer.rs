@@ -86,7 +86,7 @@ impl AtomicFile {
     /// The buffers may be overwritten; bad ones are an error, not a crash.
     #[inline]
     pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        if self.turns.has_foreign() {
+        if self.ownership.has_foreign() {
             // SAFETY: the caller's promise.
             return unsafe { self.read_foreign(offset, bufs) };
         }
@@ -153,7 +153,7 @@ impl AtomicFile {
                     }
                     // First: this may attach to the control file, which says whether there is a shadow.
                     let quiet = self.quiet_now();
-                    if self.turns.door.shadow().is_some()
+                    if self.ownership.membership.shadow().is_some()
                         && self.shadow().is_none()
                         && let Some(shadow) = self.join_shadow()?
                     {
@@ -284,7 +284,7 @@ impl AtomicFile {
     /// the kernel has it.
     pub fn is_as_found(&self) -> bool {
         self.state.load(Ordering::Acquire) == PLAIN
-            && !self.turns.door.has_come()
+            && !self.ownership.membership.has_attached()
             && self.shadow().is_none()
             && self.fds.is_one()
     }
@@ -302,7 +302,7 @@ impl AtomicFile {
                 continue;
             };
             let session = self.session();
-            if self.turns.has_foreign() {
+            if self.ownership.has_foreign() {
                 let _ = self.leave_dead_behind(); // the next read or write reports errors
             }
             match (self.state.load(Ordering::Acquire), session) {
@@ -315,14 +315,14 @@ impl AtomicFile {
                 }
                 (PLAIN, _)
                     if let Some(quiet) = self.quiet_now()
-                        && self.turns.door.shadow().is_none() =>
+                        && self.ownership.membership.shadow().is_none() =>
                 {
                     let size = self.size_while_quiet(quiet, given);
                     if self.growing.is_unmoved(unmoved) {
                         return size;
                     }
                 }
-                (PLAIN, _) if self.turns.door.shadow().is_some() => match self.shared_size() {
+                (PLAIN, _) if self.ownership.membership.shadow().is_some() => match self.shared_size() {
                     Some(size) => return size,
                     None => return kernel(),
                 },
@@ -344,7 +344,7 @@ impl AtomicFile {
         let size = self.kernels_size();
         // A process that is not attached to the control file only has the inode's times to tell states apart, which
         // is too little.
-        if self.turns.door.has_come() && self.is_still(quiet) {
+        if self.ownership.membership.has_attached() && self.is_still(quiet) {
             self.kernels_size.set(size, quiet);
         }
         size
@@ -466,7 +466,7 @@ impl AtomicFile {
                 DISOWNED => return Err(disowned()),
                 // There is a hand-over image, or another session: this process has to commit it, whichever process
                 // wrote it.
-                PLAIN if self.turns.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
+                PLAIN if self.ownership.is_disturbed() && self.fds.has_writable() => match self.session_for_write() {
                     Err(refusal) if refusal.is_session_ended() => {}
                     attached => attached.map(drop)?,
                 },
@@ -494,10 +494,10 @@ impl AtomicFile {
         if self.has_to_leave_dead() {
             return None; // the background has just taken the session over, to end it
         }
-        if self.turns.door.is_read_along() {
+        if self.ownership.membership.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }
-        let synced = session.sync(&self.fds, is_done, || self.turns.committed(session.arena.shared()));
+        let synced = session.sync(&self.fds, is_done, || self.ownership.committed(session.arena.shared()));
         if synced.as_ref().is_err_and(Refusal::is_session_ended) {
             return None;
         }

@@ -36,7 +36,7 @@ impl AtomicFile {
             self.under_lease(add)
         };
         if new.is_some() {
-            self.turns.door.set_writes(true);
+            self.ownership.membership.set_writes(true);
             self.say_what_is_untold();
         }
         new

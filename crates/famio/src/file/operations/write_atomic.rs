@@ -66,9 +66,9 @@ impl AtomicFile {
         drop(coming);
         if !is_durable {
             // A commit that ends from here on includes this write: it began when no thread was writing any more.
-            let ended = self.turns.commits();
+            let ended = self.ownership.commits();
             self.arrivals.let_in();
-            self.sync_unless(|| self.turns.commits() != ended)?;
+            self.sync_unless(|| self.ownership.commits() != ended)?;
         }
         Ok(place)
     }

@@ -1,7 +1,7 @@
 //! Finds the writers of an open epoch's changes by its before-images: undone one by one, from the last to the first,
 //! each shows the bytes that it had changed.
 
-use super::travel::{Change, MOST, Travelling, What};
+use super::hand_over_image::{Change, HandOverImage, MOST, What};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Before, Image, Writer};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Bytes<'_> {
     }
 }
 
-impl Travelling {
+impl HandOverImage {
     /// The changes of an epoch, each with its writer. `images`: all of them, in order. `size`: the file's now; `read`
     /// reads whole blocks, with zeros beyond the end.
     ///
@@ -94,7 +94,7 @@ impl Travelling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::Standing;
+    use crate::index::WriterState;
 
     const A: Writer = Writer { place: 0, id: 1, tenure: 1 };
     const B: Writer = Writer { place: 1, id: 2, tenure: 1 };
@@ -130,18 +130,18 @@ mod tests {
             self.file.resize(size, 0);
         }
 
-        fn changes(&self) -> Travelling {
+        fn changes(&self) -> HandOverImage {
             let read = |offset: u64, block: &mut [u8]| {
                 let there = self.file.get(offset as usize..).unwrap_or(&[]);
                 let n = there.len().min(block.len());
                 block[..n].copy_from_slice(&there[..n]);
                 Ok(())
             };
-            Travelling::by_images(&self.images, self.file.len() as u64, &read, &|_| false).unwrap()
+            HandOverImage::by_images(&self.images, self.file.len() as u64, &read, &|_| false).unwrap()
         }
     }
 
-    fn seen(epoch: &Travelling, committed: &[u8]) -> Vec<u8> {
+    fn seen(epoch: &HandOverImage, committed: &[u8]) -> Vec<u8> {
         let size = epoch.size(committed.len() as u64) as usize;
         let mut piece = committed.to_vec();
         piece.resize(size.max(committed.len()), 0);
@@ -169,7 +169,7 @@ mod tests {
         let changes = epoch.changes();
         assert_eq!(seen(&changes, &committed), epoch.file);
         let mut rest = changes;
-        assert!(rest.roll_back(|writer| if writer == A { Standing::Dead } else { Standing::Open }));
+        assert!(rest.roll_back(|writer| if writer == A { WriterState::Dead } else { WriterState::Open }));
         assert_eq!(seen(&rest, &committed), without_a.file);
     }
 
@@ -185,9 +185,9 @@ mod tests {
         let changes = epoch.changes();
         assert_eq!(seen(&changes, &committed), epoch.file);
         let (mut without_b, mut without_a) = (changes.clone(), changes);
-        assert!(without_b.roll_back(|writer| if writer == B { Standing::Dead } else { Standing::Open }));
+        assert!(without_b.roll_back(|writer| if writer == B { WriterState::Dead } else { WriterState::Open }));
         assert_eq!(seen(&without_b, &committed), b"abcXYfgh");
-        assert!(without_a.roll_back(|writer| if writer == A { Standing::Dead } else { Standing::Open }));
+        assert!(without_a.roll_back(|writer| if writer == A { WriterState::Dead } else { WriterState::Open }));
         assert_eq!(seen(&without_a, &committed), b"abcde\0\0\0more");
     }
 }

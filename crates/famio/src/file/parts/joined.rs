@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::file::engine::context::{Context, Part};
 use crate::file::session::{CALL_MAX, CLOSED};
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
-use crate::index::{Arena, BLOCK, Cell, Door, Index, Shared, also};
+use crate::index::{Arena, BLOCK, Cell, Index, Membership, Shared, follow_up};
 use crate::journal::control;
 use crate::journal::inplace::View;
 use crate::pmem::{Domain, medium};
@@ -46,12 +46,12 @@ pub(in crate::file) enum Look<T> {
 impl Joined {
     /// `None`: there is no such session yet, or any more.
     pub(in crate::file) fn new(
-        door: &Door,
+        membership: &Membership,
         number: u64,
         fds: &Descriptors,
         settings: &Settings,
     ) -> Result<Option<Self>> {
-        let memory = door.open_arena(number)?;
+        let memory = membership.open_arena(number)?;
         let Some(arena) = Arena::join(&memory)? else {
             // It was made just now; or all of it lies on a disk, since there was no room in memory.
             return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
@@ -68,9 +68,9 @@ impl Joined {
         }
         let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
         let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
-        door.set_read_along(true);
+        membership.set_read_along(true);
         let joined = Self { arena, number, generation, home, journal, is_outgrown: AtomicBool::new(false) };
-        Ok(joined.is_current(door).then_some(joined))
+        Ok(joined.is_current(membership).then_some(joined))
     }
 
     pub(in crate::file) fn shared(&self) -> &Shared {
@@ -79,17 +79,21 @@ impl Joined {
 
     /// Whether what was read until now belongs to the present session, and its arena has not outgrown its mapping.
     #[inline]
-    pub(in crate::file) fn is_current(&self, door: &Door) -> bool {
+    pub(in crate::file) fn is_current(&self, membership: &Membership) -> bool {
         fence(Ordering::Acquire);
         let shared = self.shared();
         shared.open.load(Ordering::Acquire) == self.generation
             && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, View::inode)
-            && door.arena() == self.number
+            && membership.arena() == self.number
             && !self.arena.is_outgrown()
             && !self.is_outgrown.load(Ordering::Relaxed)
     }
 
-    pub(in crate::file) fn look<T>(&self, door: &Door, look: impl FnOnce(&Self) -> Result<Look<T>>) -> Result<Look<T>> {
+    pub(in crate::file) fn look<T>(
+        &self,
+        membership: &Membership,
+        look: impl FnOnce(&Self) -> Result<Look<T>>,
+    ) -> Result<Look<T>> {
         let shared = self.shared();
         // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
         // ownership.
@@ -100,11 +104,11 @@ impl Joined {
             return Ok(Look::Unreachable);
         }
         // If the owner has mapped the file without shared memory, no other process sees its stores.
-        if shared.also.load(Ordering::Acquire) & also::SHADOW != 0 && door.shadow().is_none() {
+        if shared.follow_up.load(Ordering::Acquire) & follow_up::SHADOW != 0 && membership.shadow().is_none() {
             return Ok(Look::Unreachable);
         }
         // Changes of a dead process are to be rolled back first.
-        if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 && door.has_dead() {
+        if shared.follow_up.load(Ordering::Acquire) & follow_up::OTHERS != 0 && membership.has_dead() {
             return Ok(Look::Unreachable);
         }
         // A transaction is seen as a whole or not at all.
@@ -116,7 +120,7 @@ impl Joined {
         fence(Ordering::Acquire);
         if !shared.gate.is_nobodys()
             || shared.transactions.load(Ordering::Relaxed) != transactions
-            || !self.is_current(door)
+            || !self.is_current(membership)
         {
             return Ok(Look::Changing);
         }
@@ -164,7 +168,8 @@ impl Joined {
         dst: *mut u8,
         len: usize,
     ) -> Result<Look<usize>> {
-        let cx = Context { arena: &self.arena, home: &self.home, fds, me: 0, solo: false, generation: self.generation };
+        let cx =
+            Context { arena: &self.arena, home: &self.home, fds, me: 0, exclusive: false, generation: self.generation };
         let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
         let index = Index::new(&self.arena);
         if let Some(cell) = index.lookup(block) {

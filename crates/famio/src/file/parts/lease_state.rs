@@ -1,6 +1,6 @@
 //! The write lease of one file, as its process knows it.
 
-use crate::file::base::lease_bell;
+use crate::file::base::lease_wakeup;
 use crate::file::session::Session;
 use crate::settings::PolicyChoice;
 use crate::thread::{Guard, Mutex};
@@ -132,7 +132,7 @@ impl Lease {
 
     pub(in crate::file) fn ask_now(&self, state: &mut State) {
         if state.wanted && state.fd.is_none() && !state.asked {
-            state.asked = lease_bell::wake();
+            state.asked = lease_wakeup::wake();
             if state.asked {
                 self.due.store(NEVER, Ordering::Relaxed);
             }

@@ -81,7 +81,7 @@ impl PageTables {
     /// Addresses of copied pages in `range`, in order.
     pub fn copied(&self, range: Range<usize>, wanted: Wanted) -> Result<Vec<Range<usize>>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
-        if crate::pmem::Lab::current().unscanned {
+        if crate::pmem::TestHooks::current().unscanned {
             return Err(Error::new(libc::ENOTTY));
         }
         let mut found = vec![Found::default(); RUNS];

@@ -72,7 +72,7 @@ pub(in crate::file) fn check_size(size: u64, limit: u64) -> Result<()> {
 
 /// A quarter of this machine's memory.
 pub(in crate::file) fn size_limit() -> u64 {
-    crate::pmem::Lab::current().shadow_limit.unwrap_or_else(|| crate::sys::memory() / 4)
+    crate::pmem::TestHooks::current().shadow_limit.unwrap_or_else(|| crate::sys::memory() / 4)
 }
 
 const _: () = assert!(PIECE.is_multiple_of(GRANULE));

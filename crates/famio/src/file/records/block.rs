@@ -1,9 +1,9 @@
 //! Writes, reads and cuts one block, with its bytes in a buffer.
 
 use super::state::State;
-use super::{Records, buffers, lock, settle};
+use super::{Records, buffers, checkpoint, lock};
 use crate::error::Result;
-use crate::file::base::background_bell;
+use crate::file::base::background_wakeup;
 use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
 use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
 use crate::file::engine::home::zero_out;
@@ -29,9 +29,9 @@ impl Records {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
             self.settle_what_can_be(cx)?;
         }
-        if self.tier.as_ref().map_or(buffers > settle::HARD, |tier| tier.is_hard(buffers)) {
+        if self.tier.as_ref().map_or(buffers > checkpoint::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it while that helps.
-            self.settle_round(cx)?;
+            self.checkpoint_round(cx)?;
         }
         let cell = cx.index().cell(block)?;
         let _locked = cx.lock(cell)?;
@@ -79,7 +79,7 @@ impl Records {
             lock(&self.open).push(block);
         }
         if fresh && self.is_pressed(cx) {
-            background_bell::wake();
+            background_wakeup::wake();
         }
         Ok(())
     }

@@ -5,8 +5,8 @@
 //! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a crash the file has
 //! what is committed, as the journal would have given it.
 
+use super::checkpoint::Checkpointing;
 use super::epochs::EpochLog;
-use super::settle::Settling;
 use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ impl Records {
             _ => return Ok(false),
         };
         // Held to the end: no pass begins or ends meanwhile.
-        let mut settling = self.settling_at_rest();
+        let mut checkpointing = self.settling_at_rest();
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
         }
@@ -48,7 +48,7 @@ impl Records {
             self.release(committed);
             self.flush_forced(cx)?;
         }
-        (settling.overwritten, settling.finished) = (false, None);
+        (checkpointing.overwritten, checkpointing.finished) = (false, None);
         Ok(true)
     }
 
@@ -57,13 +57,13 @@ impl Records {
     }
 
     /// While nobody flushes the file: a failure is told once, and may be told to another flush that is under way.
-    fn settling_at_rest(&self) -> Guard<'_, Settling> {
+    fn settling_at_rest(&self) -> Guard<'_, Checkpointing> {
         loop {
-            let settling = lock(&self.settling);
-            if !settling.flushing {
-                return settling;
+            let checkpointing = lock(&self.checkpointing);
+            if !checkpointing.flushing {
+                return checkpointing;
             }
-            drop(settling);
+            drop(checkpointing);
             self.wait_for_others_flush();
         }
     }

@@ -1,6 +1,6 @@
 //! What the next owner, perhaps another process, has to know of a session with a journal of epochs.
 
-use super::settle::Settling;
+use super::checkpoint::Checkpointing;
 use super::{Records, lock};
 use crate::error::Result;
 use crate::file::engine::context::{Context, Words};
@@ -12,7 +12,7 @@ impl Records {
         // Work outside of the gate has ended or not begun. Work that begins later finds that the session is another
         // process's.
         let Some(_idle) = self.ended.try_lock() else { return Ok(false) };
-        let settling = lock(&self.settling);
+        let checkpointing = lock(&self.checkpointing);
         if !lock(&self.log).leave_state(words)? {
             return Ok(false);
         }
@@ -20,7 +20,7 @@ impl Records {
             words.push(counter.load(Ordering::Relaxed));
         }
         words.push(self.wants_segment.load(Ordering::Relaxed).into());
-        settling.leave(words);
+        checkpointing.leave(words);
         put_list(words, &lock(&self.open));
         self.is_away.store(true, Ordering::Release);
         Ok(true)
@@ -40,12 +40,12 @@ impl Records {
         drop(log);
         let counters: [u64; 6] = words.next()?;
         let [wants_segment] = words.next()?;
-        let settling = Settling::take(words)?;
+        let checkpointing = Checkpointing::take(words)?;
         let open = words.list()?;
         self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
         self.reserved.store(0, Ordering::Relaxed); // requested again
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
-        *lock(&self.settling) = settling;
+        *lock(&self.checkpointing) = checkpointing;
         *lock(&self.open) = open;
         self.is_away.store(false, Ordering::Release);
         Ok(())

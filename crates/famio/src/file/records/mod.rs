@@ -6,12 +6,12 @@
 mod attach;
 mod block;
 mod buffers;
+mod checkpoint;
 mod epochs;
 mod forced;
 mod hand_over;
 mod prepare;
 mod reserve;
-mod settle;
 mod state;
 mod write_back;
 
@@ -21,18 +21,18 @@ pub(super) use buffers::UNIT;
 pub(super) use state::State;
 
 use crate::error::{Error, Result};
-use crate::file::base::background_bell;
+use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
 use crate::file::engine::journal_name::{Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block};
-use crate::pmem::{Lab, Medium};
+use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::thread::{Guard, Mutex};
+use checkpoint::{Again, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
-use settle::{Again, Settling};
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -54,7 +54,7 @@ pub(crate) struct Records {
     committed_cut: AtomicU64,
     /// Blocks of the open epoch, each once.
     open: Mutex<Vec<u64>>,
-    settling: Mutex<Settling>,
+    checkpointing: Mutex<Checkpointing>,
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
@@ -91,7 +91,7 @@ impl Records {
             cut: AtomicU64::new(size),
             committed_cut: AtomicU64::new(u64::MAX),
             open: Mutex::new(Vec::new()),
-            settling: Mutex::new(Settling::default()),
+            checkpointing: Mutex::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
@@ -116,7 +116,7 @@ impl Records {
         }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
-        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > settle::LONG.max(4 * used)
+        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpoint::LONG.max(4 * used)
     }
 
     /// The number that the open epoch will have in a tiered journal.
@@ -276,7 +276,7 @@ impl Engine for Records {
         self.appended.store(log.written(), Ordering::Relaxed);
         cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
         // With the small segments of tests, none in advance: they are to be reused.
-        let wants_segment = log.wants_segment() && Lab::current().segments.is_none();
+        let wants_segment = log.wants_segment() && TestHooks::current().segments.is_none();
         if let Some(tier) = &self.tier {
             tier.note(&log);
         }
@@ -294,16 +294,16 @@ impl Engine for Records {
             self.wants_segment.store(true, Ordering::Release);
         }
         if wants_segment || self.is_long(cx) {
-            background_bell::wake();
+            background_wakeup::wake();
         }
         Ok(())
     }
 
-    fn settle_some(&self, cx: Context<'_>) -> Result<bool> {
-        self.settle_round(cx)
+    fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {
+        self.checkpoint_round(cx)
     }
 
-    fn finish_settling(&self, cx: Context<'_>) -> Result<bool> {
+    fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool> {
         let over = lock(&self.ended);
         if *over || self.is_away.load(Ordering::Acquire) {
             return Ok(false); // the journal says clean, and may be gone
@@ -327,7 +327,7 @@ impl Engine for Records {
 
     fn can_shrink(&self, cx: Context<'_>) -> bool {
         // Segments of tests are small.
-        let resting = Lab::current().segments.map_or(RESTING, |[first, next, _]| 4096 + first + next);
+        let resting = TestHooks::current().segments.map_or(RESTING, |[first, next, _]| 4096 + first + next);
         !self.is_waiting(cx) && lock(&self.log).len() > resting
     }
 
@@ -350,7 +350,7 @@ impl Engine for Records {
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::EIO));
         }
-        self.settle_all(cx)?;
+        self.checkpoint_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
             // Cut even if the size is right, to free reserved room. A kill here leaves a size that we set.
@@ -382,14 +382,14 @@ impl Engine for Records {
     }
 
     fn is_waiting(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) > 0 || lock(&self.settling).is_waiting()
+        cx.shared().used.load(Ordering::Relaxed) > 0 || lock(&self.checkpointing).is_waiting()
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
         if let Some(tier) = &self.tier {
             return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
         }
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > settle::PRESSED || self.is_long(cx)
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpoint::PRESSED || self.is_long(cx)
     }
 }
 

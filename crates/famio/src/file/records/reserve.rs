@@ -4,7 +4,7 @@ use super::{Records, full, lock};
 use crate::error::Result;
 use crate::journal::records::RecordLog;
 use crate::journal::tiered::TieredLog;
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use core::sync::atomic::Ordering;
 
 /// Journal is reserved in steps of this many bytes.
@@ -36,7 +36,7 @@ impl Records {
         }
         let mut log = lock(&self.log);
         // With the small segments of tests, none in advance: they are to be reused.
-        let want = cost + if Lab::current().segments.is_some() { 0 } else { RESERVE_STEP };
+        let want = cost + if TestHooks::current().segments.is_some() { 0 } else { RESERVE_STEP };
         let reserved = match log.reserve(want) {
             Ok(()) => want,
             Err(e) if e.errno() == libc::ENOSPC => {

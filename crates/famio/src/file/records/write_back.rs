@@ -3,7 +3,7 @@
 //! journal's oldest records, without what later ones have replaced.
 
 use super::EpochLog;
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use crate::settings::{Settings, WriteBackRange};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,7 +71,7 @@ impl WriteBack {
 
     /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.to && !self.is_hard(0) || Lab::current().logs_again
+        buffers <= self.to && !self.is_hard(0) || TestHooks::current().logs_again
     }
 
     /// The epoch up to which everything is to be written back now; `None`: everything.

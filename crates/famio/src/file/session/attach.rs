@@ -7,14 +7,14 @@ use crate::file::Descriptors;
 use crate::file::engine::home::Home;
 use crate::file::images::{Imaging, Others};
 use crate::file::inplace::InPlace;
-use crate::index::{Arena, Calls, Claim, Door, Images, Shared, also, images};
+use crate::index::{Arena, Calls, Images, Membership, OwnerLock, Shared, follow_up, images};
 use crate::journal::header::Kind;
 use crate::journal::inplace::mapped::Mapped;
 use crate::journal::inplace::{Commit, Key, Log};
 use crate::journal::live::{Live, durability_of};
 use crate::journal::records::Keeper;
 use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
-use crate::pmem::{Detected, Domain, Lab, Medium, detect, is_tiered, medium};
+use crate::pmem::{Detected, Domain, Medium, TestHooks, detect, is_tiered, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
 use crate::sys::namespaces;
@@ -41,7 +41,7 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
         None => detect(folder_of(fd)?.0.as_fd(), settings),
         Some(pool) => crate::journal::Pool::at(pool, Some(fd)).and_then(|pool| detect(pool.folder(), settings)),
     }?;
-    if let Some(domain) = Lab::current().journals {
+    if let Some(domain) = TestHooks::current().journals {
         (journal.domain, journal.natural) = (domain, domain);
     }
     let volatile = |domain| matches!(domain, Domain::Process | Domain::Emulated);
@@ -72,16 +72,16 @@ pub(in crate::file) fn check(fds: &Descriptors, settings: &Settings) -> Result<(
     fds.with(true, |fd| plan(fd, settings)).map(drop)
 }
 
-/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `travels`: a hand-over image
-/// is taken up, perhaps only to be committed; otherwise the program is about to write. `door`: the file's control
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_hand_over_image`: a hand-over image
+/// is taken up, perhaps only to be committed; otherwise the program is about to write. `membership`: the file's control
 /// page. `others`: what other processes have changed. `saves_images`: of changes while there are other processes.
 pub(in crate::file) fn attach(
     fds: &Descriptors,
-    claim: &Claim,
+    owner_lock: &OwnerLock,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
-    travels: bool,
-    (door, others): (&Arc<Door>, &Others),
+    has_hand_over_image: bool,
+    (membership, others): (&Arc<Membership>, &Others),
     saves_images: bool,
 ) -> Result<Session> {
     if !fds.has_writable() {
@@ -92,16 +92,16 @@ pub(in crate::file) fn attach(
     if fds.with(true, |fd| Ok(rustix::fs::fcntl_getfl(fd)?))?.contains(OFlags::APPEND) {
         return Err(Error::with(libc::EBUSY, "another process has demoted a descriptor of it that appends"));
     }
-    if !travels {
+    if !has_hand_over_image {
         fds.with(true, crate::file::descriptors::set_id::drop_before_session)?;
     }
     let arena = match arena {
         Some(arena) => arena,
-        None => Arc::new(Arena::create(claim.make_arena()?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
+        None => Arc::new(Arena::create(owner_lock.make_arena()?, &fds.with(true, |fd| spills_to(fd, settings))?)?),
     };
     let generation = prepare(arena.shared(), fds, settings)?;
     Images::of(&arena).forget();
-    let is_alone = !door.has_others();
+    let is_alone = !membership.has_others();
     if !is_alone && saves_images {
         arena.shared().images.store(images::BEGUN, Ordering::Release);
     }
@@ -136,12 +136,12 @@ pub(in crate::file) fn attach(
         arena,
         home,
         engine,
-        me: door.place(),
+        me: membership.place(),
         may_be_alone: AtomicBool::new(is_alone && crate::index::alone::prepare_process()),
         generation: AtomicU64::new(generation),
-        arena_number: door.arena(),
+        arena_number: membership.arena(),
         opened: AtomicU64::new(0),
-        imaging: Imaging::new(door.clone(), others.clone()),
+        imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
         gathered: Default::default(),
@@ -160,7 +160,7 @@ pub(in crate::file) fn join(
     arena_number: u64,
     opened: AtomicU64,
     journal: u64,
-    (door, others): (&Arc<Door>, &Others),
+    (membership, others): (&Arc<Membership>, &Others),
 ) -> Result<Session> {
     let file = fds.with(true, |fd| detect(fd, settings))?;
     let medium = medium(file.domain, file.eadr);
@@ -184,12 +184,12 @@ pub(in crate::file) fn join(
         arena,
         home,
         engine,
-        me: door.place(),
+        me: membership.place(),
         may_be_alone: AtomicBool::new(false),
         generation: AtomicU64::new(0),
         arena_number,
         opened,
-        imaging: Imaging::new(door.clone(), others.clone()),
+        imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: false,
         gathered: Default::default(),
@@ -227,7 +227,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
         &shared.size,
         &shared.committed_size,
         &shared.epoch_low,
-        &shared.turn_low,
+        &shared.lowest_since_acquired,
         &shared.physical,
         &shared.physical_next,
         &shared.stale_end,
@@ -249,7 +249,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
         word.store(0, Ordering::Release);
     }
     shared.lease.store(crate::index::lease::NONE, Ordering::Release);
-    shared.also.fetch_and(!also::PRIVILEGES, Ordering::AcqRel);
+    shared.follow_up.fetch_and(!follow_up::PRIVILEGES, Ordering::AcqRel);
     shared.gate.reset();
     // The first slot holds the size: the file may grow before the first SYNC.
     shared.committed.store(1, Ordering::Release);

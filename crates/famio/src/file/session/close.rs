@@ -69,11 +69,11 @@ impl Session {
 
     /// One checkpoint round by the background: in quiet moments, when the journal is filling up, or while an outsider
     /// may read the file.
-    pub fn settle_some(&self, fds: &Descriptors) -> Result<Left> {
+    pub fn checkpoint_some(&self, fds: &Descriptors) -> Result<Left> {
         self.settle_step(fds, PassStep::Round)
     }
 
-    /// As [`settle_some`](Self::settle_some), or a part of that.
+    /// As [`checkpoint_some`](Self::checkpoint_some), or a part of that.
     pub(in crate::file) fn settle_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -98,10 +98,10 @@ impl Session {
                 return Ok(Left::Nothing);
             }
             let moved = keeping_bits(fds, || {
-                let mut moved = self.engine.settle_some(cx)?;
+                let mut moved = self.engine.checkpoint_some(cx)?;
                 let mut rounds = if eager { EAGER_ROUNDS } else { 1 };
                 while moved && rounds > 1 {
-                    moved = self.engine.settle_some(cx)?;
+                    moved = self.engine.checkpoint_some(cx)?;
                     rounds -= 1;
                 }
                 Ok(moved)
@@ -109,7 +109,7 @@ impl Session {
             shared.leave_at(crate::sys::coarse_now());
             moved
         };
-        let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_settling(cx))?;
+        let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_checkpoint(cx))?;
         let moved = moved | ends;
         if quiet && !moved && self.engine.can_shrink(cx) {
             let _closed = self.close_gate(fds)?;

@@ -58,7 +58,7 @@ impl Session {
         let [UserBuf { base, len: BLOCK }] = *bufs else { return None };
         let (block, shared) = (offset / BLOCK as u64, cx.shared());
         let inside = offset.checked_add(BLOCK as u64).is_some_and(|end| end <= shared.size());
-        if !cx.solo || !inside || !offset.is_multiple_of(BLOCK as u64) || !self.engine.can_defer(cx, block) {
+        if !cx.exclusive || !inside || !offset.is_multiple_of(BLOCK as u64) || !self.engine.can_defer(cx, block) {
             return None;
         }
         let (last, place) = (shared.deferred.last(), shared.deferred.free_place());
@@ -93,7 +93,7 @@ impl Session {
             return Ok(());
         }
         is_current(*cx)?; // otherwise it is the next session's
-        shared.deferred.carry_out(cx.solo, |what| {
+        shared.deferred.carry_out(cx.exclusive, |what| {
             let written =
                 self.place(what.place, what.shift).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
             // The program was told that the block is written.
@@ -114,8 +114,8 @@ impl Session {
             }
             inside => inside?,
         };
-        cx.solo = inside.solo;
-        if !inside.solo {
+        cx.exclusive = inside.exclusive;
+        if !inside.exclusive {
             self.carry_out(cx)?;
         }
         Ok(inside)
@@ -395,7 +395,7 @@ mod tests {
                 [read, written].map(|result| result.unwrap_err().is_session_ended())
             });
             is_in.recv().unwrap();
-            opened.atomic.settle().unwrap();
+            opened.atomic.checkpoint().unwrap();
             opened.own(4);
             opened.put_off(1, 10);
             to_thread.send(()).unwrap();

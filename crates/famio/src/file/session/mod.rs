@@ -66,7 +66,7 @@ impl Session {
     #[inline]
     pub fn context<'a>(&'a self, fds: &'a Descriptors) -> Context<'a> {
         let generation = self.generation.load(Ordering::Relaxed);
-        Context { arena: &self.arena, home: &self.home, fds, me: self.me, solo: false, generation }
+        Context { arena: &self.arena, home: &self.home, fds, me: self.me, exclusive: false, generation }
     }
 }
 

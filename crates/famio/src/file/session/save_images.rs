@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::engine::context::{Context, Part};
 use crate::file::images::Known;
-use crate::index::{BLOCK, IMAGE_MAX, Images, NotSaved, Position, Writer, add_range, also, images};
+use crate::index::{BLOCK, IMAGE_MAX, Images, NotSaved, Position, Writer, add_range, follow_up, images};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -73,15 +73,15 @@ impl Session {
     ) -> Answer<()> {
         let shared = cx.shared();
         let imaging = &self.imaging;
-        if shared.also.load(Ordering::Acquire) & also::OTHERS != 0 {
+        if shared.follow_up.load(Ordering::Acquire) & follow_up::OTHERS != 0 {
             imaging.end_tenures(range);
         }
         let mut known = imaging.known.lock();
-        let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.door.me());
+        let writer = imaging.in_place_of.lock().unwrap_or_else(|| imaging.membership.me());
         // A file without a name is lost with this process: no other process could tell the writers then.
         let saved = match save(&mut known, (shared.committed() + 1, writer)) {
             Ok(()) if cx.arena.has_spilled() => Err(NotSaved::TooMany),
-            Ok(()) if writer.id != imaging.door.me().id => {
+            Ok(()) if writer.id != imaging.membership.me().id => {
                 add_range(&mut known.others, range.clone(), writer);
                 Ok(())
             }
@@ -156,7 +156,7 @@ impl Session {
     pub(in crate::file) fn end_images(&self, alone: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);
-        let next = if !alone && self.imaging.door.may_have_other_writers() { images::ALL } else { images::NONE };
+        let next = if !alone && self.imaging.membership.may_have_other_writers() { images::ALL } else { images::NONE };
         // Compared first: most epochs change nothing here, and other threads read the line.
         if next != shared.images.load(Ordering::Relaxed) {
             shared.images.store(next, Ordering::Release);

@@ -63,7 +63,7 @@ impl Session {
             self.zero_gap(cx, old, size)?;
         }
         shared.epoch_low.fetch_min(size, Ordering::Release);
-        shared.turn_low.fetch_min(size, Ordering::Release);
+        shared.lowest_since_acquired.fetch_min(size, Ordering::Release);
         shared.size.store(size, Ordering::Release);
         Ok(())
     }
@@ -75,7 +75,7 @@ mod tests {
     use crate::Settings;
     use crate::file::{Access, AtomicFile, UserBuf};
     use crate::journal::testing::{KERNEL, kernels_memory};
-    use crate::pmem::{Domain, Lab, Medium};
+    use crate::pmem::{Domain, Medium, TestHooks};
     use crate::settings::PolicyChoice;
     use core::sync::atomic::AtomicU64;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -114,7 +114,7 @@ mod tests {
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let name = std::ffi::CString::new(path.clone()).unwrap();
         let (medium, domain, policy) = (Some(&Slow as &dyn Medium), Some(Domain::Emulated), Some(PolicyChoice::Undo));
-        Lab { medium, domain, policy, still: true, ..Lab::default() }.enter();
+        TestHooks { medium, domain, policy, still: true, ..TestHooks::default() }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
         // SAFETY: the test's memory.
         unsafe { atomic.write(5000, &[UserBuf::of(&mut [1; 100])]) }.unwrap();
@@ -124,7 +124,7 @@ mod tests {
         let fenced = FENCED.load(Ordering::Acquire);
         let touched = atomic.with_session(|session| session.arena.shared().touched.load(Ordering::Acquire)).unwrap();
         atomic.remove_descriptor(file.as_raw_fd()).unwrap();
-        Lab::default().enter();
+        TestHooks::default().enter();
         std::fs::remove_file(&path).unwrap();
         assert!(before < fenced && fenced <= touched, "{before} {fenced} {touched}");
     }

@@ -87,7 +87,7 @@ impl Session {
         }
         shared.committed_size.store(sealed.size, Ordering::Release);
         shared.epoch_low.store(sealed.size, Ordering::Release);
-        shared.turn_low.store(sealed.size, Ordering::Release);
+        shared.lowest_since_acquired.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
         // After it: a process that is killed between the two has nothing open, as its journal says.
         shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
@@ -98,7 +98,7 @@ impl Session {
         shared.totals.end_epoch(&done);
         next_epoch(shared, &done, self.choice);
         shared.gate.grant(self.me, alone);
-        crate::file::base::background_bell::notify();
+        crate::file::base::background_wakeup::notify();
         Ok(())
     }
 }

@@ -126,11 +126,11 @@ impl Session {
         let offset = match at {
             Some(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
             Some(offset) => {
-                extending = Some(cx.solo_or(&shared.extending)?);
+                extending = Some(cx.exclusive_or(&shared.extending)?);
                 offset
             }
             None => {
-                extending = Some(cx.solo_or(&shared.extending)?);
+                extending = Some(cx.exclusive_or(&shared.extending)?);
                 shared.size()
             }
         };
@@ -229,7 +229,7 @@ impl Session {
             let at = offset + done as u64;
             let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
             let want = (total - done).min(BLOCK - start);
-            if cx.solo
+            if cx.exclusive
                 && start.is_multiple_of(GRANULE)
                 && want.is_multiple_of(GRANULE)
                 && self.engine.takes_callers_memory()
@@ -285,7 +285,7 @@ impl Session {
     #[inline]
     pub(in crate::file) fn check_change(&self, cx: Context<'_>) -> Answer<()> {
         self.check(cx)?;
-        if cx.shared().also.load(Ordering::Relaxed) != 0 && !is_doing() {
+        if cx.shared().follow_up.load(Ordering::Relaxed) != 0 && !is_doing() {
             return Err(Refusal::needs_follow_up());
         }
         Ok(())

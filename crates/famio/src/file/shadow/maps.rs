@@ -50,7 +50,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(disowned()); // its memory is the parent's
     }
     file.grow_no_more()?;
-    let _kept = file.turns.keep();
+    let _kept = file.ownership.keep();
     match file.arrive() {
         // A process that may only read the file sees the kernel's bytes, as a program without this library does.
         Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
@@ -61,12 +61,12 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
         // No thread or other process attaches the file meanwhile, so the kernel's file is complete.
         let inner = file.inner();
-        let mapping = file.turns.keep_kernels();
+        let mapping = file.ownership.keep_kernels();
         if request.is_shared() {
-            file.turns.door.set_maps(KERNELS, true);
+            file.ownership.membership.set_maps(KERNELS, true);
         }
         let is_plain = file.state.load(Ordering::Acquire) == PLAIN && file.shadow().is_none();
-        if is_plain && file.quiet().is_some() && file.turns.door.shadow().is_none() {
+        if is_plain && file.quiet().is_some() && file.ownership.membership.shadow().is_none() {
             let start = request.carry_out(request.fd)?;
             if request.is_shared() {
                 let mut range = request.range(start, file, false);
@@ -74,9 +74,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 ranges::lock().add(range);
                 // To notice processes that change the file.
                 if file.is_wanted.load(Ordering::Acquire) {
-                    crate::file::base::background_bell::look();
+                    crate::file::base::background_wakeup::look();
                 } else {
-                    crate::file::base::background_bell::start();
+                    crate::file::base::background_wakeup::start();
                 }
             }
             return Ok(Mapped::At(start));
@@ -88,7 +88,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     let too_large = |e: &Error| e.errno() == libc::ENOMEM;
     if request.is_shared() && file.shadow().is_none() && !file.fds.has_writable() {
         match file.share_as_reader() {
-            Err(e) if !too_large(&e) && e.errno() != libc::ENOSPC && !file.turns.has_view(&file.fds) => return Err(e),
+            Err(e) if !too_large(&e) && e.errno() != libc::ENOSPC && !file.ownership.has_view(&file.fds) => {
+                return Err(e);
+            }
             _ => {}
         }
     }
@@ -128,7 +130,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     // A process that reaped a dead one, and did not see that this one may store, has finished when the program gets
     // the map.
     let _ = file.look_after_dead();
-    crate::file::base::background_bell::look(); // others may store there and die, which shows without a call
+    crate::file::base::background_wakeup::look(); // others may store there and die, which shows without a call
     file.need_shadow()?; // filled again, if ownership changed before the map was announced
     Ok(Mapped::At(start))
 }

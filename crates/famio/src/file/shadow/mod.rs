@@ -35,7 +35,7 @@ use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::file::parts::shadow_memory::Shadow;
 use crate::file::parts::shadow_pages::{check_size, fill, size_limit};
-use crate::index::also;
+use crate::index::follow_up;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
 use crate::sys::{InternalFd, high_duplicate};
@@ -72,13 +72,13 @@ impl AtomicFile {
     /// meanwhile.
     pub(super) fn tell_of_shadow(&self, session: &Session) {
         if self.shadow.get().is_some() {
-            session.arena.shared().also.fetch_or(also::SHADOW, Ordering::Release);
+            session.arena.shared().follow_up.fetch_or(follow_up::SHADOW, Ordering::Release);
         }
     }
 
     /// The shadow, made now if there is none; attaches the file. `None`: it was demoted.
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
-        let _kept = self.turns.keep();
+        let _kept = self.ownership.keep();
         while self.shadow().is_none() {
             self.leave_dead_behind()?; // impossible under the locks below
             let _changing = self.shadow.lock();

@@ -3,7 +3,7 @@
 use super::mapped_range::MappedRange;
 use super::places::{self, Old, Slot};
 use super::watch;
-use crate::near::NEAR;
+use crate::fast_path::FAST_PATH;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ const NOBODYS: (u64, u64) = (0, 0);
 /// Whether there are any. Programs that map no atomic file pay one load.
 #[inline]
 pub(crate) fn any() -> bool {
-    NEAR.maps.load(Ordering::Acquire) != 0
+    FAST_PATH.maps.load(Ordering::Acquire) != 0
 }
 
 /// Whether the program has maps of this file other than the kernel's.
@@ -80,20 +80,20 @@ pub(crate) fn disown() {
     match RANGES[WHICH.load(Ordering::Acquire)].try_lock() {
         Some(mut list) => {
             list.maps.retain(|range| !range.cow); // a child does not get those
-            NEAR.maps.store(list.maps.len(), Ordering::Release);
+            FAST_PATH.maps.store(list.maps.len(), Ordering::Release);
             list.maps.iter_mut().for_each(|range| range.key = NOBODYS);
             list.gone.clear();
         }
         None => {
             WHICH.store(1, Ordering::Release);
-            NEAR.maps.store(0, Ordering::Release);
+            FAST_PATH.maps.store(0, Ordering::Release);
         }
     }
 }
 
 impl Drop for Ranges {
     fn drop(&mut self) {
-        NEAR.maps.store(self.list.maps.len(), Ordering::Release);
+        FAST_PATH.maps.store(self.list.maps.len(), Ordering::Release);
         PRIVATE.store(self.list.maps.iter().filter(|range| range.cow).count(), Ordering::Release);
         for window in core::mem::take(&mut self.changed) {
             let slots = |start, end| self.touching(start, end).map(slot_of).collect();

@@ -65,7 +65,7 @@ fn show(shadow: &Shadow, size: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>)
 impl AtomicFile {
     /// Whether the shadow is one that processes share.
     pub(in crate::file) fn has_shared_shadow(&self) -> bool {
-        let number = self.turns.door.shadow();
+        let number = self.ownership.membership.shadow();
         number.is_some() && self.shadow.get().is_some_and(|shadow| shadow.number() == number)
     }
 
@@ -93,26 +93,26 @@ impl AtomicFile {
 
     fn new_shared(&self, size: u64) -> Result<Shadow> {
         check_size(size, self.map_limit())?;
-        if crate::pmem::Lab::current().own_shadow || !has_room(size) {
+        if crate::pmem::TestHooks::current().own_shadow || !has_room(size) {
             return Err(Error::new(libc::ENOSPC));
         }
-        let door = &self.turns.door;
-        let number = door.begin_shadow();
-        let memory = shared_memory::make(&self.fds, door, &door.shadow_path(number))?;
+        let membership = &self.ownership.membership;
+        let number = membership.begin_shadow();
+        let memory = shared_memory::make(&self.fds, membership, &membership.shadow_path(number))?;
         rustix::fs::ftruncate(&memory, size)?;
-        let shared = door.shared_size()?;
+        let shared = membership.shared_size()?;
         shared.word().store(size, Ordering::Release);
         Shadow::shared(memory, shared, number, self.map_limit())
     }
 
     /// The shadow, which has all bytes, is shared with all members from now on. Only the owner calls it.
     pub(in crate::file) fn share_shadow(&self) {
-        let door = &self.turns.door;
+        let membership = &self.ownership.membership;
         let Some(number) = self.shadow().and_then(Shadow::number) else { return };
         // Not a shadow that went when this process was detached.
-        if door.shadow().is_none() && door.has_begun_shadow(number) {
-            door.set_shadow();
-            crate::file::base::background_bell::look(); // there is something to watch now
+        if membership.shadow().is_none() && membership.has_begun_shadow(number) {
+            membership.set_shadow();
+            crate::file::base::background_wakeup::look(); // there is something to watch now
         }
     }
 
@@ -121,20 +121,20 @@ impl AtomicFile {
     /// # Errors
     /// There is no memory for it, or no permission.
     pub(in crate::file) fn join_shadow(&self) -> Result<Option<&Shadow>> {
-        let door = &self.turns.door;
-        while let Some(number) = door.shadow() {
+        let membership = &self.ownership.membership;
+        while let Some(number) = membership.shadow() {
             if let Some(shadow) = self.shadow().filter(|shadow| shadow.number() == Some(number)) {
                 return Ok(Some(shadow));
             }
-            let joined = shared_memory::open(&self.fds, &door.shadow_path(number))
-                .and_then(|memory| Shadow::shared(memory, door.shared_size()?, number, self.map_limit()));
+            let joined = shared_memory::open(&self.fds, &membership.shadow_path(number))
+                .and_then(|memory| Shadow::shared(memory, membership.shared_size()?, number, self.map_limit()));
             match joined {
                 Ok(made) => {
                     let shadow = self.shadow.put(made, &self.shadowed, |there| there.number() == Some(number));
                     shadow.filled.store(true, Ordering::Release);
                 }
                 // It has gone meanwhile.
-                Err(_) if door.shadow() != Some(number) => {}
+                Err(_) if membership.shadow() != Some(number) => {}
                 Err(e) => {
                     let what = "the memory in which other processes have it mapped can't be used";
                     return Err(e.context(format_args!("{}: {what}", self.path.to_string_lossy())));
@@ -151,26 +151,28 @@ impl AtomicFile {
 
     /// Called by the background: others are about to change the file, and wait until maps of the kernel's file are
     /// maps of the shadow. Returns whether to look again soon.
-    pub(in crate::file) fn mind_maps(&self) -> bool {
+    pub(in crate::file) fn monitor_maps(&self) -> bool {
         if !self.are_maps_waited_for() {
             return false;
         }
-        if self.turns.is_mapping() {
+        if self.ownership.is_mapping() {
             return true; // a map is being made
         }
-        let state = self.turns.door.state();
+        let state = self.ownership.membership.state();
         match self.kernels_maps_to_shadow() {
-            Ok(()) => self.turns.door.give(),
+            Ok(()) => self.ownership.membership.give(),
             // The other process gives up.
-            Err(_) => self.turns.leave_to_others(state),
+            Err(_) => self.ownership.leave_to_others(state),
         }
         false
     }
 
     /// Whether another process waits until maps of the kernel's file are maps of the shadow.
     pub(in crate::file) fn are_maps_waited_for(&self) -> bool {
-        let door = &self.turns.door;
-        door.has_maps(KERNELS) && door.shadow().is_some() && !self.turns.is_left_to_others(door.state())
+        let membership = &self.ownership.membership;
+        membership.has_maps(KERNELS)
+            && membership.shadow().is_some()
+            && !self.ownership.is_left_to_others(membership.state())
     }
 
     pub(super) fn kernels_maps_to_shadow(&self) -> Result<()> {
@@ -179,7 +181,7 @@ impl AtomicFile {
             Some(cow) => self.make_maps_private(shadow, cow)?,
             None => sides::replace(self.key(), |writable| shadow.descriptor(writable))?,
         }
-        self.turns.door.set_maps(KERNELS, false);
+        self.ownership.membership.set_maps(KERNELS, false);
         Ok(())
     }
 
@@ -189,9 +191,9 @@ impl AtomicFile {
     /// # Errors
     /// `EBUSY`: another process's maps do not follow, or there is no room.
     pub(in crate::file) fn share_with_maps(&self, session: &Session) -> Result<()> {
-        let door = &self.turns.door;
+        let membership = &self.ownership.membership;
         self.share_shadow();
-        if !door.others_map(KERNELS) {
+        if !membership.others_map(KERNELS) {
             return Ok(());
         }
         let size = session.arena.shared().size();
@@ -206,14 +208,14 @@ impl AtomicFile {
             self.share_shadow();
         }
         for _ in 0..LOOKS {
-            let given = door.given();
-            if !door.others_map(KERNELS) {
+            let given = membership.given();
+            if !membership.others_map(KERNELS) {
                 return Ok(());
             }
-            if door.shadow().is_none() {
+            if membership.shadow().is_none() {
                 break;
             }
-            door.wait(given, PATIENCE);
+            membership.wait(given, PATIENCE);
         }
         Err(self.in_use())
     }
@@ -225,7 +227,7 @@ impl AtomicFile {
     /// `EBUSY`: the owner does not hand over. `ENOMEM`, `ENOSPC`: there is no room.
     pub(super) fn share_as_reader(&self) -> Result<Option<&Shadow>> {
         let mut inner = self.inner();
-        self.take_turn(&mut inner)?;
+        self.acquire_ownership(&mut inner)?;
         let made = (|| {
             if self.join_shadow()?.is_none() {
                 let shadow = self.new_shadow(self.kernels_size())?;
@@ -236,7 +238,7 @@ impl AtomicFile {
             Ok(())
         })();
         if self.state.load(Ordering::Acquire) == PLAIN {
-            self.release_claim(&mut inner);
+            self.release_owner_lock(&mut inner);
         }
         drop(inner);
         made.and_then(|()| self.join_shadow())
@@ -244,13 +246,13 @@ impl AtomicFile {
 
     /// For the owner, without a session: undoes changes of dead processes in the shadow.
     pub(in crate::file) fn mend_shadow(&self) -> Result<()> {
-        let door = &self.turns.door;
-        if door.shadow().is_none() || !holds(Rule::MapsAreFilledAnew) {
+        let membership = &self.ownership.membership;
+        if membership.shadow().is_none() || !holds(Rule::MapsAreFilledAnew) {
             return Ok(());
         }
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
-        if door.anybody_stores() {
-            door.leave_unknown_stores();
+        if membership.anybody_stores() {
+            membership.leave_unknown_stores();
             return Ok(());
         }
         self.refill(shadow)
@@ -258,22 +260,22 @@ impl AtomicFile {
 
     /// In a session, under the lock: undoes a dead process's stores in the shadow, or leaves them to be found.
     pub(in crate::file) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
-        let door = &self.turns.door;
-        if door.anybody_stores() || self.settings.on_kill == OnKill::Keep {
-            door.leave_unknown_stores();
+        let membership = &self.ownership.membership;
+        if membership.anybody_stores() || self.settings.on_kill == OnKill::Keep {
+            membership.leave_unknown_stores();
         } else {
             let size = self.size();
             shadow.resize(size)?;
             // SAFETY: our piece.
             show(shadow, size, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) }.map(drop))?;
         }
-        door.forget_dead_stores();
+        membership.forget_dead_stores();
         Ok(())
     }
 
     /// Makes the shadow equal to the committed bytes with the hand-over image. For the owner, without a session.
     fn refill(&self, shadow: &Shadow) -> Result<()> {
-        let epoch = self.turns.travelling(&self.fds)?;
+        let epoch = self.ownership.hand_over_image(&self.fds)?;
         self.fds.with(false, |fd| {
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             let size = epoch.size(committed);
@@ -291,30 +293,30 @@ impl AtomicFile {
     /// process has done to it.
     #[inline]
     pub(crate) fn look_after_dead(&self) -> Result<()> {
-        if self.turns.door.shadow().is_some() && self.turns.door.has_dead() {
-            return self.bury_dead();
+        if self.ownership.membership.shadow().is_some() && self.ownership.membership.has_dead() {
+            return self.reap_dead_mappers();
         }
         Ok(())
     }
 
     #[cold]
-    fn bury_dead(&self) -> Result<()> {
-        let door = &self.turns.door;
+    fn reap_dead_mappers(&self) -> Result<()> {
+        let membership = &self.ownership.membership;
         Self::may_lock()?;
         self.arrive()?; // a detached process cannot tell which members are dead
         for look in 0..LOOKS {
-            if !door.has_dead() {
+            if !membership.has_dead() {
                 return Ok(());
             }
             if self.state.load(Ordering::Acquire) != PLAIN {
                 self.leave_dead_behind()?; // this may have ended the session
                 if self.state.load(Ordering::Acquire) != PLAIN {
-                    return if door.has_dead_stores() { self.take_stores() } else { Ok(()) };
+                    return if membership.has_dead_stores() { self.take_stores() } else { Ok(()) };
                 }
             }
-            let given = door.given();
+            let given = membership.given();
             let mut inner = self.inner();
-            if inner.claim.is_some() {
+            if inner.owner_lock.is_some() {
                 if self.state.load(Ordering::Acquire) == PLAIN {
                     if inner.kept.is_none() {
                         return self.recover_and_roll_back(&mut inner); // ownership stays, between two sessions
@@ -329,31 +331,31 @@ impl AtomicFile {
             }
             drop(inner);
             // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
-            door.ring();
-            door.wait(given, if look < SOON_LOOKS { SOON } else { PATIENCE });
+            membership.ring();
+            membership.wait(given, if look < SOON_LOOKS { SOON } else { PATIENCE });
         }
         Err(self.in_use())
     }
 
     /// This process's maps have changed.
     pub(super) fn tell_of_maps(&self) {
-        let door = &self.turns.door;
+        let membership = &self.ownership.membership;
         // One thread at a time: an older state must not be published after a newer one.
         let telling = self.shadow.telling.lock();
-        let kernels = self.turns.is_mapping() || ranges::has(self.key(), |range| !range.shadow);
-        let other_kernels = door.has_maps(KERNELS) != kernels;
+        let kernels = self.ownership.is_mapping() || ranges::has(self.key(), |range| !range.shadow);
+        let other_kernels = membership.has_maps(KERNELS) != kernels;
         if other_kernels {
-            door.set_maps(KERNELS, kernels);
+            membership.set_maps(KERNELS, kernels);
         }
         // Stores of maps that are gone are found by the process that stored them, or by all when it detaches.
         let stores = ranges::has(self.key(), |range| range.shadow && range.stores) || ranges::has_gone(self.key());
-        let other_stores = door.has_maps(STORES) != stores;
+        let other_stores = membership.has_maps(STORES) != stores;
         if other_stores {
-            door.set_maps(STORES, stores);
+            membership.set_maps(STORES, stores);
         }
         drop(telling);
         if other_kernels {
-            door.give();
+            membership.give();
         }
         if other_stores {
             self.be_seen();

@@ -52,11 +52,11 @@ impl AtomicFile {
             return Ok(());
         }
         // Other processes do not say where they have stored.
-        let (door, shared) = (&self.turns.door, self.has_shared_shadow());
-        if shared && door.has_dead_stores() && self.session_for_write()?.is_some() {
+        let (membership, shared) = (&self.ownership.membership, self.has_shared_shadow());
+        if shared && membership.has_dead_stores() && self.session_for_write()?.is_some() {
             self.leave_dead_stores(shadow)?;
         }
-        let (unknown, others) = (door.unknown_stores(), shared && door.others_store());
+        let (unknown, others) = (membership.unknown_stores(), shared && membership.others_store());
         if others {
             // As the owner, here and below: otherwise another process may cut the shadow while it is compared. Under
             // our lock, ownership is not handed over.
@@ -68,7 +68,7 @@ impl AtomicFile {
         if others {
             wanted.push(0..shadow.size());
         }
-        if !wanted.is_empty() && (shared || self.turns.is_disturbed()) {
+        if !wanted.is_empty() && (shared || self.ownership.is_disturbed()) {
             self.session_for_write()?; // the session is what is compared
         }
         let wanted = merged(wanted);
@@ -78,7 +78,7 @@ impl AtomicFile {
         let again = if taken.is_ok() { Vec::new() } else { wanted };
         ranges::lock().were_taken(self.key(), serial, again);
         if taken.is_ok() && others {
-            door.found_unknown_stores(unknown);
+            membership.found_unknown_stores(unknown);
         }
         self.tell_of_maps();
         taken
@@ -90,7 +90,7 @@ impl AtomicFile {
         match self.shadow() {
             Some(shadow)
                 if self.has_shared_shadow()
-                    && self.turns.door.unknown_stores() != 0
+                    && self.ownership.membership.unknown_stores() != 0
                     && session.arena.shared().size() != shadow.size() =>
             {
                 let _doing = doing();

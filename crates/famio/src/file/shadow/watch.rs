@@ -38,7 +38,7 @@ struct Watch {
 static WATCH: OnceLock<Option<Watch>> = OnceLock::new();
 
 fn watch() -> Option<&'static Watch> {
-    if crate::pmem::Lab::current().unwatched {
+    if crate::pmem::TestHooks::current().unwatched {
         return None;
     }
     if WATCH.get().is_none() {

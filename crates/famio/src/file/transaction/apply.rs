@@ -66,7 +66,7 @@ impl Session {
         let mut cx = self.context(fds);
         if !set.changes_size() {
             let inside = self.go_in(&mut cx)?;
-            if inside.solo {
+            if inside.exclusive {
                 // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;
                 let Some(committed) = committed else { return Ok(false) };

@@ -13,7 +13,7 @@ use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
 use crate::journal::records::Keeper;
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn take_session(share: &Share<'_>) -> Answer<()> {
     let Share { file, .. } = share;
     file.leave_dead_behind()?;
     file.drop_privileges()?;
-    if file.shadow().is_some() || file.turns.has_foreign() {
+    if file.shadow().is_some() || file.ownership.has_foreign() {
         file.sync()?; // takes stores through maps, and what others wrote
     }
     file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions().into())
@@ -90,7 +90,7 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
         shares.iter().map(|share| share.file.session().ok_or(Refusal::session_ended())).collect::<Answer<_>>()?;
     let all: Vec<Attached<'_>> = shares.iter().zip(sessions.iter().map(|session| &**session)).collect();
     for (share, session) in &all {
-        if share.file.turns.door.is_read_along() {
+        if share.file.ownership.membership.is_read_along() {
             session.may_be_alone.store(false, Ordering::Relaxed);
         }
         session.show_before_close(&share.file.fds)?;
@@ -143,7 +143,7 @@ fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Answer<()>
 /// Commits what is open in one file, whose gate is closed.
 fn commit_one(share: &Share<'_>, session: &Session) -> Answer<()> {
     session.commit(&share.file.fds)?;
-    share.file.turns.committed(session.arena.shared());
+    share.file.ownership.committed(session.arena.shared());
     Ok(())
 }
 
@@ -182,7 +182,7 @@ fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Answ
     moving(1);
     let (share, session) = &changed[0];
     let written = share.file.fds.with(true, |fd| Ok(records.write(bytes, fd, session.engine.journal())))?;
-    if let (Ok(_), Some(told)) = (&written, Lab::current().joint) {
+    if let (Ok(_), Some(told)) = (&written, TestHooks::current().joint) {
         told(bytes);
     }
     written.map_err(|failed| {

@@ -39,13 +39,13 @@ impl AtomicFile {
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
-            let at_once = durable && self.shadow().is_none() && !self.turns.has_foreign();
+            let at_once = durable && self.shadow().is_none() && !self.ownership.has_foreign();
             let apply = || {
                 let work = |session: &Session| {
-                    if self.turns.door.is_read_along() {
+                    if self.ownership.membership.is_read_along() {
                         session.may_be_alone.store(false, Ordering::Relaxed); // as at a SYNC
                     }
-                    let committed = || self.turns.committed(session.arena.shared());
+                    let committed = || self.ownership.committed(session.arena.shared());
                     let committed: Option<&dyn Fn()> = if at_once { Some(&committed) } else { None };
                     let applied = session.apply(&self.fds, set, seen, committed);
                     is_durable |= *applied.as_ref().unwrap_or(&false);

@@ -5,7 +5,7 @@ use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
 use crate::file::session::{OldSession, Session};
 use crate::file::shadow;
-use crate::index::{Claim, Images};
+use crate::index::{Images, OwnerLock};
 use core::sync::atomic::Ordering;
 
 /// Sessions that may go to another process just after this one has acquired them.
@@ -31,7 +31,7 @@ impl AtomicFile {
             if !self.fds.has_writable() {
                 return Err(Error::with(libc::EBADF, "it was opened for reading"));
             }
-            if shadow::is_mapped(self.key()) || self.turns.door.shadow().is_some() {
+            if shadow::is_mapped(self.key()) || self.ownership.membership.shadow().is_some() {
                 return Err(Error::with(
                     libc::EBUSY,
                     "it is mapped, and its maps would keep what is discarded: unmap it first",
@@ -40,7 +40,7 @@ impl AtomicFile {
             self.take_stores()?; // of maps that are gone
             if self.state.load(Ordering::Acquire) == PLAIN {
                 self.look()?;
-                if !self.turns.is_disturbed() {
+                if !self.ownership.is_disturbed() {
                     return Ok(()); // nothing is open
                 }
             }
@@ -60,7 +60,7 @@ impl AtomicFile {
 
     fn discard_epoch(&self, inner: &mut Inner) -> Result<()> {
         let Some(session) = &inner.session else { return Ok(()) };
-        if self.turns.has_epoch_of_others(session)? {
+        if self.ownership.has_epoch_of_others(session)? {
             let what =
                 "another process has written to it since its last SYNC, and would lose that: it has to SYNC first";
             return Err(Error::with(libc::EBUSY, what));
@@ -79,19 +79,19 @@ impl AtomicFile {
         let ended = inner.session.take();
         self.state.store(PLAIN, Ordering::Release);
         inner.old.extend(ended.map(OldSession::new));
-        let Some(claim) = inner.claim.as_mut() else { return Err(Error::new(libc::EIO)) };
-        let recovered = self.recover(claim, true);
+        let Some(owner_lock) = inner.owner_lock.as_mut() else { return Err(Error::new(libc::EIO)) };
+        let recovered = self.recover(owner_lock, true);
         inner.arena = None; // the recovery has taken its name: the next session makes a new one
         self.shadow_is_stale();
-        self.turns.nothing_is_open();
+        self.ownership.nothing_is_open();
         if recovered.is_err() {
             // The next process with the owner lock first recovers the file.
-            self.give_up(inner, Claim::leave);
+            self.give_up(inner, OwnerLock::leave);
             return recovered;
         }
         inner.old.retain_mut(|old| !old.is_left());
-        self.turns.door.set_session(false);
-        self.turns.door.note_end();
+        self.ownership.membership.set_session(false);
+        self.ownership.membership.note_end();
         Ok(())
     }
 }

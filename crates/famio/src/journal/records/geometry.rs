@@ -3,7 +3,7 @@
 use super::PAGE;
 use crate::error::{Error, Result};
 use crate::journal::header::{self, GEOMETRY_WORDS};
-use crate::pmem::Lab;
+use crate::pmem::TestHooks;
 
 /// The words of the header's geometry.
 const FIRST: usize = 0;
@@ -41,7 +41,7 @@ impl Default for Geometry {
 impl Geometry {
     /// The geometry of a new journal.
     pub fn of_new() -> Self {
-        match Lab::current().segments {
+        match TestHooks::current().segments {
             Some([first, next, max]) => Geometry { first, next, max },
             None => Geometry::default(),
         }

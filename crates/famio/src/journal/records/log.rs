@@ -60,7 +60,7 @@ pub struct RecordLog {
     /// The lowest size since the last record.
     cut: u64,
     /// Up to this epoch, everything is in the file; and up to this one, a durable record says so.
-    settled: u64,
+    checkpointed: u64,
     tail: u64,
     suspect: bool,
     /// Bytes written so far.
@@ -106,7 +106,7 @@ impl RecordLog {
             size,
             committed_size: size,
             cut: size,
-            settled: 0,
+            checkpointed: 0,
             tail: 0,
             suspect: false,
             written: 0,
@@ -126,7 +126,7 @@ impl RecordLog {
         let anchor = self.anchor.map_or(0, |index| index as u64 + 1);
         words.extend([index, page, anchor, self.generation, self.previous as u64, (self.previous >> 64) as u64]);
         words.extend([self.committed, self.begun.into(), self.size, self.committed_size, self.cut]);
-        words.extend([self.settled, self.tail, self.written, self.asked, self.segments.len() as u64 * 2]);
+        words.extend([self.checkpointed, self.tail, self.written, self.asked, self.segments.len() as u64 * 2]);
         words.extend(self.segments.iter().flat_map(|segment| [segment.generation, segment.last_epoch]));
         Ok(true)
     }
@@ -139,7 +139,7 @@ impl RecordLog {
         &mut self,
         [index, page, anchor, generation, low, high]: [u64; 6],
         [committed, begun, size, committed_size, cut]: [u64; 5],
-        [settled, tail, written, asked]: [u64; 4],
+        [checkpointed, tail, written, asked]: [u64; 4],
         segments: &[u64],
     ) -> Result<()> {
         self.shared.prepared_by_others(segments.len() / 2)?;
@@ -160,7 +160,7 @@ impl RecordLog {
         self.previous = u128::from(high) << 64 | u128::from(low);
         (self.committed, self.begun) = (committed, begun != 0);
         (self.size, self.committed_size, self.cut) = (size, committed_size, cut);
-        (self.settled, self.tail, self.written, self.asked) = (settled, tail, written, asked);
+        (self.checkpointed, self.tail, self.written, self.asked) = (checkpointed, tail, written, asked);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl RecordLog {
             done = self.extent(batch, &mut blocks)?;
         }
         if batch.commit {
-            self.flush(self.settled)?;
+            self.flush(self.checkpointed)?;
             self.committed = batch.epoch;
             self.committed_size = batch.size;
             self.begun = false;
@@ -310,7 +310,7 @@ impl RecordLog {
     /// Everything up to `epoch` is in the file, and the file was synced since. Segments become free as soon as a
     /// durable record says so: the next commit, or a note if space is needed.
     pub fn release(&mut self, epoch: u64) {
-        self.settled = self.settled.max(epoch.min(self.committed));
+        self.checkpointed = self.checkpointed.max(epoch.min(self.committed));
     }
 
     /// Frees the space of free segments at the end, except for a few.
@@ -450,7 +450,7 @@ impl RecordLog {
             epoch,
             position: segment.place.offset + page * PAGE as u64,
             committed: self.committed,
-            tail: self.settled,
+            tail: self.checkpointed,
             size,
             cut,
             pages: pages as u32,
@@ -491,7 +491,7 @@ impl RecordLog {
         let segment = &self.segments[index];
         let anchor = self.anchor == Some(index) && holds(Rule::TailLiesElsewhere);
         let needed = anchor || self.current.is_some_and(|(current, _)| current == index);
-        let tail = if holds(Rule::ReuseAfterDurableTail) { self.tail } else { self.settled };
+        let tail = if holds(Rule::ReuseAfterDurableTail) { self.tail } else { self.checkpointed };
         segment.generation == 0 || !needed && segment.last_epoch <= tail
     }
 
@@ -515,7 +515,7 @@ impl RecordLog {
     /// Whether the next durable record frees a segment that is not free.
     fn would_free(&self, index: usize) -> bool {
         let other = self.current.is_none_or(|(current, _)| current != index);
-        other && !self.is_free(index) && self.segments[index].last_epoch <= self.settled
+        other && !self.is_free(index) && self.segments[index].last_epoch <= self.checkpointed
     }
 
     /// If everything is in the file, continues in a free segment nearer to the front, so that those at the end become
@@ -523,7 +523,7 @@ impl RecordLog {
     fn step_down(&mut self) -> Result<()> {
         let Some((current, _)) = self.current else { return Ok(()) };
         let lower = self.free().is_some_and(|free| free < current);
-        if !lower || self.begun || self.settled < self.committed {
+        if !lower || self.begun || self.checkpointed < self.committed {
             return Ok(());
         }
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
@@ -538,7 +538,7 @@ impl RecordLog {
         );
         self.write(gather, index, 0)?;
         self.current = Some((index, 2));
-        self.flush(self.settled)
+        self.flush(self.checkpointed)
     }
 
     /// Records durably up to which epoch everything is in the file.
@@ -556,6 +556,6 @@ impl RecordLog {
         );
         self.write(gather, index, page)?;
         self.current = Some((index, page + 1));
-        self.flush(self.settled)
+        self.flush(self.checkpointed)
     }
 }

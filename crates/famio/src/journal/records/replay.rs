@@ -52,7 +52,7 @@ pub fn replay(
     let mut size = 0;
     in_order(
         Rule::JournalBeforeFile,
-        || settle_journal(journal, header, &scan, medium),
+        || checkpoint_journal(journal, header, &scan, medium),
         || {
             size =
                 Apply { source: &Pages { journal }, file, medium, threads, progress }.all(&scan.records, scan.size)?;
@@ -72,7 +72,7 @@ pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, med
 /// Before anything is stored in the file: makes what was read durable (it may be only in a cache, or the kernel may
 /// have failed to write it and dropped it), erases what did not happen, and notes in the header that recovery has
 /// begun.
-fn settle_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
+fn checkpoint_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan, medium: &dyn Medium) -> Result<()> {
     header.secure(journal, medium)?;
     let mut buffer = Vec::new();
     let last = if holds(Rule::LastEpochIsWrittenAgain) { &scan.last[..] } else { &[] };

@@ -31,7 +31,7 @@ pub struct Plan {
     /// The last committed epoch; 0: none.
     pub epoch: u64,
     /// Up to this epoch, the file has everything.
-    pub settled: u64,
+    pub checkpointed: u64,
     /// The file's size afterwards; `None`: unchanged.
     pub size: Option<u64>,
     /// Bytes of data to write to the file.
@@ -42,7 +42,7 @@ impl Scan {
     /// What a replay would do.
     pub fn plan(&self) -> Plan {
         let bytes = self.records.iter().map(|record| record.data).sum();
-        Plan { epoch: self.committed, settled: self.tail, size: self.size, bytes }
+        Plan { epoch: self.committed, checkpointed: self.tail, size: self.size, bytes }
     }
 }
 

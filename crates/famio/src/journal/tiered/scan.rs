@@ -164,7 +164,7 @@ impl Scan<'_> {
     }
 
     /// The epoch up to which the file has everything.
-    pub fn settled(&self) -> u64 {
+    pub fn checkpointed(&self) -> u64 {
         self.tail
     }
 

@@ -109,11 +109,11 @@ fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
     let inotify = crate::sys::internal::make("anon_inode:inotify", || {
         inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
     })?;
-    let heard = high_duplicate(inotify.as_fd())?;
+    let requests_seen = high_duplicate(inotify.as_fd())?;
     state.limit =
         pressure::limit_events().and_then(|path| inotify::add_watch(&inotify, &*path, WatchFlags::MODIFY).ok());
     let stall = pressure::stalls();
-    if !crate::thread::start("famio-watch", move || listen(watch, &heard, stall.as_ref())) {
+    if !crate::thread::start("famio-watch", move || listen(watch, &requests_seen, stall.as_ref())) {
         return Err(crate::error::Error::new(libc::EAGAIN));
     }
     state.inotify = Some(inotify);

@@ -86,7 +86,7 @@ pub(super) fn resize(bytes: &mut Vec<u8>, to: u64) {
 }
 
 impl Object {
-    fn settle_line(&mut self, line: u64) {
+    fn checkpoint_line(&mut self, line: u64) {
         let Some(writes) = self.lines.get_mut(&line) else { return };
         let barrier = self.file.first().map_or(usize::MAX, |first| first.write.seq);
         let done = writes.iter().take_while(|write| write.certain && write.seq < barrier).count();
@@ -98,7 +98,7 @@ impl Object {
         }
     }
 
-    fn settle_file(&mut self) {
+    fn checkpoint_file(&mut self) {
         while let Some(FileWrite { write, size }) = self.file.first().filter(|first| first.write.certain) {
             let older = |w: &Write| w.seq < write.seq && w.at < write.end() && w.end() > write.at;
             if self.lines.values().flatten().any(older) {
@@ -117,7 +117,7 @@ impl Object {
             self.file.remove(0);
         }
         let lines: Vec<u64> = self.lines.keys().copied().collect();
-        lines.into_iter().for_each(|line| self.settle_line(line));
+        lines.into_iter().for_each(|line| self.checkpoint_line(line));
     }
 }
 
@@ -295,7 +295,7 @@ impl Model {
             for write in object.lines.get_mut(&line).into_iter().flatten() {
                 write.certain |= if only { write.seq == seq } else { write.ordered && write.seq <= seq };
             }
-            object.settle_line(line);
+            object.checkpoint_line(line);
         }
     }
 
@@ -315,7 +315,7 @@ impl Model {
         if with_lines {
             object.lines.values_mut().flatten().for_each(found);
         }
-        object.settle_file();
+        object.checkpoint_file();
     }
 }
 

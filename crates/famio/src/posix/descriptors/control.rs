@@ -148,7 +148,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
         FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
             if let Some(handle) = table::get(fd)
                 && handle.is_ours()
-                && let Err(error) = handle.file().settle()
+                && let Err(error) = handle.file().checkpoint()
             {
                 return super::verify::failed(&handle, &error);
             }

@@ -43,7 +43,7 @@ pub fn before_change() {
     bar_leases(); // only the file's owner or root can give a lease back
     table::for_each(0, u32::MAX, |_, handle| {
         if handle.is_live() {
-            handle.file().settle_with_bits();
+            handle.file().checkpoint_with_bits();
         }
     });
 }

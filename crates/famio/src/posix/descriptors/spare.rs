@@ -1,7 +1,7 @@
 //! Descriptions without descriptors: calls may still be using them; after that they are free for reuse.
 
 use super::description::{Description, Subject};
-use crate::file::background_bell;
+use crate::file::background_wakeup;
 use crate::file::{Grace, give_way};
 use crate::posix::call::lock::{Lock, not_reentered};
 use crate::thread::Held;
@@ -53,7 +53,7 @@ pub(in crate::posix) fn give(description: &'static Description) {
         push(&LEAVING, description);
     }
     if !give_way(|| !sweep()) {
-        background_bell::remind(); // a long call is still under way
+        background_wakeup::remind(); // a long call is still under way
     }
 }
 

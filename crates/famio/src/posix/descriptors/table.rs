@@ -2,8 +2,8 @@
 
 use super::description::{Borrowed, Description, Handle};
 use super::unlock;
+use crate::fast_path::FAST_PATH;
 use crate::file::{Access, Call};
-use crate::near::NEAR;
 use crate::posix::runtime::say::say;
 use crate::posix::runtime::state::in_vfork_child;
 use core::ptr;
@@ -37,8 +37,8 @@ impl Looked {
     /// Indexed by a descriptor's high bits: the leaf, or null. The leaf, indexed by the low bits: null if the
     /// descriptor is not an atomic file's.
     pub const DESCRIPTORS: Self = Self((&raw const ROOT).cast());
-    /// The [`fast-path state`](crate::near).
-    pub const FAST_PATH: Self = Self((&raw const NEAR).cast());
+    /// The [`fast-path state`](crate::fast_path).
+    pub const FAST_PATH: Self = Self((&raw const FAST_PATH).cast());
 }
 
 #[inline]
@@ -84,7 +84,7 @@ fn adopt(fd: RawFd, theirs: &'static Description) {
 /// Whether any descriptor, or any map, is an atomic file's.
 #[inline]
 pub fn any() -> bool {
-    NEAR.any()
+    FAST_PATH.any()
 }
 
 /// Whether `fd` is an atomic file's. Costs two loads.
@@ -159,7 +159,7 @@ pub(in crate::posix) fn install(fd: RawFd, handle: Handle) {
     HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
     let old = slot_or_new(fd).swap(handle.into_raw(), Ordering::AcqRel);
     if old.is_null() {
-        NEAR.descriptors.fetch_add(1, Ordering::Relaxed);
+        FAST_PATH.descriptors.fetch_add(1, Ordering::Relaxed);
     } else {
         // SAFETY: the slot's count comes with the pointer that was taken out.
         release(fd, unsafe { Handle::from_raw(old) });
@@ -172,7 +172,7 @@ pub(in crate::posix) fn take(fd: RawFd) -> Option<Handle> {
     if old.is_null() {
         return None;
     }
-    NEAR.descriptors.fetch_sub(1, Ordering::Relaxed);
+    FAST_PATH.descriptors.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: the slot's count comes with the pointer that was taken out.
     Some(unsafe { Handle::from_raw(old) })
 }

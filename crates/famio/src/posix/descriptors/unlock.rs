@@ -11,7 +11,7 @@ use crate::posix::call::lock::not_reentered;
 /// of that kind remains.
 #[inline]
 pub(in crate::posix) fn before_unlock(handle: &Description, certainly: bool, all: Option<LockOf>) -> Result<()> {
-    if !is_meant(handle) {
+    if !is_selected(handle) {
         return Ok(());
     }
     if certainly || handle.file().is_in_section() {
@@ -37,7 +37,7 @@ pub(in crate::posix) fn before_close(handle: &Description) {
 /// `for_writing`: whose lock it is, if it is a write lock.
 #[inline]
 pub(in crate::posix) fn has_locked(handle: &Description, for_writing: Option<LockOf>) {
-    if is_meant(handle) {
+    if is_selected(handle) {
         let _ = handle.file().look_after_dead(); // the next call on the file reports the error
         if let Some(of) = for_writing {
             handle.file().begin_section(of);
@@ -51,13 +51,13 @@ pub(in crate::posix) fn has_locked(handle: &Description, for_writing: Option<Loc
 /// After an unlock: the process that waited for the lock may be about to change the file.
 #[inline]
 pub(in crate::posix) fn has_unlocked(handle: &Description) {
-    if is_meant(handle) {
+    if is_selected(handle) {
         handle.file().has_unlocked();
     }
 }
 
 #[inline]
-fn is_meant(handle: &Description) -> bool {
+fn is_selected(handle: &Description) -> bool {
     is_kept(handle) && not_reentered().is_ok()
 }
 

@@ -1,7 +1,7 @@
 //! The life of the process as the hooks see it: start, fork, exec, exit.
 
-use crate::edges::Edges;
 use crate::file;
+use crate::name_prefilter::NamePrefilter;
 use crate::posix::descriptors::{inherit, table};
 use crate::posix::raw;
 use crate::posix::run::{report, run_record};
@@ -97,7 +97,7 @@ pub fn start_with(config: Config) {
         }
         // A concurrent reader may combine the old prefilter with the new globs, so the prefilter must accept every
         // name.
-        Err(ON) => put_nearby(Box::leak(Box::new(config)), &Edges::any()),
+        Err(ON) => put_nearby(Box::leak(Box::new(config)), &NamePrefilter::any()),
         Err(_) => {}
     }
 }
@@ -109,9 +109,9 @@ fn begin(config: Config) {
     do_in_child(forget_parent);
     table::adopt_by(inherit::adopt);
     crate::posix::runtime::file_size::read();
-    crate::file::background_bell::do_also(crate::posix::descriptors::spare::sweep);
+    crate::file::background_wakeup::do_follow_up(crate::posix::descriptors::spare::sweep);
     let config = Box::leak(Box::new(config));
-    put_nearby(config, &config.globs.edges);
+    put_nearby(config, &config.globs.name_prefilter);
     STATE.store(ON, Ordering::Release);
 }
 

@@ -1,11 +1,11 @@
 //! Calls that name a file by its path: open, stat, rename, remove; and libc's streams. Here is decided that a path leads to an
 //! atomic file.
 
-pub(super) mod meant;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod open_plain;
 pub(super) mod openat2;
+pub(super) mod selected;
 pub(super) mod stat;
 pub(super) mod streams;
 pub(super) mod times;

@@ -33,8 +33,8 @@ use std::sync::Arc;
 pub unsafe fn truncate(path: *const c_char, length: i64) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
-        let meant = length >= 0 && super::meant::wanted(libc::AT_FDCWD, path, 0, false).is_some();
-        if !meant || in_vfork_child() {
+        let selected = length >= 0 && super::selected::wanted(libc::AT_FDCWD, path, 0, false).is_some();
+        if !selected || in_vfork_child() {
             return raw!(SYS_truncate, path, length);
         }
         // Closing another descriptor would drop the program's record locks, so use one of its own.
@@ -128,7 +128,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
     // A map leads to a shadow until the next write, which finds that the file has no name.
     let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key()) && !file.is_mapped_by_others();
-    let done = if ends { file.demote() } else { file.settle() };
+    let done = if ends { file.demote() } else { file.checkpoint() };
     if let Err(error) = done {
         say(file.path(), &format!("{error}; its journal stays where it is"));
         return true;
@@ -183,14 +183,14 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
             Err(_) => return,
         },
     };
-    let Ok(Some(mut claim)) = recovery::claim(file.as_fd(), &config.settings, true, true) else { return };
-    let control = claim.control().clone();
+    let Ok(Some(mut owner_lock)) = recovery::owner_lock(file.as_fd(), &config.settings, true, true) else { return };
+    let control = owner_lock.control().clone();
     if recovery::is_in_session(file.as_fd(), &config.settings) {
-        claim.leave();
+        owner_lock.leave();
         return control.remove_if_unused();
     }
-    if claim.may_keep() {
-        claim.leave();
+    if owner_lock.may_keep() {
+        owner_lock.leave();
         let access = if is_writable { Access::Write } else { Access::Read };
         // SAFETY: as above.
         let path = unsafe { CStr::from_ptr(path) };
@@ -199,10 +199,10 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
         }
         return;
     }
-    match recovery::at_open(file.as_fd(), is_writable, &mut claim, &config.settings) {
-        Ok(()) => claim.release(),
+    match recovery::at_open(file.as_fd(), is_writable, &mut owner_lock, &config.settings) {
+        Ok(()) => owner_lock.release(),
         Err(error) => {
-            claim.leave();
+            owner_lock.leave();
             // SAFETY: as above.
             say_error(unsafe { CStr::from_ptr(path) }, &error);
         }

@@ -1,8 +1,8 @@
 //! The open family: opening a selected path gives an atomic file.
 
-use super::meant::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::open_plain;
 use super::open_plain::{Opened, Tried, open_without_links, try_open};
+use super::selected::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::{twin, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
@@ -35,7 +35,7 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
     match unsafe { try_open(dirfd, path, flags, mode) } {
         Ok(fd) => fd as Ret,
         // SAFETY: as above.
-        Err(tried) => unsafe { open_meant(dirfd, path, flags, mode, tried) },
+        Err(tried) => unsafe { open_selected(dirfd, path, flags, mode, tried) },
     }
 }
 
@@ -43,11 +43,11 @@ pub unsafe fn openat(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -
 ///
 /// # Safety
 /// As [`openat`].
-pub unsafe fn open_meant(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Ret {
+pub unsafe fn open_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32, tried: Tried) -> Ret {
     // SAFETY: the caller's promise.
     let opened = match unsafe { open_plain::go_on(dirfd, path, flags, mode, tried) } {
         Opened::Done(result) => return result,
-        Opened::MayBeMeant(fd) => Some(fd),
+        Opened::MayBeSelected(fd) => Some(fd),
         Opened::Unknown => None,
     };
     if flags & O_ATOMIC != 0 {
@@ -394,9 +394,9 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     let said = if path.is_null() { c"?" } else { unsafe { CStr::from_ptr(path) } };
     let Ok(stat) = stat_of(fd) else { return fd as Ret };
     let open = AtomicFile::find(stat.st_dev, stat.st_ino);
-    let meant = !path.is_null() && config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true);
+    let selected = !path.is_null() && config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true);
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG
-        || !(meant || open.is_some())
+        || !(selected || open.is_some())
         // SAFETY: as above.
         || unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }
     {

@@ -1,9 +1,9 @@
 //! `open` in its most common form: no link on the path, and no cut. The file is opened first and examined afterwards,
 //! which saves the system calls that examine it beforehand.
 
-use super::meant::{is_open, may_match};
+use super::selected::{is_open, may_match};
+use crate::fast_path::FAST_PATH;
 use crate::map::guard;
-use crate::near::NEAR;
 use crate::posix::call::look::stat_of;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;
@@ -40,7 +40,7 @@ pub enum Tried {
     Said(Ret),
 }
 
-/// Opens the path, if opening does no more than that. [`open_meant`](super::open::open_meant) handles everything else.
+/// Opens the path, if opening does no more than that. [`open_selected`](super::open::open_selected) handles everything else.
 ///
 /// Always inlined into the hooks: after a system call, a return to an older frame costs 10 to 20 ns, and so do
 /// additional cache lines. Nothing in it panics.
@@ -49,18 +49,18 @@ pub enum Tried {
 /// As `openat`.
 #[inline(always)]
 pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    if flags & !PLAIN != 0 || NEAR.any() || config_nearby().is_none() {
+    if flags & !PLAIN != 0 || FAST_PATH.any() || config_nearby().is_none() {
         return Err(Tried::No);
     }
     // SAFETY: the caller's promise.
     let fd = unsafe { open_without_links(dirfd, path, flags, mode) };
     // Another thread may have opened an atomic file meanwhile.
-    if fd < 0 || NEAR.any() {
+    if fd < 0 || FAST_PATH.any() {
         return Err(Tried::Said(fd));
     }
     // SAFETY: the kernel has just read it to its end.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if NEAR.edges.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
+    if FAST_PATH.name_prefilter.may_match(bytes) { Err(Tried::Said(fd)) } else { Ok(fd as RawFd) }
 }
 
 /// The outcome.
@@ -68,7 +68,7 @@ pub(in crate::posix) enum Opened {
     /// The call's result.
     Done(Ret),
     /// The file is open, and may be selected.
-    MayBeMeant(RawFd),
+    MayBeSelected(RawFd),
     /// Cannot be decided in this way.
     Unknown,
 }
@@ -87,7 +87,7 @@ pub(in crate::posix) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i
             table::fresh(fd);
             // SAFETY: the kernel has read it.
             let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-            if may_match(bytes) { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+            if may_match(bytes) { Opened::MayBeSelected(fd as RawFd) } else { Opened::Done(fd) }
         }
     }
 }
@@ -100,7 +100,7 @@ pub(in crate::posix) unsafe fn go_on(dirfd: RawFd, path: *const c_char, flags: i
 unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Opened {
     let Some(config) = process::config() else { return Opened::Unknown };
     // SAFETY: the caller's promise.
-    if in_vfork_child() || unsafe { may_be_meant(config, path) } {
+    if in_vfork_child() || unsafe { may_be_selected(config, path) } {
         return Opened::Unknown;
     }
     // SAFETY: as above.
@@ -110,7 +110,7 @@ unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode:
     }
     table::fresh(fd);
     let by_another_name = stat_of(fd as RawFd).is_ok_and(|stat| is_open(&stat));
-    if by_another_name { Opened::MayBeMeant(fd as RawFd) } else { Opened::Done(fd) }
+    if by_another_name { Opened::MayBeSelected(fd as RawFd) } else { Opened::Done(fd) }
 }
 
 /// An error is not always `openat`'s: a link on the way, or a kernel without this call.
@@ -136,7 +136,7 @@ fn failed(error: Ret) -> Opened {
 ///
 /// # Safety
 /// As `openat`.
-unsafe fn may_be_meant(config: &Config, path: *const c_char) -> bool {
+unsafe fn may_be_selected(config: &Config, path: *const c_char) -> bool {
     // SAFETY: the caller's promise. While there are atomic files, the guard is installed.
     unsafe { readable(path) }.is_none_or(|path| config.globs.may_match(path.to_bytes()))
 }

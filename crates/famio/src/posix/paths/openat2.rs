@@ -1,8 +1,8 @@
 //! `openat2(2)`: the kernel checks the request and resolves the path under the request's restrictions. Whether the
 //! file is selected depends on where that leads.
 
-use super::meant::{asks_for_data, is_open};
 use super::open::{adopt, for_kernel, open_atomic, say_write_only};
+use super::selected::{asks_for_data, is_open};
 use crate::file::AtomicFile;
 use crate::posix::call::look::stat_of;
 use crate::posix::call::user;
@@ -50,12 +50,12 @@ pub(in crate::posix) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *
             return look;
         }
         let request = Request { dirfd, path: CStr::from_ptr(path), flags: flags as i32, resolve };
-        let is_meant = match look {
-            fd if fd >= 0 => request.leads_to_meant(config, &OwnedFd::from_raw_fd(fd as RawFd)),
-            error => error == fail(libc::ENOENT) && request.makes_meant(config),
+        let is_selected = match look {
+            fd if fd >= 0 => request.leads_to_selected(config, &OwnedFd::from_raw_fd(fd as RawFd)),
+            error => error == fail(libc::ENOENT) && request.makes_selected(config),
         };
         drop(passing);
-        if !is_meant {
+        if !is_selected {
             // It may have become another name of a file that is open here.
             return match kernel() {
                 fd if fd >= 0 => adopt(fd as RawFd, core::ptr::null()),
@@ -82,7 +82,7 @@ unsafe fn open_by_kernel(dirfd: RawFd, path: *const c_char, flags: i32, mode: u6
 
 impl Request<'_> {
     /// Whether the existing file that `look` found is to be opened as an atomic file.
-    fn leads_to_meant(&self, config: &Config, look: &OwnedFd) -> bool {
+    fn leads_to_selected(&self, config: &Config, look: &OwnedFd) -> bool {
         let fd = look.as_raw_fd();
         let Ok(stat) = stat_of(fd) else { return false };
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || self.is_exclusive() {
@@ -95,19 +95,19 @@ impl Request<'_> {
         };
         let is_here = is_open(&stat);
         // SAFETY: an empty path is the descriptor itself.
-        let is_meant = (is_here || config.globs.matches_open(fd) || by_name())
+        let is_selected = (is_here || config.globs.matches_open(fd) || by_name())
             && !unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) };
-        if is_meant
+        if is_selected
             && is_here
             && let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         {
             let _ = file.give_up_lease(); // it would make the open wait
         }
-        is_meant
+        is_selected
     }
 
     /// Whether a file that the call creates is to be atomic.
-    fn makes_meant(&self, config: &Config) -> bool {
+    fn makes_selected(&self, config: &Config) -> bool {
         let path = self.path.to_bytes();
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (folder, name) = path.split_at(at);

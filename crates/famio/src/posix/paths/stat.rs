@@ -1,11 +1,11 @@
 //! The stat family: shows the logical size and times of an atomic file. The file is found by its identity, so every
 //! path and every descriptor of it shows the same.
 
-use super::meant::may_match;
+use super::selected::may_match;
+use crate::fast_path::FAST_PATH;
 use crate::file::{AtomicFile, Modified};
 use crate::index::Control;
 use crate::journal::control;
-use crate::near::NEAR;
 use crate::posix::call::look::stat_at;
 use crate::posix::data::vector;
 use crate::posix::descriptors::table;
@@ -156,7 +156,7 @@ pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
 /// The kernel has just read the path, or it is null.
 #[inline(always)]
 unsafe fn may_be_atomic(path: *const c_char) -> bool {
-    if NEAR.any() {
+    if FAST_PATH.any() {
         return true;
     }
     if path.is_null() {
@@ -164,7 +164,7 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    NEAR.edges.may_match(bytes) && may_match(bytes)
+    FAST_PATH.name_prefilter.may_match(bytes) && may_match(bytes)
 }
 
 /// Calls `show` to fill in the logical state if the file is atomic, in this process or in another.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret {
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     // SAFETY: the caller's promise; `wanted` has the kernel check the path first.
-    let Some(config) = (unsafe { super::meant::wanted(libc::AT_FDCWD, path, flags & libc::O_CREAT, false) }) else {
+    let Some(config) = (unsafe { super::selected::wanted(libc::AT_FDCWD, path, flags & libc::O_CREAT, false) }) else {
         return 0;
     };
     if lock::not_reentered().is_err() || in_vfork_child() {

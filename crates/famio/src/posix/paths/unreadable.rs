@@ -1,7 +1,7 @@
 //! Opening a file that the program may write but not read. An atomic file needs both, since granules are filled from
 //! the file.
 
-use super::meant::is_open;
+use super::selected::is_open;
 use crate::journal::access::as_owner;
 use crate::journal::control;
 use crate::posix::call::look::stat_at;

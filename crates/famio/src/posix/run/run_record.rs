@@ -329,7 +329,9 @@ impl Joined {
     pub fn remove(&self) {
         let path = self.path.to_bytes();
         let mut folder = Text::new();
-        if self.is_at_its_path().is_none() || !folder.push(&path[..crate::edges::name_start(path).saturating_sub(1)]) {
+        if self.is_at_its_path().is_none()
+            || !folder.push(&path[..crate::name_prefilter::name_start(path).saturating_sub(1)])
+        {
             return;
         }
         // SAFETY: both are C strings.

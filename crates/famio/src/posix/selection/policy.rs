@@ -1,7 +1,7 @@
 //! Which paths the globs select. Matching does not allocate, since it is part of every `open` of the program.
 
 use super::patterns;
-use crate::edges::{Edges, name_start};
+use crate::name_prefilter::{NamePrefilter, name_start};
 use crate::posix::raw;
 use glob::{MatchOptions, Pattern};
 use std::ffi::CStr;
@@ -68,7 +68,7 @@ pub struct Globs {
     /// Number of globs.
     count: usize,
     /// The name prefilter of all patterns.
-    pub(in crate::posix) edges: Edges,
+    pub(in crate::posix) name_prefilter: NamePrefilter,
     /// The folder of journals, which are never atomic.
     pool: Option<Vec<u8>>,
 }
@@ -230,7 +230,7 @@ impl Globs {
             names: Vec::new(),
             paths: Vec::new(),
             count: 0,
-            edges: Edges::none(),
+            name_prefilter: NamePrefilter::none(),
             pool: pool.map(|pool| pool.as_os_str().as_bytes().to_vec()),
         }
     }
@@ -252,7 +252,7 @@ impl Globs {
         }
         let last = this.names.iter().map(|(pattern, _)| pattern).chain(this.paths.iter().map(|place| &place.last));
         for pattern in last {
-            this.edges.add(pattern.as_str().as_bytes());
+            this.name_prefilter.add(pattern.as_str().as_bytes());
         }
         Ok(this)
     }
@@ -415,7 +415,7 @@ impl Globs {
     /// Whether a path without symbolic links may be selected, by its last component. If false, it certainly is not.
     pub(in crate::posix) fn may_match(&self, path: &[u8]) -> bool {
         let name = folder_and_name(path).1;
-        self.edges.may_match(path)
+        self.name_prefilter.may_match(path)
             && (self.names.iter().any(|(pattern, _)| fits(pattern, name))
                 || self.paths.iter().any(|place| fits(&place.last, name)))
     }
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn names_match_in_every_folder() {
         let globs = globs("*.db\napp", "/x");
-        for (path, meant) in [
+        for (path, selected) in [
             ("a.db", true),
             ("/some/where/a.db", true),
             ("/some/where/app", true),
@@ -497,13 +497,13 @@ mod tests {
             ("/", false),
             ("", false),
         ] {
-            assert_eq!(hit(&globs, path), meant, "{path}");
+            assert_eq!(hit(&globs, path), selected, "{path}");
         }
     }
 
     #[test]
     fn the_edges_of_a_name_tell_most() {
-        let may_be = |globs: &Globs, name: &str| globs.edges.may_match(name.as_bytes());
+        let may_be = |globs: &Globs, name: &str| globs.name_prefilter.may_match(name.as_bytes());
         let some = globs("*.db\napp\n/data/log[0-9]?", "/x");
         assert!(may_be(&some, "anything"), "any, because of the star and the question mark");
         let some = globs("a*.db\napp", "/x");
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn paths_match_as_a_whole() {
         let globs = globs("data/*.db\n/abs/**/log", "/work [1]");
-        for (path, meant) in [
+        for (path, selected) in [
             ("/work [1]/data/a.db", true),
             ("/work [1]/./data//x/../a.db", true),
             ("/work [1]/data/b/a.db", false),
@@ -526,7 +526,7 @@ mod tests {
             ("/abs/1/2/log", true),
             ("/abs/1/2/logs", false),
         ] {
-            assert_eq!(hit(&globs, path), meant, "{path}");
+            assert_eq!(hit(&globs, path), selected, "{path}");
         }
     }
 

@@ -119,8 +119,8 @@ fn segments(image: &mut Image<'_>, length: u64, problems: &mut Vec<Problem>) -> 
     };
     // The number is stored twice, one copy after the other. It grows by one segment at a time, and drops to one when
     // the journal is cut.
-    let near = a.abs_diff(b) <= 1 || a.min(b) == 1;
-    if !near || (!a_sound && !b_sound) {
+    let fast_path = a.abs_diff(b) <= 1 || a.min(b) == 1;
+    if !fast_path || (!a_sound && !b_sound) {
         problems.push(Problem::at(at, "one of the two copies of the number of its segments is damaged"));
     }
     for index in 0..count as usize {

@@ -11,11 +11,11 @@ use super::examine::{Examined, examine};
 use super::find::Place;
 use super::given::Given;
 use super::growing;
-use super::open::claim_given;
+use super::open::owner_lock_given;
 use super::paths::{Seen, given, kind_of, open_unless_held, owner, pool_setting};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
-use crate::index::Claim;
+use crate::index::OwnerLock;
 use crate::journal::header::{Found, Kind};
 use crate::journal::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::tiered::check as check_tiered;
@@ -206,18 +206,18 @@ fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, chec
         return Ok(());
     };
     let file = file.as_fd();
-    let claim = match claim_given(file, given, settings, false, false) {
+    let owner_lock = match owner_lock_given(file, given, settings, false, false) {
         Err(e) if e.errno() == libc::EBUSY => {
             checked.condition = Condition::InUse(owner(file, settings));
             return Ok(());
         }
         // A process that may only read the file compares it as it is.
         Err(e) if e.errno() == libc::EACCES => None,
-        claim => claim?,
+        owner_lock => owner_lock?,
     };
     let done =
-        examine(file, claim.as_ref(), settings, false, given).and_then(|examined| weigh(file, &examined, checked));
-    claim.into_iter().for_each(Claim::leave);
+        examine(file, owner_lock.as_ref(), settings, false, given).and_then(|examined| weigh(file, &examined, checked));
+    owner_lock.into_iter().for_each(OwnerLock::leave);
     done
 }
 

@@ -14,7 +14,7 @@ pub(crate) use numbers::{at_number, occupy_standard, with_number};
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 
 use crate::error::{Error, Result};
-use crate::near::NEAR;
+use crate::fast_path::FAST_PATH;
 use crate::sys::identity;
 use crate::thread::Held;
 use core::cell::Cell;
@@ -230,13 +230,13 @@ fn as_errno<T>(result: Result<T>) -> rustix::io::Result<T> {
 /// Whether a descriptor that the program names is internal. One load if it is below all of those.
 #[inline]
 pub(crate) fn is_internal(number: RawFd) -> bool {
-    number >= NEAR.internal.load(Ordering::Relaxed) && registry::is_internal(number)
+    number >= FAST_PATH.internal.load(Ordering::Relaxed) && registry::is_internal(number)
 }
 
 /// As [`is_internal`], before the number is closed: waits for a descriptor that passes through it.
 #[inline]
 pub(crate) fn is_internal_to_close(number: RawFd) -> bool {
-    number >= NEAR.internal.load(Ordering::Relaxed) && {
+    number >= FAST_PATH.internal.load(Ordering::Relaxed) && {
         passing::wait_to_close();
         registry::is_internal(number)
     }

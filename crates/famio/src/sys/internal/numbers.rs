@@ -2,7 +2,7 @@
 
 use super::registry::{is_open, is_taken};
 use crate::error::{Error, Result};
-use crate::near::NUMBERS;
+use crate::fast_path::NUMBERS;
 use crate::sys::{check, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -4,15 +4,15 @@
 //! that replaces a number, or whose open has to get the lowest one, by counts of their own. All waits are bounded,
 //! since what was opened is confirmed as well (`opening`).
 
-use crate::near::NEAR;
-use crate::near::NUMBERS;
+use crate::fast_path::FAST_PATH;
+use crate::fast_path::NUMBERS;
 use crate::sys::clock::monotonic_now;
 use crate::thread::{Held, current};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::cell::Cell;
 use std::os::fd::RawFd;
 
-/// In [`NEAR`]: subtracted for each descriptor that passes. The remainder is the lowest number of an internal
+/// In [`FAST_PATH`]: subtracted for each descriptor that passes. The remainder is the lowest number of an internal
 /// descriptor so far.
 const STEP: i32 = 1 << 21;
 /// More do not fit into the word.
@@ -59,18 +59,18 @@ fn begin_alone(nanoseconds: u64, begin: impl Fn(), is_alone: impl Fn() -> bool, 
 
 /// The lowest number that an internal descriptor has had.
 pub(super) fn lowest() -> RawFd {
-    NEAR.internal.load(SeqCst).rem_euclid(STEP)
+    FAST_PATH.internal.load(SeqCst).rem_euclid(STEP)
 }
 
 /// An internal descriptor has this number.
 pub(super) fn lower_to(number: RawFd) {
     let lower = |word: i32| Some(word - (word.rem_euclid(STEP) - number).max(0));
-    let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, lower);
+    let _ = FAST_PATH.internal.fetch_update(SeqCst, SeqCst, lower);
 }
 
 /// Whether a descriptor passes through the program's numbers.
 fn any_passes() -> bool {
-    NEAR.internal.load(SeqCst) < 0
+    FAST_PATH.internal.load(SeqCst) < 0
 }
 
 /// While it lives, descriptors of this thread may have any number.
@@ -88,14 +88,14 @@ impl Passing {
 
     fn enter() {
         let more = |word: i32| (word.div_euclid(STEP) > -MOST).then_some(word - STEP);
-        while NEAR.internal.fetch_update(SeqCst, SeqCst, more).is_err() {
+        while FAST_PATH.internal.fetch_update(SeqCst, SeqCst, more).is_err() {
             rustix::thread::sched_yield();
         }
     }
 
     /// Unless this is a child that was forked meanwhile, whose count began anew.
     fn leave() {
-        let _ = NEAR.internal.fetch_update(SeqCst, SeqCst, |word| (word < 0).then_some(word + STEP));
+        let _ = FAST_PATH.internal.fetch_update(SeqCst, SeqCst, |word| (word < 0).then_some(word + STEP));
     }
 }
 
@@ -126,7 +126,7 @@ fn hinder(since: &Cell<Option<u64>>) -> bool {
 /// in a `vfork` child. Nothing is locked during the call, which may take for ever or be interrupted.
 #[inline]
 pub(crate) fn with_lowest<T>(call: impl FnOnce() -> T) -> T {
-    if !NEAR.any() && !any_passes() || is_inside() {
+    if !FAST_PATH.any() && !any_passes() || is_inside() {
         return call();
     }
     begin_alone(WAIT_TO_PASS, begin_open, || !any_passes(), end_open);
@@ -152,7 +152,7 @@ impl Replacing {
     /// Whether a descriptor of the library may have this number or get it meanwhile: while there are atomic files.
     #[inline]
     pub fn is_needed(number: RawFd) -> bool {
-        NEAR.any() || number >= NEAR.internal.load(Relaxed)
+        FAST_PATH.any() || number >= FAST_PATH.internal.load(Relaxed)
     }
 
     /// `None`: a descriptor of this thread passes, in code that a signal handler has interrupted.
@@ -195,7 +195,7 @@ pub(super) fn wait_to_close() {
 /// The program got `EMFILE`: whether a number through which a descriptor of ours passed may be free by now.
 #[cold]
 pub(crate) fn has_waited() -> bool {
-    let may_have_passed = NEAR.any() || any_passes();
+    let may_have_passed = FAST_PATH.any() || any_passes();
     wait(WAIT_TO_REPLACE);
     may_have_passed
 }
@@ -208,7 +208,7 @@ fn wait(nanoseconds: u64) {
 
 /// In a forked child, whose other threads are gone.
 pub(super) fn begin_child() {
-    NEAR.internal.store(lowest(), SeqCst);
+    FAST_PATH.internal.store(lowest(), SeqCst);
     REPLACING.0.store(0, SeqCst);
     OPENS.0.fetch_and(!(BEGUN - 1), SeqCst);
 }

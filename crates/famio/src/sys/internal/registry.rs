@@ -5,7 +5,7 @@ use super::opening::{self, Named};
 use super::passing::{self, Passing};
 use super::{InternalFd, numbers};
 use crate::error::{Error, Result};
-use crate::near::NUMBERS;
+use crate::fast_path::NUMBERS;
 use crate::sys::{check, identity, syscall};
 use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering::*};

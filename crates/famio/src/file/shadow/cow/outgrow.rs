@@ -25,19 +25,19 @@ impl AtomicFile {
             return Ok(false);
         }
         let Ok(made) = Shadow::cow(size) else { return Ok(false) };
-        let door = &self.turns.door;
+        let membership = &self.ownership.membership;
         let was_shared = self.has_shared_shadow();
         if was_shared {
-            door.hide_shadow();
+            membership.hide_shadow();
         }
-        if door.has_others() {
+        if membership.has_others() {
             if was_shared {
-                door.set_shadow(); // a process that came meanwhile may have it
+                membership.set_shadow(); // a process that came meanwhile may have it
             }
             return Ok(false);
         }
         if was_shared {
-            door.forget_shadow();
+            membership.forget_shadow();
         }
         let new = self.shadow.put(made, &self.shadowed, |_| false);
         if let Some(cow) = new.cow_maps() {

@@ -199,7 +199,7 @@ fn copied_below(cow: &CowMaps, map: &MappedRange, end: u64) -> Result<Vec<Range<
 /// Whether only this thread could store in a map: it is the program's only one, and the kernel has not been asked to
 /// read into memory asynchronously.
 fn is_alone() -> bool {
-    crate::pmem::Lab::current().alone
+    crate::pmem::TestHooks::current().alone
         || !crate::file::reads_may_end_later()
             && crate::thread::current().ours.get() == 0
             && crate::thread::is_programs_only()

@@ -2,7 +2,7 @@
 
 use super::super::scan::{Scan, scan_as};
 use super::super::{Geometry, PAGE};
-use super::lab::{Lab, SMALL, recover, rewrite};
+use super::test_hooks::{SMALL, TestHooks, recover, rewrite};
 use crate::error::Result;
 use crate::journal::Header;
 use crate::journal::testing::KERNEL;
@@ -11,20 +11,20 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// A journal with a history: reused segments, parts, a note, cuts.
-fn history() -> Lab {
-    let mut lab = Lab::new();
+fn history() -> TestHooks {
+    let mut test_hooks = TestHooks::new();
     for i in 0..14u64 {
-        lab.write(i as usize * 700, &[i as u8 + 1; 5000]);
+        test_hooks.write(i as usize * 700, &[i as u8 + 1; 5000]);
         if i == 9 {
-            lab.append(false).unwrap();
-            lab.truncate(6000);
+            test_hooks.append(false).unwrap();
+            test_hooks.truncate(6000);
         }
-        lab.commit().unwrap();
+        test_hooks.commit().unwrap();
         if i < 9 {
-            lab.settle(i);
+            test_hooks.checkpoint(i);
         }
     }
-    lab
+    test_hooks
 }
 
 fn scan_bytes(file: &File, strict: bool) -> Result<Scan> {
@@ -39,8 +39,8 @@ fn essence(scan: &Scan) -> (u64, u64, Option<u64>, Vec<(u64, u128)>) {
 
 #[test]
 fn every_flipped_byte_is_told_or_does_not_matter() {
-    let lab = history();
-    let path = lab.copy();
+    let test_hooks = history();
+    let path = test_hooks.copy();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let good = fs::read(&path).unwrap();
     let right = essence(&scan_bytes(&file, true).unwrap());
@@ -72,13 +72,13 @@ fn every_flipped_byte_is_told_or_does_not_matter() {
 
 #[test]
 fn every_length_is_told() {
-    let lab = history();
-    let path = lab.copy();
+    let test_hooks = history();
+    let path = test_hooks.copy();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let length = file.metadata().unwrap().len();
     for cut in (0..length).rev().filter(|cut| cut % 512 < 2 || cut % 97 == 0) {
         file.set_len(cut).unwrap();
-        let error = recover(&path, &lab.data, &KERNEL).unwrap_err();
+        let error = recover(&path, &test_hooks.data, &KERNEL).unwrap_err();
         assert_eq!(error.errno(), libc::EIO);
         let text = error.to_string();
         assert!(text.contains("too short") || text.contains("its header tells of"), "{text}");
@@ -87,24 +87,24 @@ fn every_length_is_told() {
 
 #[test]
 fn damage_leaves_the_file_alone() {
-    let lab = history();
-    let path = lab.copy();
-    let (good, before) = (fs::read(&path).unwrap(), lab.file());
+    let test_hooks = history();
+    let path = test_hooks.copy();
+    let (good, before) = (fs::read(&path).unwrap(), test_hooks.file());
     let mut bad = good.clone();
     let at = scan_bytes(&File::open(&path).unwrap(), true).unwrap().last[0].0 as usize;
     bad[at + 500] ^= 1;
     rewrite(&path, bad.clone(), true);
     for _ in 0..2 {
         let changed = fs::read(&path).unwrap();
-        assert!(recover(&path, &lab.data, &KERNEL).is_err());
-        assert!(fs::read(&path).unwrap() == changed && lab.file() == before);
+        assert!(recover(&path, &test_hooks.data, &KERNEL).is_err());
+        assert!(fs::read(&path).unwrap() == changed && test_hooks.file() == before);
     }
 }
 
 #[test]
 fn segments_of_another_journal_are_not_ours() {
-    let (lab, other) = (history(), history());
-    let path = lab.copy();
+    let (test_hooks, other) = (history(), history());
+    let path = test_hooks.copy();
     let (good, foreign) = (fs::read(&path).unwrap(), fs::read(other.journal_path()).unwrap());
     let file = File::open(&path).unwrap();
     let right = essence(&scan_bytes(&file, true).unwrap());
@@ -134,15 +134,15 @@ fn segments_of_another_journal_are_not_ours() {
 
 #[test]
 fn older_segments_of_the_same_journal_do_not_come_back() {
-    let mut lab = Lab::new();
+    let mut test_hooks = TestHooks::new();
     let mut images = Vec::new();
     for i in 0..20u64 {
-        lab.write(i as usize * 300, &[i as u8 + 1; 6000]);
-        lab.commit().unwrap();
-        images.push(fs::read(lab.journal_path()).unwrap());
-        lab.settle(i.saturating_sub(1));
+        test_hooks.write(i as usize * 300, &[i as u8 + 1; 6000]);
+        test_hooks.commit().unwrap();
+        images.push(fs::read(test_hooks.journal_path()).unwrap());
+        test_hooks.checkpoint(i.saturating_sub(1));
     }
-    let path = lab.copy();
+    let path = test_hooks.copy();
     let good = fs::read(&path).unwrap();
     let file = File::open(&path).unwrap();
     let right = essence(&scan_bytes(&file, true).unwrap());
@@ -164,8 +164,8 @@ fn older_segments_of_the_same_journal_do_not_come_back() {
 
 #[test]
 fn geometry_that_points_outside_is_told() {
-    let lab = history();
-    let path = lab.copy();
+    let test_hooks = history();
+    let path = test_hooks.copy();
     let file = File::open(&path).unwrap();
     let (header, _) = Header::load(file.as_fd()).unwrap();
     for (word, value) in [(0, 0), (0, 1 << 62), (1, 4096), (2, u64::MAX), (3, 5000), (3, u64::MAX), (0, 100)] {
@@ -181,8 +181,8 @@ fn geometry_that_points_outside_is_told() {
 
 #[test]
 fn noise_is_survived() {
-    let lab = history();
-    let path = lab.copy();
+    let test_hooks = history();
+    let path = test_hooks.copy();
     let good = fs::read(&path).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let mut random = 1u64;

@@ -2,6 +2,6 @@
 
 mod crash;
 mod hostile;
-mod lab;
 mod life;
 mod speed;
+mod test_hooks;

@@ -2,7 +2,7 @@
 //! --nocapture`.
 
 use super::super::{BLOCK, Batch, Block, PAGE, RecordLog};
-use super::lab::JournalFile;
+use super::test_hooks::JournalFile;
 use crate::journal::testing::Scratch;
 use crate::journal::{Header, Identity, Kind};
 use crate::pmem::{Domain, medium};

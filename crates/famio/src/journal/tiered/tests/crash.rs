@@ -1,6 +1,6 @@
 //! Power cuts at any store of random histories, on a model of persistent memory.
 
-use super::lab::Lab;
+use super::test_hooks::TestHooks;
 use crate::pmem::Domain;
 use crate::pmem::record::{Plan, Recorder};
 use core::ops::ControlFlow;
@@ -20,7 +20,7 @@ enum Step {
     },
     Commit,
     /// Everything up to this many epochs before the last goes to the file.
-    Settle {
+    Checkpoint {
         behind: usize,
     },
     Shrink,
@@ -31,32 +31,32 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..20_000usize, 1..9000usize, 1..=255u8).prop_map(|(at, len, byte)| Step::Write { at, len, byte }),
         1 => (0..25_000usize).prop_map(|to| Step::Truncate { to }),
         5 => Just(Step::Commit),
-        2 => (0..4usize).prop_map(|behind| Step::Settle { behind }),
+        2 => (0..4usize).prop_map(|behind| Step::Checkpoint { behind }),
         1 => Just(Step::Shrink),
     ]
 }
 
 /// In a mark: the file has everything up to the epoch. Without this flag: the epoch was committed.
-const SETTLED: u64 = 1 << 32;
+const CHECKPOINTED: u64 = 1 << 32;
 
-fn run(lab: &mut Lab, recorder: &Recorder, steps: &[Step]) {
+fn run(test_hooks: &mut TestHooks, recorder: &Recorder, steps: &[Step]) {
     for step in steps {
         match step {
-            Step::Write { at, len, byte } => lab.write(*at, &vec![*byte; *len]),
-            Step::Truncate { to } => lab.truncate(*to),
+            Step::Write { at, len, byte } => test_hooks.write(*at, &vec![*byte; *len]),
+            Step::Truncate { to } => test_hooks.truncate(*to),
             Step::Commit => {
-                lab.commit().unwrap();
-                recorder.mark(lab.log.committed());
+                test_hooks.commit().unwrap();
+                recorder.mark(test_hooks.log.committed());
             }
-            Step::Settle { behind } => {
-                let epoch = (lab.log.committed() as usize).saturating_sub(*behind);
-                if epoch > lab.settled {
-                    lab.settled = epoch;
-                    recorder.mark(SETTLED | epoch as u64);
-                    lab.log.release(epoch as u64);
+            Step::Checkpoint { behind } => {
+                let epoch = (test_hooks.log.committed() as usize).saturating_sub(*behind);
+                if epoch > test_hooks.checkpointed {
+                    test_hooks.checkpointed = epoch;
+                    recorder.mark(CHECKPOINTED | epoch as u64);
+                    test_hooks.log.release(epoch as u64);
                 }
             }
-            Step::Shrink => lab.log.shrink().unwrap(),
+            Step::Shrink => test_hooks.log.shrink().unwrap(),
         }
     }
 }
@@ -70,15 +70,15 @@ proptest! {
         seed in 1..u64::MAX,
     ) {
         let recorder = Recorder::new(Domain::Pmem);
-        let mut lab = Lab::new(1 << 20, recorder);
-        let journal = recorder.object_of(lab.journal.as_fd()).unwrap();
+        let mut test_hooks = TestHooks::new(1 << 20, recorder);
+        let journal = recorder.object_of(test_hooks.journal.as_fd()).unwrap();
         recorder.mark(1);
-        run(&mut lab, recorder, &steps);
+        run(&mut test_hooks, recorder, &steps);
         let mut replay = recorder.trace().replay();
         while replay.advance() {
-            let (mut committed, mut settled) = (0, 1);
+            let (mut committed, mut checkpointed) = (0, 1);
             for &mark in replay.marks() {
-                if mark & SETTLED != 0 { settled = mark & !SETTLED } else { committed = mark }
+                if mark & CHECKPOINTED != 0 { checkpointed = mark & !CHECKPOINTED } else { committed = mark }
             }
             if committed == 0 {
                 continue; // it is being created
@@ -86,13 +86,13 @@ proptest! {
             let plan = Plan { exhaustive: 16, deviations: 12, random: 8, seed };
             let (_, wrong) = replay.crashes(&plan, |image| {
                 let bytes = image.get(journal).unwrap();
-                match lab.recovered(&bytes, settled as usize) {
+                match test_hooks.recovered(&bytes, checkpointed as usize) {
                     Err(e) => ControlFlow::Break(format!("epoch {committed}: {e}")),
                     Ok((epoch, _)) if epoch != committed && epoch != committed + 1 => {
                         ControlFlow::Break(format!("epoch {epoch} after {committed}"))
                     }
-                    Ok((epoch, file)) if file != lab.states[epoch as usize] => {
-                        ControlFlow::Break(format!("epoch {epoch} is torn, {settled} was settled"))
+                    Ok((epoch, file)) if file != test_hooks.states[epoch as usize] => {
+                        ControlFlow::Break(format!("epoch {epoch} is torn, {checkpointed} was settled"))
                     }
                     Ok(_) => ControlFlow::Continue(()),
                 }
@@ -107,22 +107,22 @@ proptest! {
 fn a_slot_before_its_records_is_found() {
     static OUT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let recorder = Recorder::new(Domain::Pmem);
-    let mut lab = Lab::new(1 << 20, recorder);
-    let journal = recorder.object_of(lab.journal.as_fd()).unwrap();
+    let mut test_hooks = TestHooks::new(1 << 20, recorder);
+    let journal = recorder.object_of(test_hooks.journal.as_fd()).unwrap();
     // The first fence of every commit.
     recorder.leave_out(Some(Box::leak(Box::new(|barrier| {
         barrier == crate::pmem::record::Barrier::Fence
             && OUT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(2)
     }))));
-    lab.write(0, &[9; 5000]);
-    lab.commit().unwrap();
+    test_hooks.write(0, &[9; 5000]);
+    test_hooks.commit().unwrap();
     let mut replay = recorder.trace().replay();
     let mut is_found = false;
     while replay.advance() {
         let plan = Plan::default();
         replay.crashes(&plan, |image| {
-            let torn = match lab.recovered(&image.get(journal).unwrap(), 1) {
-                Ok((2, file)) => file != lab.states[2],
+            let torn = match test_hooks.recovered(&image.get(journal).unwrap(), 1) {
+                Ok((2, file)) => file != test_hooks.states[2],
                 Ok(_) => false,
                 Err(e) => e.to_string().contains("missing") || e.to_string().contains("nothing of"),
             };

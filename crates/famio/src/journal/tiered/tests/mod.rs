@@ -1,4 +1,4 @@
 mod crash;
 mod hostile;
-mod lab;
 mod life;
+mod test_hooks;

@@ -1,0 +1,147 @@
+//! A process that reads a file which another one writes reads within that process's session: ownership stays where it
+//! is.
+
+mod common;
+
+use common::Folder;
+use common::agent::{Agent, everywhere, program};
+
+/// The number of the session's arena: another owner has another one.
+fn arena(folder: &Folder) -> u64 {
+    let beside = std::fs::read_dir(folder.path().join(".famio")).unwrap().flatten();
+    let control = beside.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|what| what == "control"));
+    let page = std::fs::read(control.expect("a control file")).unwrap();
+    u64::from_ne_bytes(page[24..32].try_into().unwrap())
+}
+
+/// `a` owns the file, and `b` reads beside it.
+fn checkpointed(folder: &Folder, a: &mut Agent, b: &mut Agent) -> u64 {
+    a.ok("write 0 Begin");
+    b.sees(0, "Begin");
+    arena(folder)
+}
+
+#[test]
+fn readers_see_all_and_a_writer_goes_on_with_the_session() {
+    everywhere("read-along", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        let turn = checkpointed(folder, &mut a, &mut b);
+        assert_ne!(turn, 0);
+        for i in 0..50 {
+            let text = format!("text{i:04}");
+            a.ok(&format!("write {} {text}", 4090 + i));
+            b.sees(4090 + i, &text);
+            if i % 7 == 0 {
+                a.ok("sync");
+                b.sees(4090 + i, &text);
+            }
+        }
+        // The file ends elsewhere.
+        a.ok("append tail");
+        assert_eq!(b.tell("size"), "10004");
+        b.sees(9998, "..tail");
+        a.ok("cut 5000");
+        assert_eq!(b.tell("size"), "5000");
+        b.sees(4998, "..");
+        a.ok("cut 5003");
+        b.sees(4998, "..000");
+        b.ok("write 2 OTHER"); // in the same session, which is handed over
+        a.sees(0, "BeOTHER");
+        assert_eq!(arena(folder), turn, "the session has ended");
+        b.ok("sync");
+        b.end();
+        a.end();
+        assert_eq!(&folder.read("atomic")[..7], b"BeOTHER");
+    });
+}
+
+/// What was read in this way and is not committed is rolled back with its writer.
+#[test]
+fn what_was_read_along_is_rolled_back_with_its_writer() {
+    everywhere("read-killed", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        checkpointed(folder, &mut a, &mut b);
+        a.each(&["write 100 kept", "sync", "write 100 gone", "append gone"]);
+        b.sees(100, "gone");
+        assert_eq!(b.tell("size"), "10004");
+        a.kill();
+        b.sees(100, "kept");
+        assert_eq!(b.tell("size"), "10000");
+        b.end();
+    });
+}
+
+/// Arena, journal and file outgrow what a reader has mapped of them.
+#[test]
+fn what_outgrows_a_readers_maps_is_mapped_anew() {
+    everywhere("read-grown", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        let turn = checkpointed(folder, &mut a, &mut b);
+        for block in 0..3000u64 {
+            let at = block * 4096 + 1;
+            a.ok(&format!("write {at} block{block}"));
+            if block % 97 == 0 {
+                b.sees(at, &format!("block{block}"));
+                assert_eq!(b.tell("size"), (at + 5 + block.to_string().len() as u64).max(10_000).to_string());
+            }
+            if block == 1500 {
+                a.ok("sync");
+            }
+        }
+        for block in (0..3000).step_by(61) {
+            b.sees(block * 4096 + 1, &format!("block{block}"));
+        }
+        assert_eq!(arena(folder), turn, "the turn was given");
+        b.end();
+        a.end();
+    });
+}
+
+/// A writer in exclusive mode bypasses its caches; a reader revokes that mode once.
+#[test]
+fn who_had_the_file_alone_is_read_along_from_then_on() {
+    everywhere("read-alone", |folder, domain| {
+        let mut a = Agent::with(folder, domain);
+        for i in 0..20 {
+            a.each(&[&format!("write 0 alone{i:02}"), "sync"]);
+        }
+        let mut b = Agent::with(folder, domain);
+        b.sees(0, "alone19");
+        a.ok("write 0 alone20");
+        b.sees(0, "alone20");
+        let turn = arena(folder);
+        for i in 21..60 {
+            a.ok(&format!("write 0 alone{i:02}"));
+            b.sees(0, &format!("alone{i:02}"));
+            a.ok("sync");
+        }
+        assert_eq!(arena(folder), turn, "the turn was given");
+        b.end();
+        a.end();
+    });
+}
+
+/// The session and its journal end and others begin, of the same process or another one.
+#[test]
+fn sessions_end_under_a_reader() {
+    everywhere("read-ends", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        checkpointed(folder, &mut a, &mut b);
+        for i in 0..6 {
+            let mut c = Agent::with(folder, domain);
+            c.ok(&format!("write 200 third{i}"));
+            b.sees(200, &format!("third{i}"));
+            a.ok(&format!("write 300 first{i}"));
+            b.sees(198, &format!("..third{i}"));
+            b.sees(298, &format!("..first{i}"));
+            if i % 2 == 0 {
+                c.ok("sync");
+            }
+            c.end();
+            b.sees(298, &format!("..first{i}"));
+        }
+        assert!(program().exists());
+        b.end();
+        a.end();
+    });
+}

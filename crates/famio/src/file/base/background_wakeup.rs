@@ -1,0 +1,131 @@
+//! How the background is started, and told that there is work.
+
+use super::lease_wakeup;
+use crate::index::LIVES;
+use crate::sys::Word;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+use std::sync::OnceLock;
+
+/// 0: no thread. Otherwise the process id of its process: a forked child has none.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// There is work for the thread, but it could not be started.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Counts events; the thread sleeps while it does not change.
+pub(in crate::file) static EVENTS: AtomicU32 = AtomicU32::new(0);
+/// How the thread sleeps: for a time (`TIMED`), or until the next event (`DEEP`).
+pub(in crate::file) static ASLEEP: AtomicU32 = AtomicU32::new(AWAKE);
+pub(in crate::file) const AWAKE: u32 = 0;
+pub(in crate::file) const TIMED: u32 = 1;
+pub(in crate::file) const DEEP: u32 = 2;
+
+/// What the thread does. Set before any file is open.
+static WORK: OnceLock<fn()> = OnceLock::new();
+
+/// To be called before any file is open.
+pub(in crate::file) fn set_work(work: fn()) {
+    let _ = WORK.set(work);
+}
+
+/// Starts the thread, once per process. Inside a signal handler (or if that is unclear) this is put off to another
+/// call, at the latest the next SYNC: until then writers make checkpoints themselves, and requests of other processes
+/// wait.
+pub(in crate::file) fn start() {
+    if crate::pmem::TestHooks::current().still {
+        return;
+    }
+    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let seen = OWNER.load(Ordering::Acquire);
+    if seen != me && !crate::thread::may_start() {
+        WANTED.store(true, Ordering::Relaxed);
+        lease_wakeup::wake(); // its thread starts this one, if it is there
+        return;
+    }
+    WANTED.store(false, Ordering::Relaxed);
+    if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        notify();
+        return;
+    }
+    if !WORK.get().is_some_and(|work| crate::thread::start("famio", *work)) {
+        OWNER.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
+    }
+}
+
+/// Starts the thread, if a call wanted it and could not start it.
+pub(in crate::file) fn start_if_wanted() {
+    if WANTED.load(Ordering::Relaxed) {
+        start();
+    }
+}
+
+/// In a forked child: the thread is the parent's.
+pub(in crate::file) fn forget_parents() {
+    OWNER.store(0, Ordering::Release);
+}
+
+/// Waits until the thread runs, if it was started: with it, other members notice the end of this process at once.
+pub(in crate::file) fn wait_until_there() {
+    // A new thread takes memory of libc's, which this thread may have interrupted.
+    if crate::thread::handlers::may_be_in_handler() {
+        return;
+    }
+    for _ in 0..STARTS {
+        if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let _ = rustix::thread::nanosleep(&STARTING);
+    }
+}
+
+/// Looks whether the thread has started, and the time between two: a second in all.
+const STARTS: u32 = 10_000;
+const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+
+/// Also done after each round; returns whether to do it again. Set once, by the code that runs this library under a
+/// program (`posix`).
+pub(in crate::file) static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// There are other members to watch from now on.
+pub(in crate::file) fn look() {
+    start();
+    wake();
+}
+
+/// Has `also` done after every round, if the process has a background.
+pub(crate) fn do_follow_up(follow_up: fn() -> bool) {
+    let _ = ALSO.set(follow_up);
+}
+
+/// There is something to look at again later.
+pub(crate) fn remind() {
+    notify();
+}
+
+/// There is work at once: space is low.
+pub(in crate::file) fn wake() {
+    EVENTS.fetch_add(1, Ordering::SeqCst);
+    if ASLEEP.load(Ordering::SeqCst) != AWAKE {
+        let _ = futex::wake(&EVENTS, futex::Flags::PRIVATE, 1);
+    }
+}
+
+/// There will be work in a quiet moment. One load while the thread is awake.
+#[inline]
+pub(in crate::file) fn notify() {
+    start_if_wanted();
+    if ASLEEP.load(Ordering::SeqCst) == DEEP {
+        wake();
+    }
+}
+
+/// What the background waits for on control pages.
+#[derive(Default)]
+pub(in crate::file) struct Watched {
+    /// Requests and hand-overs.
+    pub words: Vec<Word>,
+    /// Robust futexes of processes that have a session.
+    pub holders: Vec<Word>,
+    /// Robust futexes of other members that may have left something in a map.
+    pub others: Vec<Word>,
+}

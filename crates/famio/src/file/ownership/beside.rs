@@ -1,0 +1,164 @@
+//! Reading without ownership, and in a session with changes of others that may still be rolled back.
+
+use crate::error::Result;
+use crate::file::UserBuf;
+use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::parts::hand_over_image::HandOverImage;
+use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::ownership::{LOOKS, PATIENCE};
+use crate::index::{MOVED, Positions, SESSION};
+use crate::sys::read_at;
+use core::sync::atomic::Ordering;
+
+impl AtomicFile {
+    /// For reads without ownership: calls `along` with the owner's session or, if there is none, `work` with what is
+    /// not committed; if the session cannot be reached, waits for its end first. Tries again if the state changes
+    /// meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become the owner.
+    #[cold]
+    pub(super) fn beside<T>(
+        &self,
+        mut work: impl FnMut(&HandOverImage, u64) -> Result<T>,
+        mut along: impl FnMut(&Joined) -> Result<Look<T>>,
+    ) -> Result<Option<T>> {
+        Self::may_lock()?;
+        if !self.ownership.membership.is_here() {
+            self.look()?;
+            return Ok(None); // to be looked at in the usual way
+        }
+        let membership = &self.ownership.membership;
+        let asked = membership.given();
+        for look in 0..LOOKS {
+            if self.state.load(Ordering::Acquire) != PLAIN {
+                return Ok(None);
+            }
+            let (state, given) = (membership.state(), membership.given());
+            if state & MOVED != 0 {
+                self.arrive_at_its_place(&mut self.inner())?;
+                return Ok(None);
+            }
+            if state & SESSION == 0 {
+                let mut epoch = match self.ownership.hand_over_image(&self.fds) {
+                    Err(e) if membership.state() == state => return Err(e),
+                    Err(_) => continue, // it changed while we read it
+                    Ok(epoch) => epoch,
+                };
+                epoch.roll_back(|writer| membership.writer_state(writer));
+                let committed = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+                let done = work(&epoch, committed)?;
+                if self.ownership.still(state) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
+            if let Some((seen, epoch)) = self.ownership.view(&self.fds)? {
+                let done = work(&epoch, self.kernels_size())?;
+                if self.ownership.is_still_seen(&self.fds, seen) {
+                    return Ok(Some(done));
+                }
+                continue;
+            }
+            match self.ownership.look_into_session(&self.fds, &self.settings, &mut along)? {
+                Look::Done(done) => return Ok(Some(done)),
+                Look::Changing => {
+                    // The owner could neither hand it over nor end it, and has not gone on.
+                    if self.ownership.is_refused(asked, look) {
+                        break;
+                    }
+                    if membership.state() == state {
+                        membership.wait(given, PATIENCE);
+                    }
+                    continue;
+                }
+                Look::Unreachable if membership.state() != state => continue,
+                Look::Unreachable => {}
+            }
+            let mut inner = self.inner();
+            if inner.owner_lock.is_some() {
+                // This process has just begun it, or could not end it.
+                if inner.kept.is_some() {
+                    drop(inner);
+                    self.session_for_write()?;
+                }
+                continue;
+            }
+            match self.recover_the_dead(&mut inner) {
+                Err(_) if self.ownership.has_view(&self.fds) => continue,
+                Err(e) => return Err(e),
+                Ok(true) => continue,
+                Ok(false) => {}
+            }
+            drop(inner);
+            if !self.fds.has_writable() {
+                membership.ask_for_end(); // a process that only reads cannot take it over
+            }
+            membership.ring();
+            membership.wait(given, PATIENCE);
+            if self.ownership.is_refused(asked, look) {
+                break;
+            }
+        }
+        Err(self.in_use())
+    }
+
+    /// Reads what all processes have written, without ownership. `None`: this process owns the file now.
+    ///
+    /// # Safety
+    /// The buffers may be overwritten; bad ones are an error, not a crash.
+    #[cold]
+    pub(in crate::file) unsafe fn read_beside(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
+        let from_file = |epoch: &HandOverImage, committed: u64| {
+            let (mut at, mut done) = (offset, 0);
+            for buf in bufs {
+                let mut used = 0;
+                while used < buf.len {
+                    let mut piece = vec![0; (buf.len - used).min(64 << 10)];
+                    self.fds.with(false, |fd| read_at(fd, at, &mut piece))?;
+                    let n = epoch.show(at, &mut piece, committed);
+                    // SAFETY: the caller's promise; the source is ours.
+                    unsafe {
+                        crate::file::engine::home::copy_out(buf.base.wrapping_add(used), piece.as_ptr().cast_mut(), n)
+                    }?;
+                    (used, at, done) = (used + n, at + n as u64, done + n);
+                    if n < piece.len() {
+                        break;
+                    }
+                }
+                if used < buf.len {
+                    break;
+                }
+            }
+            Ok(done)
+        };
+        // SAFETY: the caller's promise.
+        self.beside(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
+    }
+
+    /// Reads in a session with changes of others that may still be rolled back.
+    ///
+    /// # Safety
+    /// As [`read_beside`](Self::read_beside).
+    #[cold]
+    pub(in crate::file) unsafe fn read_foreign(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.leave_dead_behind()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.read_here(offset, bufs) }
+    }
+
+    /// Takes the lock of the file positions that this process shares with others. `None`: this process may only read
+    /// the file.
+    ///
+    /// # Errors
+    /// `EDEADLK`: another process does not release it. Those of attaching.
+    pub(crate) fn lock_positions(&self) -> Result<Option<Positions<'_>>> {
+        match self.arrive() {
+            Err(e) if self.is_mere_reader(&e) => Ok(None),
+            arrived => arrived.and_then(|()| self.ownership.membership.lock_positions()).map(Some),
+        }
+    }
+
+    /// The size that all processes have given the file, without ownership. `None`: this process owns the file now.
+    #[cold]
+    pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
+        self.beside(|epoch, committed| Ok(epoch.size(committed)), |joined| Ok(Look::Done(joined.size())))
+    }
+}

@@ -1,0 +1,309 @@
+//! Handing over ownership: the session is left to the next owner, or ends with a hand-over image; the last member
+//! commits everything.
+
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::parts::hand_over_image::{HandOverImage, OpenChanges};
+use crate::file::session::{CLOSED, OldSession, Session};
+use crate::file::{Access, shadow};
+use crate::index::{LIVES, OwnerLock, SESSION};
+use crate::recovery;
+use crate::settings::OnKill;
+use crate::sys::{monotonic_now, read_at};
+use core::sync::atomic::Ordering;
+use rustix::time::Timespec;
+use std::os::fd::AsRawFd;
+
+/// Tries of the last process to end an unowned session, and the pause between two: about a second in all.
+const ROUNDS: u32 = 1000;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+impl AtomicFile {
+    /// Hands ownership to the process that requested it, together with what is not committed.
+    ///
+    /// # Errors
+    /// The file stays with this process: it was demoted, or is mapped without shared memory; or its open epoch is too
+    /// large, or its journal cannot be ended.
+    pub(in crate::file) fn hand_over_ownership(&self) -> Result<()> {
+        self.give_with(true)
+    }
+
+    /// As [`hand_over_ownership`](Self::hand_over_ownership), but always ends the session.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::file) fn end_ownership(&self) -> Result<()> {
+        self.give_with(false)
+    }
+
+    fn give_with(&self, alive: bool) -> Result<()> {
+        Self::may_lock()?;
+        if self.has_shared_shadow() && self.ownership.is_owner.load(Ordering::Acquire) {
+            self.take_stores()?;
+        } else {
+            self.take_last_stores()?;
+        }
+        let _changing = self.shadow.lock();
+        self.give(&mut self.inner(), alive)
+    }
+
+    /// `alive`: a session that can be handed over as it is, is.
+    pub(super) fn give(&self, inner: &mut Inner, alive: bool) -> Result<()> {
+        let membership = &self.ownership.membership;
+        let requests_seen = membership.requests().load(Ordering::SeqCst);
+        self.ownership.requests_seen.store(requests_seen, Ordering::Relaxed);
+        if inner.owner_lock.is_none() {
+            return Ok(());
+        }
+        let state = self.state.load(Ordering::Acquire);
+        let is_mapped = !self.has_shared_shadow() && shadow::is_mapped(self.key());
+        if self.ownership.is_kept() || !is_mapped && !self.has_shared_shadow() && self.has_last_stores() {
+            return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
+        }
+        membership.set_stuck(0); // it may have been mapped at the last request
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
+            Err(Error::new(libc::EBUSY))
+        } else if alive && self.hand_session_over(inner).unwrap_or(false) {
+            return Ok(());
+        } else {
+            self.end_session(inner)
+        };
+        match ended {
+            Ok(()) => {
+                membership.count_hand_over();
+                self.release_owner_lock(inner);
+            }
+            Err(_) => {
+                membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
+                membership.give(); // for the waiting process to see
+            }
+        }
+        ended
+    }
+
+    pub(in crate::file) fn release_owner_lock(&self, inner: &mut Inner) {
+        self.give_up(inner, OwnerLock::release);
+    }
+
+    pub(in crate::file) fn give_up(&self, inner: &mut Inner, how: impl FnOnce(OwnerLock)) {
+        if let Some(owner_lock) = inner.owner_lock.take() {
+            inner.arena = None;
+            self.shadow_is_stale();
+            self.ownership.is_owner.store(false, Ordering::Release);
+            self.ownership.membership.set_stuck(0);
+            how(owner_lock);
+            self.ownership.membership.give();
+        }
+    }
+
+    /// Ends the session without a commit.
+    pub(super) fn end_session(&self, inner: &mut Inner) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != ATTACHED {
+            return Ok(());
+        }
+        let Some(session) = &inner.session else { return Ok(()) };
+        let begun = monotonic_now();
+        self.lease.rest();
+        session.close_to_others();
+        let ended = if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+            // The file has no name, so no recovery would find its journal: what it contains stays.
+            self.close_journal(session).map(|()| None)
+        } else {
+            session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
+        };
+        self.lease_ends(ended.is_ok());
+        let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
+        self.plain.forget_size();
+        self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+        let session = inner.session.take();
+        let arena = session.as_ref().map(|session| session.arena.clone());
+        self.state.store(PLAIN, Ordering::Release);
+        inner.old.extend(session.map(OldSession::new));
+        match open_changes {
+            None => {
+                inner.old.retain_mut(|old| !old.is_left());
+                self.ownership.membership.set_session(false);
+            }
+            Some(open_changes) => {
+                let sent = self.send_off(inner, &open_changes);
+                if sent.is_err() {
+                    inner.kept = Some(open_changes);
+                    // The session does not go on soon: readers must not wait for it.
+                    arena.iter().for_each(|arena| arena.shared().open.store(CLOSED, Ordering::Release));
+                }
+                sent?;
+            }
+        }
+        self.ownership.membership.note_end();
+        self.ownership.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// From now on other members notice the end of this process at once.
+    pub(in crate::file) fn be_seen(&self) {
+        if self.is_disowned() {
+            return;
+        }
+        if !LIVES.are_kept() {
+            crate::file::base::background_wakeup::start(); // it may share others' maps without ever having owned the file
+            crate::file::base::background_wakeup::wait_until_there();
+        }
+        if self.ownership.membership.be_seen() {
+            // Wakes the processes that wait for this word. A request of this process is none to itself; those of
+            // others stay.
+            let before = self.ownership.membership.ring();
+            let after = before.wrapping_add(1);
+            let _ = self.ownership.requests_seen.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        if LIVES.want_keeper() {
+            crate::file::base::background_wakeup::wake();
+        }
+    }
+
+    /// Another thread can keep robust futexes now: registers this file's if it had found no room.
+    pub(in crate::file) fn be_seen_now(&self) {
+        if !self.is_disowned() && (self.state.load(Ordering::Acquire) == ATTACHED || self.has_shared_shadow()) {
+            self.ownership.membership.be_seen();
+        }
+    }
+
+    /// The file goes back to the last commit, and the rest becomes a hand-over image.
+    pub(super) fn send_off(&self, inner: &mut Inner, open_changes: &OpenChanges) -> Result<()> {
+        let Some(owner_lock) = inner.owner_lock.as_mut() else { return Err(Error::new(libc::EIO)) };
+        let ownership = &self.ownership;
+        self.be_seen(); // by processes that take up the image
+        if self.settings.on_kill == OnKill::Keep {
+            // The image is written before the file goes back: at no moment are these bytes only in this process's
+            // memory.
+            ownership.send(&self.fds, &HandOverImage::kept(open_changes.all()), true)?;
+            self.recover(owner_lock, true)?;
+            ownership.all_own();
+            ownership.membership.set_session(false);
+            return Ok(());
+        }
+        if let Some(changes) = &open_changes.by_writer {
+            // It has changes of others, too, which are nowhere else: the image is written before the file goes back.
+            ownership.send(&self.fds, &HandOverImage { changes: changes.clone() }, true)?;
+            self.recover(owner_lock, true)?;
+            ownership.all_own();
+            ownership.membership.set_session(false);
+            return Ok(());
+        }
+        let mut epoch = ownership.hand_over_image(&self.fds)?;
+        self.recover(owner_lock, true)?;
+        self.fds.with(true, |fd| {
+            let committed = rustix::fs::fstat(fd)?.st_size as u64;
+            epoch.add(self.writer_of(open_changes), open_changes, committed, |offset, piece| {
+                read_at(fd, offset, piece).map(drop)
+            })
+        })?;
+        ownership.send(&self.fds, &epoch, false)?;
+        ownership.all_own();
+        ownership.membership.set_session(false);
+        Ok(())
+    }
+
+    /// Closes the session's journal clean. A hand-over image that the session took up was committed and goes before
+    /// the journal does.
+    pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
+        if self.ownership.has_taken_image.load(Ordering::Acquire) {
+            session.sync(&self.fds, || false, || ())?;
+            self.ownership.committed(session.arena.shared());
+        }
+        session.close(&self.fds)?;
+        self.ownership.has_released.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// The process ends, or calls `exec`: leaves what is not committed to other members that can commit it, or
+    /// commits it.
+    pub(in crate::file) fn part(&self) -> Result<()> {
+        if self.ownership.membership.has_other_writers() && self.hand_over_ownership().is_ok() {
+            self.end_if_last_attached();
+            if self.ownership.membership.retire() {
+                self.ownership.membership.end_tenure();
+                return Ok(());
+            }
+        }
+        self.commit_all()
+    }
+
+    /// Commits, checkpoints and closes the journal clean; includes a hand-over image.
+    pub(in crate::file) fn commit_all(&self) -> Result<()> {
+        if self.ownership.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
+            self.sync_all(|| false)?;
+        }
+        if self.state.load(Ordering::Acquire) == PLAIN {
+            self.join_shadow()?; // others may have stored there
+        }
+        self.close_session()
+    }
+
+    /// For a process that only reads, once all that could write are gone: commits what those wrote that left cleanly.
+    fn recover_if_alone(&self) {
+        let membership = &self.ownership.membership;
+        if self.state.load(Ordering::Acquire) == PLAIN
+            && !self.fds.has_writable()
+            && membership.is_here()
+            && membership.state() & SESSION != 0
+            && !membership.has_others()
+        {
+            let mut inner = self.inner();
+            if inner.owner_lock.is_none() {
+                let _ = self.recover_the_dead(&mut inner); // or else the next process that opens the file does
+            }
+        }
+    }
+
+    /// The program has closed its last descriptor: detaches. The last member commits everything.
+    pub(in crate::file) fn leave_membership(&self) -> Result<()> {
+        let mut result = Ok(());
+        let mut own = None;
+        for round in 0.. {
+            // What this process wrote is left to the others to commit.
+            self.end_if_last_attached();
+            self.recover_if_alone();
+            let others = self.ownership.membership.has_other_writers() && self.hand_over_ownership().is_ok();
+            self.ownership.membership.end_tenure();
+            if !others {
+                let closed = self.commit_all();
+                result = result.and(closed);
+                let _changing = self.shadow.lock(); // a thread that is about to show changes needs ownership
+                self.release_owner_lock(&mut self.inner());
+            }
+            let left = {
+                let _inner = self.inner(); // the background reaps under this lock, and must be attached
+                self.ownership.membership.leave()
+            };
+            if left {
+                let mut inner = self.inner();
+                let ended = inner.left.take();
+                inner.old.extend(ended.map(OldSession::new));
+                drop(inner);
+                self.shadow_is_stale(); // if it went with this process
+                self.joint.leave();
+                own.into_iter().for_each(|own| self.fds.leave(own));
+                return result;
+            }
+            // No other member can commit the hand-over image. A reader does it in the way of a recovery.
+            if own.is_none() && !self.fds.has_writable() {
+                own = self.fds.with(false, recovery::writable).ok();
+                own.iter().for_each(|own| self.fds.add(own.as_raw_fd(), Access::Write));
+                if own.is_some() {
+                    continue;
+                }
+                result = result.and(Err(Error::new(libc::EBADF)));
+            }
+            if result.is_err() || self.is_demoted() || round > ROUNDS {
+                self.ownership.membership.set_attached(0); // what could not end is left as after a kill
+            } else if round > 1 {
+                let _ = rustix::thread::nanosleep(&PAUSE); // another process is about to go on with the session
+            }
+            if (result.is_err() || self.is_demoted()) && !self.ownership.membership.has_others() {
+                self.ownership.membership.forget_epoch();
+                self.ownership.membership.found_unknown_stores(self.ownership.membership.unknown_stores());
+            }
+        }
+        result
+    }
+}

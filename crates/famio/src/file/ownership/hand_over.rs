@@ -1,0 +1,434 @@
+//! Handing a session over: its owner leaves it as it is, with its journal and everything uncommitted, and the next
+//! owner, in whatever process, goes on with it. There is no checkpoint, no recovery, and no system call on file or
+//! journal.
+//!
+//! What a session needs lies in its arena, which every owner maps. What an engine keeps outside of it (the end of the
+//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session
+//! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
+//! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
+
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::engine::context::Words;
+use crate::file::parts::hand_over_image::MOST;
+use crate::file::parts::ownership::PATIENCE;
+use crate::file::session::attach;
+use crate::file::session::attach::spills_to;
+use crate::file::session::{OldSession, Session};
+use crate::index::{Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, WriterState, follow_up, images, lease};
+use crate::sys::monotonic_now;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Calls after each of which a process leaves a session that it got from another one: as long as they change the file
+/// alternately, neither waits for the other while that is idle.
+const CALLS_IN_TURN: u32 = 16;
+/// Words for which the first hand-over makes room.
+const ROOM: usize = 1024;
+
+impl Session {
+    /// Leaves the session to its next owner, in whatever process. False: that is impossible now, and the session goes
+    /// on.
+    ///
+    /// # Errors
+    /// `EIO`: a flush failed earlier. `EDEADLK`: a writer is stuck.
+    fn leave_unowned(&self, fds: &crate::file::Descriptors) -> Result<bool> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        self.check(cx)?;
+        let is_open = shared.dirty.load(Ordering::Acquire) != 0;
+        if shared.lease.load(Ordering::Acquire) == lease::HELD
+            || is_open && shared.images.load(Ordering::Acquire) != images::ALL
+            // A larger epoch would not fit into a hand-over image if one of its writers is killed.
+            || is_open && shared.counts.sums().bytes > MOST
+        {
+            return Ok(false);
+        }
+        let mut words = self.home.state().to_vec();
+        if !self.engine.leave_state(cx, &mut words)? {
+            return Ok(false);
+        }
+        let left = self.leave_words(&words);
+        // Last: the words themselves may have found no room.
+        if left.is_err() || !self.arena.can_be_attached() {
+            let mut words = Words(&words);
+            let _home: [u64; 3] = words.next()?;
+            self.engine.take_state(cx, &mut words)?;
+            return left.map(|()| false);
+        }
+        self.may_be_alone.store(false, Ordering::Release);
+        shared.gate.grant(self.me, false);
+        // From here on its writers may be killed while others go on.
+        shared.follow_up.fetch_or(if is_open { follow_up::OTHERS } else { 0 }, Ordering::AcqRel);
+        if !is_open {
+            shared.images.store(images::ALL, Ordering::Release);
+        }
+        shared.has_left.store(1, Ordering::Release);
+        // A call that enters now sees that the session is not this process's any more.
+        shared.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    fn leave_words(&self, words: &[u64]) -> Result<()> {
+        let shared = self.arena.shared();
+        if shared.left_room.load(Ordering::Acquire) < words.len() as u64 {
+            let room = words.len().next_power_of_two().max(ROOM);
+            shared.left.store(self.arena.allocate(room * 8)?, Ordering::Release);
+            shared.left_room.store(room as u64, Ordering::Release);
+        }
+        let to = self.arena.bytes(shared.left.load(Ordering::Acquire), words.len() * 8).ok_or(Error::new(libc::EIO))?;
+        // SAFETY: in the arena's mapping, for this owner alone; aligned, as all that the arena hands out.
+        unsafe { to.cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
+        shared.left_words.store(words.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    fn left_words(&self) -> Result<Vec<u64>> {
+        let shared = self.arena.shared();
+        let damaged = || Error::with(libc::EIO, "the shared index is damaged: the state that the last owner left");
+        let count = shared.left_words.load(Ordering::Acquire).min(shared.left_room.load(Ordering::Acquire)) as usize;
+        let len = count.checked_mul(8).ok_or_else(damaged)?;
+        let from = self.arena.bytes(shared.left.load(Ordering::Acquire), len).ok_or_else(damaged)?;
+        let mut words = vec![0; count];
+        // SAFETY: in the arena's mapping; only an owner changes it, and this process is the owner.
+        unsafe { words.as_mut_ptr().copy_from_nonoverlapping(from.cast::<u64>(), count) };
+        Ok(words)
+    }
+
+    /// Closes the gate. Does not wait for processes that were killed while they entered a session that was not theirs
+    /// any more.
+    pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
+        let shared = self.arena.shared();
+        match shared.gate.close(self.me, &shared.slots, &SHORT) {
+            Err(e) if e.errno() == libc::EDEADLK => {
+                self.strike_the_gone();
+                shared.gate.close(self.me, &shared.slots, &LONG)
+            }
+            closed => closed,
+        }
+    }
+
+    /// Strikes killed processes from the gate.
+    pub(in crate::file) fn strike_the_gone(&self) {
+        let shared = self.arena.shared();
+        for (place, slot) in (0..).zip(&shared.slots) {
+            if place != self.me && shared.gate.is_held_by(place, slot) && !self.imaging.is_there(place) {
+                shared.gate.strike(place, slot);
+                shared.leave_at(crate::sys::coarse_now()); // its last change is ours
+            }
+        }
+    }
+
+    /// Continues where the last owner has left the session. This process has the owner lock. No thread enters until
+    /// the result is dropped.
+    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
+        let shared = self.arena.shared();
+        let closed = self.close_but_for_the_gone()?;
+        self.may_be_alone.store(false, Ordering::Release);
+        shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
+        let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        self.generation.store(generation, Ordering::Release);
+        let words = self.left_words()?;
+        let mut words = Words(&words);
+        self.home.set_state(shared, fds, words.next()?)?;
+        self.engine.take_state(self.context(fds), &mut words)?;
+        shared.gate.begin_owner();
+        Ok(closed)
+    }
+}
+
+impl AtomicFile {
+    /// Leaves the session, and with it the owner lock, to the next owner. False: it cannot be handed over as it is.
+    pub(super) fn hand_session_over(&self, inner: &mut Inner) -> Result<bool> {
+        let membership = &self.ownership.membership;
+        let Some(session) = &inner.session else { return Ok(false) };
+        if self.state.load(Ordering::Acquire) != ATTACHED
+            || session.keeps
+            || membership.is_apart()
+            || self.shadow.get().is_some()
+            || membership.shadow().is_some()
+        {
+            return Ok(false);
+        }
+        let begun = monotonic_now();
+        self.lease.rest();
+        match session.leave_unowned(&self.fds) {
+            Ok(true) => {}
+            left => {
+                self.lease.begin(session);
+                return left;
+            }
+        }
+        self.plain.forget_size();
+        self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
+        let before = core::mem::replace(&mut inner.left, inner.session.take());
+        // A session that was left earlier and has ended: the background may still use it.
+        inner.old.extend(before.map(OldSession::new));
+        self.state.store(PLAIN, Ordering::Release);
+        self.ownership.forget_whose();
+        self.watch_for_others();
+        membership.count_hand_over();
+        membership.set_unowned(true);
+        self.ownership.ended_in.store(monotonic_now() - begun, Ordering::Relaxed);
+        self.give_up(inner, OwnerLock::leave);
+        Ok(true)
+    }
+
+    /// Makes this process the owner of an unowned session; it has the owner lock. False: this process cannot take the
+    /// session, and another one has to end it.
+    pub(super) fn take_session_over(&self, inner: &mut Inner) -> Result<bool> {
+        let membership = &self.ownership.membership;
+        let begun = monotonic_now();
+        let number = membership.arena();
+        let left = inner.left.take();
+        let is_that = |session: &Session| {
+            let shared = session.arena.shared();
+            session.arena_number == number
+                && session.opened.load(Ordering::Acquire) == shared.open.load(Ordering::Acquire)
+                && session.engine.journal().file().identity().1 == shared.journal_file.load(Ordering::Acquire)
+        };
+        let is_own = |session: &Session| {
+            let shared = session.arena.shared();
+            shared.generation.load(Ordering::Acquire) == session.generation.load(Ordering::Acquire) + 1
+        };
+        if !left.as_ref().is_some_and(|left| is_that(left) && is_own(left)) {
+            self.ownership.calls_in_turn.store(CALLS_IN_TURN, Ordering::Relaxed);
+        }
+        self.watch_for_others();
+        let session = match left {
+            Some(left) if is_that(&left) => match left.arena.catch_up() {
+                Ok(()) => Ok(left),
+                Err(e) => {
+                    inner.old.push(OldSession::new(left)); // calls of this process may still use it
+                    Err(e)
+                }
+            },
+            left => {
+                inner.old.extend(left.map(OldSession::new));
+                self.attach_to_session(number).map(Box::new)
+            }
+        };
+        let session = match session {
+            Ok(session) => session,
+            Err(e) => {
+                // A process that only reads cannot own it; another one may.
+                if e.errno() != libc::EBADF {
+                    membership.set_apart();
+                }
+                return Ok(false);
+            }
+        };
+        // From here on a kill is that of an owner.
+        self.be_seen();
+        membership.set_unowned(false);
+        membership.set_attached(number);
+        let taken = session.take_over(&self.fds).and_then(|closed| {
+            self.ownership.has_taken_image.store(membership.state() & HAS_IMAGE != 0, Ordering::Release);
+            self.note_writers(&session)?;
+            drop(closed);
+            Ok(())
+        });
+        if let Err(e) = taken {
+            inner.old.push(OldSession::new(session)); // as above
+            return Err(self.named(e));
+        }
+        inner.arena = Some(session.arena.clone());
+        self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
+        inner.session = Some(session);
+        inner.old.retain_mut(|old| !old.is_left());
+        self.state.store(ATTACHED, Ordering::Release);
+        self.ownership.began(begun);
+        self.with_session(|session| self.lease.begin(session));
+        Ok(true)
+    }
+
+    /// Records the processes whose death would still roll back a part of the session's open epoch.
+    fn note_writers(&self, session: &Session) -> Result<()> {
+        let (ownership, shared) = (&self.ownership, session.arena.shared());
+        let dead = ownership.membership.dead();
+        let mut others = Vec::new();
+        if shared.dirty.load(Ordering::Acquire) != 0 {
+            others = session.imaging.see_others(Images::of(&session.arena), shared.committed() + 1)?;
+        }
+        // They were killed with nothing open here: their slots are free.
+        if !dead.is_empty()
+            && others.iter().all(|(_, writer)| ownership.membership.writer_state(*writer) != WriterState::Dead)
+        {
+            ownership.membership.reap(&dead);
+        }
+        ownership.foreign.store(!others.is_empty(), Ordering::Release);
+        if others.is_empty() {
+            shared.follow_up.fetch_and(!follow_up::OTHERS, Ordering::AcqRel);
+        } else {
+            shared.follow_up.fetch_or(follow_up::OTHERS, Ordering::AcqRel);
+        }
+        *ownership.others.lock() = others;
+        Ok(())
+    }
+
+    /// Attaches to a session that another process began.
+    fn attach_to_session(&self, number: u64) -> Result<Session> {
+        let memory = self.ownership.membership.open_arena_to_own(number)?;
+        let beside = self.fds.with(true, |fd| spills_to(fd, &self.settings))?;
+        let arena = Arc::new(Arena::attach(memory, &beside)?);
+        let shared = arena.shared();
+        let inode = self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_ino))?;
+        if shared.inode.load(Ordering::Acquire) != inode || shared.has_left.load(Ordering::Acquire) == 0 {
+            return Err(Error::new(libc::EIO));
+        }
+        // A previous process in this slot may have left it inside.
+        let place = self.ownership.membership.place();
+        shared.slots.get(place as usize).iter().for_each(|slot| shared.gate.strike(place, slot));
+        let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
+        let journal = shared.journal_file.load(Ordering::Acquire);
+        attach::join(
+            &self.fds,
+            &self.settings,
+            arena,
+            number,
+            opened,
+            journal,
+            (&self.ownership.membership, &self.ownership.others),
+        )
+    }
+
+    /// Ends an unowned session; this process has the owner lock. What is not committed becomes a hand-over image.
+    pub(super) fn end_unowned(&self, inner: &mut Inner) -> Result<bool> {
+        if !self.take_session_over(inner)? {
+            return Ok(false);
+        }
+        self.ownership.is_owner.store(true, Ordering::Release);
+        self.end_with_arena(inner).map(|()| true)
+    }
+
+    /// As [`end_unowned`](Self::end_unowned), if this process could take the session over and the owner lock is free.
+    fn try_to_end_unowned(&self, inner: &mut Inner) {
+        if inner.left.is_none() || inner.owner_lock.is_some() || !self.try_acquire_ownership(inner).unwrap_or(false) {
+            return;
+        }
+        if !self.ownership.membership.has_unowned() || !matches!(self.end_unowned(inner), Ok(true)) {
+            self.give_up_unless_held(inner);
+        }
+    }
+
+    /// After an error of [`end_unowned`](Self::end_unowned): releases the owner lock, unless this process still holds
+    /// what could not end. In that case others are told. Returns whether it was released.
+    pub(super) fn give_up_unless_held(&self, inner: &mut Inner) -> bool {
+        if inner.session.is_some() || inner.kept.is_some() {
+            self.ownership.is_owner.store(true, Ordering::Release);
+            self.ownership.membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
+            self.ownership.membership.give();
+            return false;
+        }
+        self.give_up(inner, OwnerLock::leave);
+        true
+    }
+
+    /// For an unowned session to which this process, with the owner lock, cannot attach. If no other member can
+    /// either, it counts as left by a killed owner. Returns whether that is so.
+    pub(super) fn is_everybodys_gone(&self) -> bool {
+        let membership = &self.ownership.membership;
+        let is_gone = !membership.is_attached_by_others(membership.arena());
+        if is_gone {
+            membership.set_unowned(false);
+        }
+        is_gone
+    }
+
+    /// Before this process detaches: ends an unowned session that no other member could continue, so that its changes
+    /// become a hand-over image.
+    pub(super) fn end_if_last_attached(&self) {
+        let membership = &self.ownership.membership;
+        if !membership.has_attached()
+            || !membership.has_unowned()
+            || membership.is_attached_by_others(membership.arena()) && !membership.is_apart()
+        {
+            return;
+        }
+        self.try_to_end_unowned(&mut self.inner());
+    }
+
+    /// Images of others' changes leave no room for more: everything uncommitted becomes a hand-over image, and a new
+    /// session saves no images.
+    pub(in crate::file) fn begin_without_images(&self) -> Result<()> {
+        // A change of a file with a shadow is made under the shadow's lock.
+        let mut inner = self.inner();
+        let is_full = |session: &Session| session.imaging.is_full();
+        if self.with_session(is_full) == Some(true) {
+            self.ownership.no_images.store(true, Ordering::Release);
+            self.end_with_arena(&mut inner)?;
+        }
+        Ok(())
+    }
+
+    /// From now on the background watches for requests of other processes and for their deaths, whichever process
+    /// owns the session.
+    fn watch_for_others(&self) {
+        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+            crate::file::base::background_wakeup::look();
+        }
+    }
+
+    /// After a change: leaves the session to the process that has asked for it, or that is likely to.
+    #[cold]
+    pub(in crate::file) fn leave_if_wanted(&self) {
+        let ownership = &self.ownership;
+        if !ownership.is_owner.load(Ordering::Acquire) || self.is_in_section() || Self::may_lock().is_err() {
+            return;
+        }
+        let in_turn = ownership.calls_in_turn.load(Ordering::Relaxed);
+        if in_turn == 0 && !(ownership.is_asked() && ownership.was_long_enough()) {
+            return;
+        }
+        if self.shadow.get().is_some() || !ownership.membership.may_have_other_writers() {
+            return;
+        }
+        if let Some(mut inner) = self.inner.try_lock()
+            && inner.owner_lock.is_some()
+        {
+            ownership.calls_in_turn.store(in_turn.saturating_sub(1), Ordering::Relaxed);
+            let _ = self.hand_session_over(&mut inner); // otherwise the background acts
+        }
+    }
+
+    /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
+    pub(super) fn end_for_others(&self) -> bool {
+        let membership = &self.ownership.membership;
+        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_here()) {
+            return false;
+        }
+        let Some(_changing) = self.shadow.try_lock() else { return true };
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        self.try_to_end_unowned(&mut inner);
+        false
+    }
+
+    /// If no process has owned the session or asked for it for a while, its last owner takes it again, for a
+    /// checkpoint. Called by the background. Returns whether to look again.
+    pub(in crate::file) fn look_after_unowned(&self) -> bool {
+        let membership = &self.ownership.membership;
+        if self.state.load(Ordering::Acquire) != PLAIN || !membership.has_attached() || !membership.has_unowned() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return true };
+        let Some(left) = &inner.left else { return false };
+        let shared = left.arena.shared();
+        let is_mine = shared.generation.load(Ordering::Acquire) == left.generation.load(Ordering::Acquire) + 1;
+        if !is_mine || !membership.is_here() {
+            return false;
+        }
+        let left_at = self.ownership.since.load(Ordering::Relaxed);
+        if monotonic_now() < left_at + PATIENCE.tv_nsec as u64 * 30 {
+            return true;
+        }
+        if inner.owner_lock.is_none() && self.try_acquire_ownership(&mut inner).unwrap_or(false) {
+            if membership.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true)) {
+                self.ownership.is_owner.store(true, Ordering::Release);
+            } else {
+                self.give_up_unless_held(&mut inner);
+            }
+        }
+        false
+    }
+}

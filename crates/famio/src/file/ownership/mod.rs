@@ -1,0 +1,27 @@
+//! One atomic file in several processes. One process at a time owns the file, and with it the session; the others
+//! read along in that session, or read the file if there is none. A process that wants to write requests ownership,
+//! and the owner's background thread hands it over, with the session or after its end. Uncommitted bytes pass from
+//! owner to owner, each part with its writer, so that the part of a process that dies can be rolled back.
+//!
+//! Without other processes there are no requests, and nothing of this costs anything.
+
+mod beside;
+mod give;
+mod hand_over;
+mod joined;
+mod leftover;
+mod monitor;
+mod open_changes;
+mod place;
+mod take;
+mod tenure;
+mod test_hooks;
+mod unattached;
+mod view;
+
+pub(crate) use leftover::commit_leftover;
+pub(crate) use place::regain_places;
+pub use tenure::LockOf;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The end of a session whose open epoch another owner continues.
+
+use crate::error::{Error, Result};
+use crate::file::descriptors::set_id::keeping_bits;
+use crate::file::parts::hand_over_image::{Change, HandOverImage, MOST, OpenChanges};
+use crate::file::session::Session;
+use crate::file::{Descriptors, UserBuf};
+use crate::index::{BLOCK, Images, RELEASED};
+use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
+
+impl Session {
+    /// Ends the session. If nothing is uncommitted, it is closed clean, after a call of `nothing_open`. Otherwise
+    /// returns the changes of the open epoch, and leaves the journal as a crash would.
+    ///
+    /// # Errors
+    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on.
+    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<OpenChanges>> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let _closed = self.close_gate(fds)?;
+        if shared.closed.load(Ordering::Acquire) != 0 {
+            return Ok(None);
+        }
+        self.check(cx)?;
+        let open_changes = if shared.dirty.load(Ordering::Acquire) == 0 {
+            nothing_open();
+            keeping_bits(fds, || self.engine.retire(cx))?;
+            None
+        } else {
+            let open_changes = self.open_changes(fds)?;
+            if !self.engine.looks_for_journal(cx) {
+                // Recovery needs the journal to take the file back to the last commit.
+                self.moving(|| self.engine.make_journal_anew(cx))?;
+            }
+            self.engine.abandon();
+            Some(open_changes)
+        };
+        shared.closed.store(1, Ordering::Release);
+        Ok(open_changes)
+    }
+
+    /// The changes of the open epoch by their writers, if it has an image of each. With the gate closed.
+    fn changes_by_writer(&self, fds: &Descriptors, open: u64, size: u64) -> Result<Option<Vec<Change>>> {
+        if !self.saves_images() {
+            return Ok(None);
+        }
+        let read = |offset: u64, block: &mut [u8]| {
+            let there = size.saturating_sub(offset).min(block.len() as u64) as usize;
+            // SAFETY: our memory.
+            let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut block[..there])]) }?;
+            if read == there { Ok(()) } else { Err(Error::new(libc::EIO)) }
+        };
+        let images = Images::of(&self.arena).all(open)?;
+        HandOverImage::by_images(&images, size, &read, &|_| false).map(|epoch| Some(epoch.changes))
+    }
+
+    /// With the gate closed.
+    fn open_changes(&self, fds: &Descriptors) -> Result<OpenChanges> {
+        let cx = self.context(fds);
+        let shared = cx.shared();
+        let (size, low) = (shared.size(), shared.epoch_low.load(Ordering::Acquire));
+        let open = shared.committed() + 1;
+        // In place, beyond the committed end, only the cell of a block shows that it was written.
+        let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
+        let beyond = first..shared.stale_end.load(Ordering::Acquire).div_ceil(BLOCK as u64);
+        let mut blocks = BTreeSet::new();
+        cx.index().for_each(0, size / BLOCK as u64, |block, cell| {
+            if beyond.contains(&block) || (0..2).any(|version| cell.version(version).epoch == open) {
+                blocks.insert(block);
+            }
+            Ok(())
+        })?;
+        if blocks.len() as u64 * BLOCK as u64 > MOST {
+            return Err(Error::new(libc::EFBIG));
+        }
+        let end = size.div_ceil(BLOCK as u64);
+        let mut pieces = Vec::new();
+        for block in blocks.range(..end) {
+            let offset = block * BLOCK as u64;
+            let mut piece = vec![0; (size - offset).min(BLOCK as u64) as usize];
+            // SAFETY: our memory.
+            let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut piece)]) }?;
+            if read != piece.len() {
+                return Err(Error::new(libc::EIO));
+            }
+            pieces.push((offset, piece));
+        }
+        let lowest_since_acquired = shared.lowest_since_acquired.load(Ordering::Acquire);
+        let is_released = shared.dirty.load(Ordering::Acquire) == RELEASED;
+        let by_writer = self.changes_by_writer(fds, open, size)?;
+        Ok(OpenChanges {
+            low: lowest_since_acquired.min(size),
+            size,
+            pieces,
+            epoch_low: low.min(size),
+            is_released,
+            by_writer,
+        })
+    }
+}

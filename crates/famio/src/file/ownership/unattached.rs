@@ -1,0 +1,119 @@
+//! A process that reads a file without being attached, because there is no control file yet (readers make none, and
+//! so leave no trace beside a file) or it may not write the file. The first write sets the file's mark first, which
+//! moves the inode's ctime: by that a reader notices that other processes may use the file.
+
+use crate::error::{Error, Result};
+use crate::file::{Access, AtomicFile};
+use crate::index::Control;
+use crate::journal::control;
+use core::sync::atomic::Ordering;
+
+/// In a state from [`AtomicFile::quiet`]: this process is not attached.
+const ALONE: u64 = 1 << 63;
+/// The state was seen so soon after the last change that the next change may have the same time.
+const RECENT: u64 = 1 << 62;
+/// The time of an inode's change may be older than the moment of the change by this many nanoseconds.
+const SLACK: i64 = 20_000_000;
+/// Looks at the time until a process that could write the file attaches, and then need not look any more.
+const LOOKS: u32 = 256;
+
+impl AtomicFile {
+    /// Whether the file is as last committed, and no session changes it: a state. After acting on it, the caller
+    /// checks it by [`is_still`](Self::is_still).
+    #[inline]
+    pub(in crate::file) fn quiet(&self) -> Option<u64> {
+        if self.ownership.membership.has_attached() {
+            return self.ownership.is_quiet();
+        }
+        match self.ownership.unattached.seen.load(Ordering::Acquire) {
+            0 => self.look_for_others(),
+            seen => Some(seen),
+        }
+    }
+
+    /// As [`quiet`](Self::quiet), but looks at the file again if the process is not attached. So a read begins with
+    /// the present size, and stores no bytes beyond what it returns unless the file is cut meanwhile.
+    #[inline]
+    pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
+        self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.is_still(quiet))
+    }
+
+    /// Whether nothing has changed since [`quiet`](Self::quiet).
+    #[inline]
+    pub(in crate::file) fn is_still(&self, quiet: u64) -> bool {
+        if quiet & ALONE == 0 { self.ownership.still(quiet) } else { self.is_still_alone(quiet) }
+    }
+
+    #[cold]
+    fn is_still_alone(&self, quiet: u64) -> bool {
+        let unattached = &self.ownership.unattached;
+        if unattached.looks.fetch_add(1, Ordering::Relaxed) == LOOKS && self.fds.has(Access::Write) {
+            let _ = self.arrive(); // if that fails, it goes on looking
+        }
+        if self.ownership.membership.has_attached() {
+            return false;
+        }
+        let same = |now: u64| (now ^ quiet) & !RECENT == 0;
+        match self.change_seen() {
+            Some(now) if same(now) && quiet & RECENT == 0 => true,
+            Some(now) if same(now) => self.look_for_others().is_some_and(same),
+            _ => {
+                unattached.seen.store(0, Ordering::Release);
+                false
+            }
+        }
+    }
+
+    /// Attaches if there is a control file; otherwise returns the state.
+    #[cold]
+    fn look_for_others(&self) -> Option<u64> {
+        let before = self.change_seen();
+        let found = self.fds.with(false, |fd| control::find(fd, self.settings.pool.as_deref()));
+        if let Ok(Some(control)) = found {
+            if self.arrive().is_ok() {
+                return None;
+            }
+            // Changes of members that share memory elsewhere cannot be read from here; an unchanged file can.
+            if self.ownership.membership.is_kept_out() && Control::new(control).is_in_use() {
+                self.ownership.unattached.seen.store(0, Ordering::Release);
+                return None;
+            }
+        }
+        // A process that may not open the control file reads the kernel's file, as a program without this library
+        // does.
+        self.ownership.unattached.seen.store(before.unwrap_or(0), Ordering::Release);
+        before
+    }
+
+    /// The time of the inode's last change, as a state.
+    fn change_seen(&self) -> Option<u64> {
+        let stat = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?)).ok()?;
+        let now = crate::sys::coarse_now();
+        let age = (now.tv_sec - stat.st_ctime)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(now.tv_nsec - stat.st_ctime_nsec as i64);
+        let time = (stat.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(stat.st_ctime_nsec);
+        Some(time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 })
+    }
+
+    /// Whether `error`, from attaching, means that this process may only read the file, and has opened it only for
+    /// that.
+    pub(in crate::file) fn is_mere_reader(&self, error: &Error) -> bool {
+        [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno()) && !self.fds.has(Access::Write)
+    }
+
+    /// If this process is not attached, checks whether other processes have come.
+    ///
+    /// # Errors
+    /// Those of attaching.
+    pub(in crate::file) fn look(&self) -> Result<()> {
+        if self.ownership.membership.has_attached() {
+            return self.arrive();
+        }
+        // A changed state is looked at again.
+        if self.quiet_now().is_none() && self.quiet().is_none() && self.ownership.membership.is_kept_out() {
+            return self.arrive();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,518 @@
+//! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
+//! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
+
+use super::hand_over::put_list;
+use super::state::State;
+use super::{Records, buffers, lock};
+use crate::error::{Error, Result};
+use crate::file::base::bits::{GRANULE, runs};
+use crate::file::base::quiet::is_quiet;
+use crate::file::engine::context::{Context, Words};
+use crate::index::BLOCK;
+use crate::pmem::TestHooks;
+use crate::rule::{Rule, holds};
+use core::sync::atomic::Ordering;
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
+
+/// Bytes in buffers from which on the background does not wait for a quiet moment.
+pub(super) const PRESSED: u64 = 16 << 20;
+/// The same for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint before the
+/// journal grows, so that it reuses segments that are already full of zeros.
+pub(super) const LONG: u64 = 4 << 20;
+/// Bytes in buffers from which on writers help.
+pub(super) const HARD: u64 = 128 << 20;
+/// Blocks per round.
+const ROUND: usize = 64;
+
+/// Blocks that may wait, some of them several times, before duplicates are removed.
+const MANY: usize = 4096;
+
+/// The state of the checkpoint.
+#[derive(Default)]
+pub(super) struct Checkpointing {
+    /// Committed blocks that no pass has taken up yet.
+    waiting: Vec<u64>,
+    /// The number of waiting blocks at which duplicates are removed next.
+    tidy_at: usize,
+    /// Blocks of the present pass.
+    queue: Vec<u64>,
+    /// The journal's epoch when the pass began.
+    target: u64,
+    /// A pass is under way; it ends with an `fdatasync`.
+    under_way: bool,
+    /// That `fdatasync` is under way.
+    pub(super) flushing: bool,
+    /// The number of finished ones.
+    flushes: u64,
+    /// A pass left granules that the open epoch had overwritten: until the commit of that epoch, their committed
+    /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again
+    /// (of a write cache, others still are).
+    pub(super) overwritten: bool,
+    /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
+    /// stay until another pass has written them.
+    skipped: bool,
+    /// The file was cut since the last pass began: this also needs a pass before its record can go.
+    was_cut: bool,
+    /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
+    unflushed: bool,
+    /// The target of a finished pass, which the next commit may release.
+    pub(super) finished: Option<u64>,
+    /// What the next commit logs again.
+    again: Option<Again>,
+}
+
+/// Blocks of a write cache, all of which also wait for a checkpoint.
+pub(super) struct Again {
+    /// In descending order.
+    pub blocks: Vec<u64>,
+    /// Once they are in a later epoch, the journal up to this one can go.
+    pub target: u64,
+}
+
+impl Checkpointing {
+    pub fn is_waiting(&self) -> bool {
+        self.under_way || !self.waiting.is_empty()
+    }
+
+    /// Whether the file has changes that no flush of a pass has covered.
+    fn must_flush(&self) -> bool {
+        (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
+    }
+
+    /// For the next owner of the session. No flush is under way.
+    pub fn leave(&self, words: &mut Vec<u64>) {
+        // Writes of a failed close count as a cut for the next owner, which also makes it flush.
+        let flags = [self.under_way, self.overwritten, self.skipped, self.must_flush(), self.finished.is_some()];
+        words.extend(flags.map(u64::from));
+        words.extend([self.target, self.finished.unwrap_or(0)]);
+        put_list(words, &self.waiting);
+        put_list(words, &self.queue);
+    }
+
+    /// Restores the state that the last owner left.
+    ///
+    /// # Errors
+    /// `EIO`: the words are invalid.
+    pub fn take(words: &mut Words<'_>) -> Result<Self> {
+        let flags: [u64; 5] = words.next()?;
+        let [under_way, overwritten, skipped, was_cut, has_finished] = flags.map(|flag| flag != 0);
+        let [target, finished] = words.next()?;
+        let (waiting, queue) = (words.list()?, words.list()?);
+        let finished = has_finished.then_some(finished);
+        Ok(Self { waiting, queue, target, under_way, overwritten, skipped, was_cut, finished, ..Self::default() })
+    }
+}
+
+impl Records {
+    /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.
+    pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
+        let mut checkpointing = lock(&self.checkpointing);
+        checkpointing.waiting.append(blocks);
+        checkpointing.overwritten = false;
+        if checkpointing.waiting.len() > checkpointing.tidy_at.max(MANY) {
+            checkpointing.waiting.sort_unstable();
+            checkpointing.waiting.dedup();
+            checkpointing.tidy_at = 2 * checkpointing.waiting.len();
+        }
+        checkpointing.finished.take()
+    }
+
+    /// What the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if it has.
+    pub(super) fn take_again(&self) -> Option<Again> {
+        lock(&self.checkpointing).again.take()
+    }
+
+    /// The commit of `epoch` has logged these blocks, too. The gate is closed.
+    pub(super) fn logged_again(&self, cx: Context<'_>, again: &Again, epoch: u64) {
+        for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
+            State::set_since(cell, epoch);
+        }
+        self.release(again.target);
+    }
+
+    /// One round: some blocks of a pass. Returns whether anything was done; does nothing while another thread is at
+    /// it.
+    pub(super) fn checkpoint_round(&self, cx: Context<'_>) -> Result<bool> {
+        let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
+        self.checkpointing.try_lock().map_or(Ok(false), |mut checkpointing| {
+            if may_wait && !checkpointing.under_way { Ok(false) } else { self.round(cx, &mut checkpointing, false) }
+        })
+    }
+
+    /// `everything`: including what a write cache would keep.
+    fn round(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) -> Result<bool> {
+        if self.is_cut(cx) && holds(Rule::CheckpointWaitsForCut) {
+            return Ok(false); // committed granules above the cut must not be written after it, and it is not committed
+        }
+        // Also in the middle of a pass: a cut may have been committed since it began, and the file must be cut before
+        // anything is written above.
+        if holds(Rule::PassCutsFirst) {
+            checkpointing.was_cut |= self.apply_cut(cx)?;
+        }
+        self.begin_pass(cx, checkpointing, everything);
+        if checkpointing.queue.is_empty() {
+            return Ok(false);
+        }
+        for _ in 0..TestHooks::current().blocks_a_round.unwrap_or(ROUND) {
+            let Some(&block) = checkpointing.queue.last() else { break };
+            // A block that could not be written stays: a pass without it would release its journal.
+            self.checkpoint_block(cx, block, checkpointing, false)?;
+            checkpointing.queue.pop();
+        }
+        Ok(true)
+    }
+
+    /// The journal is full: writes everything that is committed to the file, to free all of it. Returns whether there
+    /// was any. The caller holds no block lock.
+    pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
+        let any = self.settle_what_can_be(cx)?;
+        Ok(self.force(cx)? || any)
+    }
+
+    /// The same, except for what the open epoch has overwritten.
+    pub(super) fn settle_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
+        let mut any = self.wait_for_others_flush();
+        // A pass may have been under way; later blocks take another one. Blocks that others are writing are left to
+        // them.
+        for _ in 0..2 {
+            while self.round(cx, &mut lock(&self.checkpointing), true)? {}
+            any |= self.end_pass(cx)? || self.wait_for_others_flush();
+        }
+        Ok(any)
+    }
+
+    /// Waits for a pass whose blocks another thread has written and is making durable. Returns whether there was one:
+    /// it may have freed space.
+    pub(super) fn wait_for_others_flush(&self) -> bool {
+        const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
+        let flushes = {
+            let checkpointing = lock(&self.checkpointing);
+            if !checkpointing.flushing {
+                return false;
+            }
+            checkpointing.flushes
+        };
+        while lock(&self.checkpointing).flushes == flushes {
+            let _ = nanosleep(&REST);
+        }
+        true
+    }
+
+    fn begin_pass(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) {
+        if checkpointing.under_way || (checkpointing.waiting.is_empty() && !checkpointing.was_cut) {
+            return;
+        }
+        checkpointing.again = None;
+        let log = lock(&self.log);
+        let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        // In a quiet moment everything is: no commit would log it again.
+        let everything = everything || is_quiet(cx.shared());
+        let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
+        let committed = log.committed();
+        drop(log);
+        if !holds(Rule::OverwrittenStays) {
+            checkpointing.overwritten = false;
+        }
+        checkpointing.skipped = false;
+        checkpointing.target = target.unwrap_or(committed);
+        checkpointing.queue = core::mem::take(&mut checkpointing.waiting);
+        checkpointing.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
+        checkpointing.queue.dedup();
+        if target.is_some() {
+            self.keep_later(cx, checkpointing, committed);
+            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !checkpointing.must_flush() {
+                // Everything in use fits: what the journal has to give up is logged again at its end, instead of
+                // written to the disk.
+                checkpointing.waiting.extend(&checkpointing.queue);
+                checkpointing.again =
+                    Some(Again { blocks: core::mem::take(&mut checkpointing.queue), target: checkpointing.target });
+                return;
+            }
+        }
+        self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
+        if target.is_some() && checkpointing.queue.is_empty() && !checkpointing.must_flush() {
+            self.may_release(checkpointing); // all of it was written again since
+            return;
+        }
+        checkpointing.was_cut = false;
+        checkpointing.unflushed = false;
+        checkpointing.under_way = true;
+    }
+
+    /// Keeps those blocks of a pass in the write cache that need no epoch up to its target.
+    fn keep_later(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, committed: u64) {
+        let (mut queue, mut waiting) = (Vec::new(), Vec::new());
+        for &block in &checkpointing.queue {
+            let Some(cell) = cx.index().lookup(block) else { continue };
+            // Without its lock: a writer at the block makes it needed later, and lists it with its epoch.
+            let state = State::of(cell, cx.shared().committed());
+            if state.buffer.is_none() {
+                continue;
+            }
+            // The open epoch has overwritten all committed granules of it, and may not be committed.
+            checkpointing.overwritten |= state.since > committed && holds(Rule::OverwrittenWholeWaits);
+            if state.since > checkpointing.target { waiting.push(block) } else { queue.push(block) }
+        }
+        checkpointing.queue = queue;
+        checkpointing.waiting = waiting;
+    }
+
+    /// The pass has done its work, durably: the journal up to its target can be reused, now or after the next commit.
+    fn may_release(&self, checkpointing: &mut Checkpointing) {
+        if checkpointing.skipped {
+            // The pass that takes up the waiting blocks releases more.
+        } else if checkpointing.overwritten && holds(Rule::OverwrittenWaits) {
+            checkpointing.finished = Some(checkpointing.target);
+        } else {
+            self.release(checkpointing.target);
+        }
+    }
+
+    /// Everything up to `epoch` is durable in the file.
+    pub(super) fn release(&self, epoch: u64) {
+        let mut log = lock(&self.log);
+        log.release(epoch);
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+    }
+
+    /// Cuts the file by a committed cut before anything is stored above it. Returns whether there was one.
+    pub(super) fn apply_cut(&self, cx: Context<'_>) -> Result<bool> {
+        let shared = cx.shared();
+        let low = shared.file_end.load(Ordering::Acquire);
+        if low == u64::MAX {
+            return Ok(false);
+        }
+        self.cut_file(cx, low)?;
+        self.committed_cut.store(u64::MAX, Ordering::Relaxed);
+        // A new cut may have come since: it stays.
+        let _ = shared.file_end.compare_exchange(low, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Cuts the file to `low`, if it is longer.
+    pub(super) fn cut_file(&self, cx: Context<'_>, low: u64) -> Result<()> {
+        let shared = cx.shared();
+        if low < shared.physical.load(Ordering::Acquire) {
+            shared.physical_next.store(low, Ordering::Release);
+            cx.fds.with(true, |fd| {
+                self.medium.ftruncate(fd, low)?;
+                cx.home.preallocate_again(fd, low); // space that the program has preallocated since
+                Ok(())
+            })?;
+            shared.physical.store(low, Ordering::Release);
+        }
+        let top = cx.home.forget_reserved(shared.physical.load(Ordering::Acquire));
+        self.reserve_waiting(cx, low, top)
+    }
+
+    /// The file was cut at `low`, which freed the room reserved above. Blocks written there since have been promised
+    /// room: reserves it again. After an error the cut has to be repeated.
+    fn reserve_waiting(&self, cx: Context<'_>, low: u64, top: u64) -> Result<()> {
+        cx.index().for_each(low / BLOCK as u64, top / BLOCK as u64, |block, cell| {
+            // A writer at the block has reserved for it, before the cut or after.
+            let _locked = cx.lock(cell)?;
+            let start = block * BLOCK as u64;
+            match State::of(cell, cx.shared().committed()).buffer {
+                Some(_) => cx.home.reserve_again(cx.fds, start, start + BLOCK as u64),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn checkpoint_block(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        checkpointing: &mut Checkpointing,
+        all: bool,
+    ) -> Result<()> {
+        let Some(cell) = cx.index().lookup(block) else { return Ok(()) };
+        let shared = cx.shared();
+        let _locked = if all {
+            cx.lock(cell)?
+        } else {
+            match cx.try_lock(cell) {
+                Some(locked) => locked,
+                None => {
+                    checkpointing.waiting.push(block);
+                    checkpointing.skipped = true; // a writer is at it
+                    return Ok(());
+                }
+            }
+        };
+        let committed = shared.committed();
+        let state = State::of(cell, committed);
+        let Some(number) = state.buffer else { return Ok(()) };
+        let moving = if holds(Rule::OnlyCommittedIsCheckpointed) { state.held & !state.open } else { state.held };
+        checkpointing.overwritten |= state.open != 0;
+        self.copy_to_file(cx, block, number, moving)?;
+        if moving != 0 {
+            shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
+        }
+        let _changing = cell.changing();
+        State::set(cell, self.next_epoch(), (state.held & !moving, state.open), committed);
+        if state.open == 0 {
+            cell.entry.store(0, Ordering::Relaxed);
+            buffers::give_back(cx, number);
+        }
+        Ok(())
+    }
+
+    /// Writes granules to the file, as far as they lie below its committed size.
+    fn copy_to_file(&self, cx: Context<'_>, block: u64, buffer: u32, granules: u64) -> Result<()> {
+        let shared = cx.shared();
+        let from = buffers::address(cx, buffer)?;
+        let size = shared.committed_size.load(Ordering::Acquire);
+        runs(granules, |first, count| {
+            let offset = block * BLOCK as u64 + (first * GRANULE) as u64;
+            let len = (count * GRANULE).min(size.saturating_sub(offset) as usize);
+            if len == 0 {
+                return Ok(());
+            }
+            // SAFETY: within our buffer; the block's lock keeps writers away.
+            let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
+            self.write_to_file(cx, offset, bytes)
+        })
+    }
+
+    /// Writes committed bytes to the file, which may become longer by them. Not synced.
+    pub(super) fn write_to_file(&self, cx: Context<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let shared = cx.shared();
+        let end = offset + bytes.len() as u64;
+        let physical = shared.physical.load(Ordering::Acquire);
+        if end > physical {
+            shared.physical_next.store(end, Ordering::Release);
+        }
+        cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
+            if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
+                shared.poisoned.store(1, Ordering::Release); // the medium fails
+            }
+        })?;
+        if end > physical {
+            cx.home.cover(cx.fds, end)?;
+            shared.physical.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate.
+    /// Then the journal up to the pass's beginning can go. Returns whether there was a pass to end.
+    pub(super) fn end_pass(&self, cx: Context<'_>) -> Result<bool> {
+        {
+            let mut checkpointing = lock(&self.checkpointing);
+            if !checkpointing.under_way || checkpointing.flushing || !checkpointing.queue.is_empty() {
+                return Ok(false);
+            }
+            if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
+                // The kernel reports a failure once: another flush would succeed in spite of the loss.
+                return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
+            }
+            checkpointing.flushing = true;
+            if !holds(Rule::PassFlushesBeforeTail) {
+                self.may_release(&mut checkpointing);
+            }
+        }
+        let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
+        let mut checkpointing = lock(&self.checkpointing);
+        checkpointing.flushing = false;
+        checkpointing.flushes += 1;
+        flushed.map_err(|e| self.flush_failed(cx, &e))?;
+        checkpointing.under_way = false;
+        self.may_release(&mut checkpointing);
+        Ok(true)
+    }
+
+    /// The kernel may have dropped what it failed to write; the journal still has it, and keeps it.
+    pub(super) fn flush_failed(&self, cx: Context<'_>, e: &Error) -> Error {
+        cx.shared().poisoned.store(1, Ordering::Release);
+        self.live.suspect();
+        Error::with(libc::EIO, format!("a checkpoint failed ({e}): no more writes are taken"))
+    }
+
+    /// Writes everything to the file; the gate is closed and the epoch committed. The caller makes the file durable.
+    pub(super) fn checkpoint_all(&self, cx: Context<'_>) -> Result<()> {
+        let mut checkpointing = lock(&self.checkpointing);
+        checkpointing.unflushed = true;
+        self.apply_cut(cx)?;
+        let mut blocks = core::mem::take(&mut checkpointing.queue);
+        blocks.append(&mut checkpointing.waiting);
+        blocks.sort_unstable();
+        blocks.dedup();
+        for (done, &block) in blocks.iter().enumerate() {
+            if let Err(e) = self.checkpoint_block(cx, block, &mut checkpointing, true) {
+                // The file stays attached: the rest still has to be written to it, so the journal is needed.
+                checkpointing.waiting = blocks.split_off(done);
+                checkpointing.skipped = true;
+                return Err(e);
+            }
+        }
+        checkpointing.under_way = false;
+        debug_assert_eq!(cx.shared().used.load(Ordering::Relaxed), 0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Settings;
+    use crate::error::Result;
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use crate::journal::testing::{KERNEL, kernels_memory};
+    use crate::pmem::{Medium, TestHooks};
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    /// The next flush fails, and later ones succeed: as the kernel reports a failure.
+    static FAILS: AtomicBool = AtomicBool::new(false);
+
+    struct Failing;
+
+    // SAFETY: as the kernel's.
+    unsafe impl Medium for Failing {
+        kernels_memory!();
+        fn fence(&self) {}
+        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
+            KERNEL.pwritev(fd, bufs, offset)
+        }
+        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            KERNEL.fsync(fd)
+        }
+        fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+            KERNEL.ftruncate(fd, size)
+        }
+        fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            if FAILS.swap(false, Ordering::SeqCst) { Err(crate::Error::new(libc::EIO)) } else { KERNEL.fdatasync(fd) }
+        }
+    }
+
+    /// A thread that waited for room once tried again, and the journal dropped records that may not be in the file.
+    #[test]
+    fn a_flush_that_failed_is_not_tried_again() {
+        let folder = format!("settle-flush-{}", std::process::id());
+        std::fs::create_dir(&folder).unwrap();
+        let path = format!("{folder}/file");
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let name = std::ffi::CString::new(path.clone()).unwrap();
+        TestHooks { medium: Some(&Failing), still: true, ..TestHooks::default() }.enter();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+        // SAFETY: the test's memory.
+        unsafe { atomic.write(0, &[UserBuf::of(&mut [1; 10_000])]) }.unwrap();
+        atomic.sync().unwrap();
+        let rounds = atomic.with_session(|session| {
+            let cx = session.context(&atomic.fds);
+            while session.engine.checkpoint_some(cx).unwrap() {}
+            FAILS.store(true, Ordering::SeqCst);
+            [session.engine.finish_checkpoint(cx), session.engine.finish_checkpoint(cx)]
+        });
+        FAILS.store(false, Ordering::SeqCst);
+        let errors = rounds.unwrap().map(|round| round.err().map(|error| error.errno()));
+        let _ = atomic.remove_descriptor(file.as_raw_fd()); // it fails as well
+        TestHooks::default().enter();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(errors, [Some(libc::EIO); 2]);
+    }
+}
