@@ -38,12 +38,12 @@ fn a_cut_in_the_middle_of_a_pass() {
             opened.atomic().sync().unwrap();
             assert!(common::comes_true(|| length() == (blocks - 1) / 7 * 7 * BLOCK + 100));
             for block in (0..blocks).step_by(7) {
-                assert!(opened.read(block * BLOCK, 100) == [2; 100], "block {block}, {checkpointed} settled");
+                assert!(opened.read(block * BLOCK, 100) == [2; 100], "block {block}, {checkpointed} checkpointed");
             }
         }
         let data = std::fs::read(&path).unwrap();
         for at in (0..data.len()).step_by(7 * BLOCK as usize) {
-            assert!(data[at..at + 100] == [2; 100], "closed: byte {at}, {checkpointed} settled");
+            assert!(data[at..at + 100] == [2; 100], "closed: byte {at}, {checkpointed} checkpointed");
         }
     }
 }

@@ -11,7 +11,7 @@ const LISTED: [(Option<&str>, &str, &str); 8] = [
     (
         Some("page-cache"),
         "ZerosWhenGrown",
-        "for journals in place: a file of records is cut before anything is settled above, and its old bytes are not seen",
+        "for journals in place: a file of records is cut before any checkpoint above, and its old bytes are not seen",
     ),
     (
         None,

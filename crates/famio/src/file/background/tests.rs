@@ -30,7 +30,7 @@ fn what_comes_after_the_last_look_is_seen_before_a_deep_sleep() {
         atomic.sync().unwrap();
         let begun = Instant::now();
         while atomic.with_session(|session| session.arena.shared().used.load(Ordering::Relaxed)) != Some(0) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: not settled within a minute");
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: no checkpoint within a minute");
             std::thread::yield_now();
         }
     }

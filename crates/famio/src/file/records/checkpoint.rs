@@ -492,7 +492,7 @@ mod tests {
     /// A thread that waited for room once tried again, and the journal dropped records that may not be in the file.
     #[test]
     fn a_flush_that_failed_is_not_tried_again() {
-        let folder = format!("settle-flush-{}", std::process::id());
+        let folder = format!("checkpoint-flush-{}", std::process::id());
         std::fs::create_dir(&folder).unwrap();
         let path = format!("{folder}/file");
         let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();

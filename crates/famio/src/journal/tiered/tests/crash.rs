@@ -92,7 +92,7 @@ proptest! {
                         ControlFlow::Break(format!("epoch {epoch} after {committed}"))
                     }
                     Ok((epoch, file)) if file != test_hooks.states[epoch as usize] => {
-                        ControlFlow::Break(format!("epoch {epoch} is torn, {checkpointed} was settled"))
+                        ControlFlow::Break(format!("epoch {epoch} is torn, {checkpointed} was checkpointed"))
                     }
                     Ok(_) => ControlFlow::Continue(()),
                 }
