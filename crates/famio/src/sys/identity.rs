@@ -92,7 +92,7 @@ mod tests {
             let file = std::fs::File::create(folder.join(number.to_string())).unwrap();
             new += u32::from(look_at(file.as_fd()).unwrap().is_new);
             // A time that was asked for is fine when it changes next, and no file's is before it from then on.
-            drop(file.metadata().unwrap());
+            file.metadata().unwrap();
             file.set_len(1).unwrap();
         }
         assert!(new > 100, "{new} of 200, though each was made a moment ago");
