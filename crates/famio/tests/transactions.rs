@@ -64,6 +64,7 @@ fn it_is_as_a_model_says() {
         let mut file = open(&path, &settings);
         let mut model = Vec::new();
         let mut random = Random::new(which.len() as u64 * 77 + 3);
+        let mut commits = 0;
         for round in 0..400u64 {
             match random.below(10) {
                 0 => {
@@ -85,9 +86,13 @@ fn it_is_as_a_model_says() {
                 }
                 what => {
                     let (mut tx, mut after) = (file.transaction().unwrap(), model.clone());
-                    if random.below(2) == 0 {
+                    let is_checked = random.below(2) == 0;
+                    if is_checked {
                         tx.check().unwrap();
                     }
+                    // A block that the background has moved since counts as changed.
+                    let is_conflict = |error: &famio::Error| is_checked && error.errno() == libc::EAGAIN;
+                    let mut has_conflict = false;
                     for _ in 0..random.below(40) {
                         match random.below(12) {
                             0 => {
@@ -97,7 +102,13 @@ fn it_is_as_a_model_says() {
                             }
                             1..4 => {
                                 let (offset, mut bytes) = (random.below(70_000), vec![1; random.below(9000) as usize]);
-                                let read = tx.read_at(&mut bytes, offset).unwrap();
+                                let read = match tx.read_at(&mut bytes, offset) {
+                                    Err(e) if is_conflict(&e) => {
+                                        has_conflict = true;
+                                        break;
+                                    }
+                                    read => read.unwrap(),
+                                };
                                 let there = after.get(offset as usize..).unwrap_or(&[]);
                                 assert!(
                                     bytes[..read] == there[..there.len().min(bytes.len())],
@@ -117,14 +128,20 @@ fn it_is_as_a_model_says() {
                         }
                     }
                     assert!(content(&file) == model, "{which}, round {round}: no reader sees it before");
-                    if what == 4 {
+                    if what == 4 || has_conflict {
                         drop(tx);
                     } else {
                         if what == 5 {
                             tx.no_sync();
                         }
-                        tx.commit().unwrap();
-                        model = after;
+                        match tx.commit() {
+                            Err(e) if is_conflict(&e) => {}
+                            committed => {
+                                committed.unwrap();
+                                model = after;
+                                commits += 1;
+                            }
+                        }
                     }
                 }
             }
@@ -132,6 +149,7 @@ fn it_is_as_a_model_says() {
         }
         file.close().unwrap();
         assert!(std::fs::read(&path).unwrap() == model, "{which}");
+        assert!(commits > 100, "{which}: {commits} commits");
     }
 }
 
