@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Folder, build, succeed, under};
+use std::os::fd::AsRawFd;
 
 #[test]
 fn it_is_in_nobodys_way() {
@@ -19,5 +20,19 @@ fn the_break_of_the_programs_own_comes_by_its_own_signal() {
     for journal in ["auto", "always"] {
         succeed(under(&folder, &program).arg("atomic").env("FAMIO_JOURNAL", journal));
     }
+    let _ = std::fs::remove_file(&program);
+}
+
+/// It was called again, and waited until the kernel broke the lease (45 seconds).
+#[test]
+fn an_open_that_waits_for_the_lease_of_another_program_is_interrupted() {
+    let (folder, program) = (Folder::new("interrupted"), build("interrupted_open"));
+    let file = std::fs::File::create(folder.path().join("atomic")).unwrap();
+    // SAFETY: no memory is passed. This process ignores the signal of the break.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK), 0);
+    }
+    succeed(under(&folder, &program).arg("atomic"));
     let _ = std::fs::remove_file(&program);
 }

@@ -94,7 +94,7 @@ unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32
     // SAFETY: the path is good.
     let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, kernel_flags | libc::O_EXCL, mode) });
     if fd < 0 {
-        return None;
+        return open_plain::is_final(fd).then_some(fd);
     }
     // A new file has nothing to truncate.
     let flags = flags & !libc::O_TRUNC;
@@ -290,8 +290,11 @@ pub(in crate::posix) unsafe fn open_atomic(
                     // SAFETY: the caller's promise.
                     let through_none = unsafe { open_without_links(dirfd, path, kernel_flags, mode) };
                     is_real = through_none >= 0;
+                    if is_real || open_plain::is_final(through_none) {
+                        return through_none;
+                    }
                     // SAFETY: as above.
-                    if is_real { through_none } else { unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) } }
+                    unsafe { raw!(SYS_openat, dirfd, path, kernel_flags, mode) }
                 })
             };
             match open() {

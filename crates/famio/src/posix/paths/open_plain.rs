@@ -113,7 +113,7 @@ unsafe fn try_beside_others(dirfd: RawFd, path: *const c_char, flags: i32, mode:
     if by_another_name { Opened::MayBeSelected(fd as RawFd) } else { Opened::Done(fd) }
 }
 
-/// An error is not always `openat`'s: a link on the way, or a kernel without this call.
+/// Opens as `openat`, but through no link. Not every error is `openat`'s ([`is_final`]).
 ///
 /// # Safety
 /// As `openat`.
@@ -127,9 +127,13 @@ pub(super) unsafe fn open_without_links(dirfd: RawFd, path: *const c_char, flags
 }
 
 fn failed(error: Ret) -> Opened {
-    // Otherwise a link, most likely, or a kernel or filter without this call.
-    let is_final = error == fail(libc::ENOENT) || error == fail(libc::EINTR);
-    if is_final { Opened::Done(error) } else { Opened::Unknown }
+    if is_final(error) { Opened::Done(error) } else { Opened::Unknown }
+}
+
+/// Whether an error of [`open_without_links`] is what `openat` would return. Otherwise a link, most likely, or a kernel
+/// or filter without this call.
+pub(super) fn is_final(error: Ret) -> bool {
+    error == fail(libc::ENOENT) || error == fail(libc::EINTR)
 }
 
 /// Whether the path may be selected, or cannot be read. The kernel has not checked the path yet.
