@@ -462,7 +462,8 @@ static void without_a_number(bool locks) {
 }
 
 static void numbers(void) {
-  for (int how = 0; how < 4; how++) {
+  for (int round = 0; round < 12; round++) {
+    int how = round % 4;
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

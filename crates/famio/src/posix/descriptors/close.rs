@@ -32,12 +32,12 @@ pub(in crate::posix) fn release(fd: RawFd) -> Ret {
     // Declared before `_held`, so that it is dropped after it, when this thread holds no lock any more.
     let Some(handle) = table::take(fd) else { return 0 };
     super::unlock::before_close(&handle);
+    let stale = !is_still(fd, &handle);
     // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
         return 0;
     }
-    let stale = !is_still(fd, &handle);
     let removed = handle.file().remove_descriptor(fd);
     if !stale && handle.leaves_locks() {
         // Only now: what was written under these locks is committed, if this was the last close.

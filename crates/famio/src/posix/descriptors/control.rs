@@ -30,7 +30,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup::from(fd, argument as RawFd, kernel),
         libc::F_GETFL | libc::F_SETFL => {}
-        libc::F_SETFD => return while_number_stays(fd, kernel),
+        libc::F_GETFD | libc::F_SETFD => return while_number_stays(fd, kernel),
         _ if locks::is_lock(command) => {}
         // A lease uses these settings, so from here on they belong to the program.
         libc::F_SETLEASE | libc::F_GETLEASE | F_SETOWN..=F_GETSIG | F_SETOWN_EX | F_GETOWN_EX => {
@@ -51,7 +51,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
         return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() };
     };
     match command {
-        libc::F_GETFL => match kernel() {
+        libc::F_GETFL => match steadily(fd, kernel) {
             flags if flags < 0 => flags,
             flags => shown_flags(fd, &handle, flags as i32) as Ret,
         },
@@ -61,7 +61,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
     }
 }
 
-/// Runs a call that changes the description behind `fd`, while no other thread leads the number to another
+/// Runs a call on the descriptor itself, while no other thread leads the number to another
 /// description (`file::operations::twins`).
 fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     match table::get(fd) {

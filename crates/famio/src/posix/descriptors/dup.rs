@@ -1,7 +1,7 @@
 //! `dup` and its relatives: several descriptors of one open file description.
 
 use super::description::Handle;
-use super::verify::is_still;
+use super::verify::{descriptor_flags, is_still};
 use super::{close, demote, table};
 use crate::posix::call::lock;
 use crate::posix::runtime::say::say;
@@ -72,8 +72,7 @@ pub(in crate::posix) fn from(fd: RawFd, least: RawFd, kernel: impl Fn() -> Ret) 
     if !close::is_hidden(least) || close::is_hidden(fd) {
         return pick(fd, kernel);
     }
-    // SAFETY: no memory is passed.
-    let good = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
+    let good = descriptor_flags(fd);
     if good < 0 {
         return good;
     }
@@ -97,8 +96,7 @@ pub fn dup2(old: RawFd, new: RawFd) -> Ret {
         if close::is_hidden(old) {
             return fail(libc::EBADF);
         }
-        // SAFETY: no memory is passed.
-        let flags = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+        let flags = descriptor_flags(old);
         return if flags < 0 { flags } else { new as Ret };
     }
     dup3(old, new, 0)
@@ -132,8 +130,7 @@ fn is_beyond_limit(number: RawFd) -> bool {
 #[cold]
 fn over_internal(old: RawFd, new: RawFd, flags: i32) -> Ret {
     // A call that fails changes nothing.
-    // SAFETY: no memory is passed.
-    let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+    let good = descriptor_flags(old);
     if good < 0 {
         return good;
     }
@@ -193,8 +190,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
         return fail(libc::EDEADLK);
     }
     // If `old` is bad, `new` must stay as it is.
-    // SAFETY: no memory is passed.
-    let good = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) };
+    let good = descriptor_flags(old);
     if good < 0 {
         return good;
     }

@@ -102,7 +102,7 @@ pub(in crate::posix) fn offset_fits(fd: RawFd, handle: &Description, offset: u64
 
 /// A system call on `fd`, repeated while the number leads to a descriptor that the kernel refuses: an atomic file's may
 /// for a moment (`file::operations::twins`).
-pub(in crate::posix) fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret) -> Ret {
+pub(in crate::posix) fn steadily(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
     let done = call();
     if done != fail(libc::EBADF) || !table::is_managed(fd) || in_vfork_child() || lock::not_reentered().is_err() {
         return done;
@@ -113,9 +113,21 @@ pub(in crate::posix) fn steadily(fd: std::os::fd::RawFd, call: impl Fn() -> Ret)
     }
 }
 
+/// The close-on-exec flag of `fd`; negative: it is not open.
+pub(in crate::posix) fn descriptor_flags(fd: RawFd) -> Ret {
+    // SAFETY: no memory is passed.
+    steadily(fd, || unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) })
+}
+
 /// Whether the kernel's descriptor still is the file that the table says.
 pub(in crate::posix) fn is_still(fd: RawFd, handle: &Description) -> bool {
-    match stat_of(fd) {
+    let mut stat = stat_of(fd);
+    // For a moment its number may be closed (`file::operations::twins`).
+    let may_wait = || handle.is_ours() && !in_vfork_child() && lock::not_reentered().is_ok();
+    if matches!(stat, Err(libc::EBADF)) && may_wait() {
+        stat = handle.file().while_numbers_stay(|| stat_of(fd));
+    }
+    match stat {
         Ok(stat) => AtomicFile::find(stat.st_dev, stat.st_ino).is_some_and(|file| Arc::ptr_eq(&file, handle.file())),
         Err(_) => false,
     }

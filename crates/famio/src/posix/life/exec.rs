@@ -4,7 +4,7 @@ use super::process;
 use crate::file;
 use crate::posix::descriptors::description::Handle;
 use crate::posix::descriptors::table;
-use crate::posix::descriptors::verify::is_still;
+use crate::posix::descriptors::verify::{descriptor_flags, is_still};
 use crate::posix::raw;
 use crate::posix::runtime::say::{Once, say, say_once};
 use crate::posix::runtime::state::{in_vfork_child, is_on};
@@ -130,8 +130,7 @@ fn keep(fd: RawFd) {
 
 fn each_inherited(mut visit: impl FnMut(RawFd, &Handle)) {
     table::for_each(0, u32::MAX, |fd, handle| {
-        // SAFETY: no memory is passed.
-        let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
+        let flags = descriptor_flags(fd);
         if flags >= 0 && flags as i32 & libc::FD_CLOEXEC == 0 {
             visit(fd, handle);
         }

@@ -13,7 +13,7 @@ use crate::posix::life::process;
 use crate::posix::runtime::state::{in_vfork_child, is_forked};
 use crate::posix::selection::config::Config;
 use crate::posix::selection::{policy, traces};
-use crate::posix::{Ret, fail, raw};
+use crate::posix::{Ret, fail, raw, steadily};
 use crate::sys::internal::occupy_standard;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
@@ -139,7 +139,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
 pub unsafe fn fstat(fd: RawFd, shown: *mut Stat) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let result = raw!(SYS_fstat, fd, shown);
+        let result = steadily(fd, || raw!(SYS_fstat, fd, shown));
         if result == 0 && table::any() {
             if crate::posix::descriptors::close::is_hidden(fd) {
                 return crate::posix::fail(libc::EBADF);
