@@ -82,11 +82,11 @@ impl Session {
         if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
             return Ok(Left::Nothing);
         }
-        let gathering = self.gather_pages(cx);
         let quiet = is_quiet(shared);
+        let gathering = self.gather_pages(cx, quiet);
         let eager = !quiet && shared.is_exposed();
         if step != PassStep::End && !quiet && !eager && !self.engine.is_pressed(cx) {
-            return Ok(if gathering { Left::More } else { Left::ForLater });
+            return Ok(Left::ForLater);
         }
         let moved = if step == PassStep::End {
             false
@@ -117,7 +117,7 @@ impl Session {
                 self.engine.shrink(cx)?;
             }
         }
-        Ok(match (moved, quiet) {
+        Ok(match (moved || gathering, quiet) {
             // An active writer is not chased.
             (_, false) if eager => Left::ForLater,
             (true, _) => Left::More,

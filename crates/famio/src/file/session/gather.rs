@@ -11,14 +11,31 @@ use core::sync::atomic::Ordering;
 const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
 /// Huge pages per round: some milliseconds.
 const ROUND: u64 = 8;
+/// While the file is written, the background rests this many times as long as a round took: a call on the page that
+/// is just being collapsed waits for it, about a millisecond, and these calls must stay few.
+const REST: u64 = 9;
 /// A single failure may be temporary (memory is short); so many show that the kernel cannot.
 const FAILURES_MAX: u64 = 16;
 /// In `next`: the kernel cannot.
 const NEVER: u64 = u64::MAX;
 
 impl Session {
-    /// One round: collapses pages that the index knows. Returns whether to continue at once.
-    pub(in crate::file) fn gather_pages(&self, cx: Context<'_>) -> bool {
+    /// One round: collapses pages that the index knows. `quiet`: nobody writes. Returns whether to continue at once.
+    pub(in crate::file) fn gather_pages(&self, cx: Context<'_>, quiet: bool) -> bool {
+        let begun = crate::sys::monotonic_now();
+        let rest = &self.gathered.rest_until;
+        if !quiet && begun < rest.load(Ordering::Relaxed) {
+            return false;
+        }
+        let more = self.gather_some(cx);
+        if more {
+            let end = crate::sys::monotonic_now();
+            rest.store(end + REST * (end - begun), Ordering::Relaxed);
+        }
+        more && quiet
+    }
+
+    fn gather_some(&self, cx: Context<'_>) -> bool {
         let shared = cx.shared();
         let Gathered { next, arena, .. } = &self.gathered;
         let mut at = next.load(Ordering::Relaxed);

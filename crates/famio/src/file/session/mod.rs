@@ -54,6 +54,8 @@ pub(super) struct Gathered {
     pub(super) arena: AtomicU64,
     /// Pages that failed.
     pub(super) failed: AtomicU64,
+    /// The time (monotonic, nanoseconds) from which on the next round may begin beside writers.
+    pub(super) rest_until: AtomicU64,
 }
 
 /// Instead of a generation in `Shared::open`: no other process reads along.
