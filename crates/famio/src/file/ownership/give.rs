@@ -150,10 +150,11 @@ impl AtomicFile {
         }
         if self.ownership.membership.be_seen() {
             // Wakes the processes that wait for this word. A request of this process is none to itself; those of
-            // others stay.
-            let before = self.ownership.membership.ring();
-            let after = before.wrapping_add(1);
-            let _ = self.ownership.requests_seen.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+            // others stay. Noted before the wake, after which the background would look again and again.
+            self.ownership.membership.ring_and(|before| {
+                let (seen, order) = (&self.ownership.requests_seen, Ordering::Relaxed);
+                let _ = seen.compare_exchange(before, before.wrapping_add(1), order, order);
+            });
         }
         if LIVES.want_keeper() {
             crate::file::base::background_wakeup::wake();

@@ -319,12 +319,16 @@ impl Membership {
         self.page().given.load(Ordering::SeqCst)
     }
 
-    /// Requests ownership from the owner. Returns the number of earlier requests.
-    pub fn ring(&self) -> u32 {
+    /// Requests ownership from the owner.
+    pub fn ring(&self) {
+        self.ring_and(|_| {});
+    }
+
+    /// As [`ring`](Self::ring). `note` gets the number of earlier requests before any process is woken.
+    pub fn ring_and(&self, note: impl FnOnce(u32)) {
         let requests = &self.page().requests;
-        let before = requests.fetch_add(1, Ordering::SeqCst);
+        note(requests.fetch_add(1, Ordering::SeqCst));
         let _ = futex::wake(requests, futex::Flags::empty(), i32::MAX as u32);
-        before
     }
 
     /// Waits until ownership is handed over after `given` was read, or for `patience`.
