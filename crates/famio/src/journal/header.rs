@@ -137,9 +137,25 @@ pub struct Header {
     pub path_hint: PathBuf,
     /// Counts the stores: of two valid copies, the one with the higher number counts.
     sequence: u64,
-    /// The copy to store first: the damaged or older one.
-    first: Copy,
+    copies: Copies,
 }
+
+/// How the header lies on the medium: no part of its contents, and not compared.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    /// The copy to store first: the damaged or older one, or the one that may be only in a cache.
+    first: Copy,
+    /// Whether the other copy is certainly durable.
+    is_other_durable: bool,
+}
+
+impl PartialEq for Copies {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Copies {}
 
 /// One of the two places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,8 +206,8 @@ impl Header {
             geometry: [0; GEOMETRY_WORDS],
             path_hint: if fits { file_path.to_path_buf() } else { PathBuf::new() },
             sequence: 0,
-            // Creation stores the mirror first, so a primary of zeros shows that the creation was never finished.
-            first: Copy::Mirror,
+            // Creation stores only the mirror, so a primary of zeros shows that the creation was never finished.
+            copies: Copies { first: Copy::Mirror, is_other_durable: true },
         })
     }
 
@@ -273,7 +289,7 @@ impl Header {
             geometry: core::array::from_fn(|i| u64_at(from, GEOMETRY + 8 * i)),
             path_hint: PathBuf::from(OsStr::from_bytes(&from[HINT..HINT + hint_len as usize])),
             sequence: u64_at(from, SEQUENCE),
-            first: Copy::Mirror,
+            copies: Copies { first: Copy::Mirror, is_other_durable: false },
         })
     }
 
@@ -295,7 +311,7 @@ impl Header {
             (Err(_), Ok(m)) => (m, Copy::Primary, Found::OneCopy),
             (Err(e), Err(_)) => return Err(e),
         };
-        header.first = weaker;
+        header.copies.first = weaker;
         Ok((header, found))
     }
 
@@ -305,29 +321,46 @@ impl Header {
         Self::read(&bytes[..length])
     }
 
-    /// Stores both copies in a journal's file, one after the other, so that one of them is always valid. Durable on
-    /// return. After an error, the state on the medium is the old or the new one.
-    pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
+    /// Stores the first copy of a new journal's header, without a flush: a crash leaves a journal that is blank, or
+    /// has no valid copy. Nothing may rely on the journal before it is flushed.
+    pub fn begin(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
-        for copy in self.order() {
-            medium.pwritev(journal.as_fd(), &[&bytes], (copy as usize * COPY_LEN) as u64)?;
+        medium.pwritev(journal.as_fd(), &[&bytes], (Copy::Mirror as usize * COPY_LEN) as u64)
+    }
+
+    /// The journal was flushed after [`begin`](Self::begin).
+    pub fn has_begun(&mut self) {
+        self.copies.first = Copy::Primary;
+    }
+
+    /// Stores both copies in a journal's file, one after the other, so that one of them is always valid: the weaker
+    /// one durably, and then the other, which the next flush of the journal makes durable, at the latest the next
+    /// store, which begins with it. After an error, the state on the medium is the old or the new one.
+    pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
+        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesWhatItRead) {
             medium.fdatasync(journal.as_fd())?;
-            // If the next copy fails, it is the weaker one, with which the store after it begins.
-            if holds(Rule::HeaderGoesOnWithWeaker) {
-                self.first = copy.other();
-            }
         }
-        self.first = Copy::Mirror;
-        Ok(())
+        self.copies.is_other_durable = true;
+        let bytes = self.next();
+        let write = |copy| medium.pwritev(journal.as_fd(), &[&bytes], (copy as usize * COPY_LEN) as u64);
+        let first = self.copies.first;
+        write(first)?;
+        medium.fdatasync(journal.as_fd())?;
+        if holds(Rule::HeaderGoesOnWithWeaker) {
+            self.copies.first = first.other();
+        }
+        write(first.other())
     }
 
     /// To be called before a header that was read is acted upon or stored again: writes the copy that it was read
     /// from once more, and flushes it. That copy may be only in a cache, left by a process that died or by a flush
     /// that failed; a power cut during a store of the other copy would then lose both.
-    pub fn secure(&self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
-        let read_from = self.first.other();
+    pub fn secure(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+        let read_from = self.copies.first.other();
         medium.pwritev(journal, &[&self.encode()], (read_from as usize * COPY_LEN) as u64)?;
-        medium.fdatasync(journal)
+        medium.fdatasync(journal)?;
+        self.copies.is_other_durable = true;
+        Ok(())
     }
 
     /// As [`store`](Self::store), in a mapped journal.
@@ -342,7 +375,7 @@ impl Header {
             unsafe { medium.copy(base.add(copy as usize * COPY_LEN), bytes.as_ptr(), COPY_LEN) };
             medium.fence();
         }
-        self.first = Copy::Mirror;
+        self.copies = Copies { first: Copy::Mirror, is_other_durable: true };
     }
 
     fn next(&mut self) -> [u8; COPY_LEN] {
@@ -351,7 +384,7 @@ impl Header {
     }
 
     fn order(&self) -> [Copy; 2] {
-        match self.first {
+        match self.copies.first {
             Copy::Primary => [Copy::Primary, Copy::Mirror],
             Copy::Mirror => [Copy::Mirror, Copy::Primary],
         }

@@ -62,7 +62,7 @@ fn one_damaged_copy_is_survived_and_two_are_told() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         let (read, found) = Header::read(&bad).unwrap();
-        assert_eq!((found, read.first == Copy::Primary), (Found::OneCopy, at < COPY_LEN), "byte {at}");
+        assert_eq!((found, read.copies.first == Copy::Primary), (Found::OneCopy, at < COPY_LEN), "byte {at}");
         assert_eq!(read.encode(), header.encode());
         let at = (at + COPY_LEN) % LEN;
         bad[at] ^= 0x10;
@@ -152,6 +152,26 @@ fn is_stored_in_a_file() {
     header.store(file.as_fd(), &KERNEL).unwrap();
     assert_eq!(Header::load(file.as_fd()).unwrap(), (header, Found::Whole));
     assert_eq!(fs::read(dir.path("j")).unwrap().len(), LEN);
+}
+
+/// Only the copy that a store flushed is certain: the next store once began with it, while the other one might have
+/// been only in a cache.
+#[test]
+fn the_next_store_begins_with_the_copy_that_was_not_flushed() {
+    let dir = Scratch::new();
+    let file = File::options().read(true).write(true).create_new(true).open(dir.path("j")).unwrap();
+    let mut header = sample();
+    header.begin(&file, &KERNEL).unwrap();
+    header.has_begun();
+    for state in [State::Active, State::Active, State::Suspect, State::Clean] {
+        let begins_with = header.copies.first;
+        header.state = state;
+        header.store(&file, &KERNEL).unwrap();
+        assert_eq!(header.copies.first, begins_with.other());
+        let mut bytes = fs::read(dir.path("j")).unwrap();
+        bytes[header.copies.first as usize * COPY_LEN..][..COPY_LEN].fill(0);
+        assert_eq!(Header::read(&bytes).unwrap(), (header.clone(), Found::OneCopy));
+    }
 }
 
 #[test]

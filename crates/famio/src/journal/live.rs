@@ -86,7 +86,7 @@ impl Live {
             durability: durability_of(file_domain),
             medium,
         };
-        if let Err(e) = live.store(State::Creating).and_then(|()| pool.sync(live.durability, medium)) {
+        if let Err(e) = live.begin() {
             let _ = pool.remove(&live.name); // nothing refers to it yet
             pool.remove_if_empty();
             return Err(e);
@@ -131,6 +131,13 @@ impl Live {
         })
     }
 
+    /// Stores the header for the first time, in state *creating*. Not durable.
+    fn begin(&self) -> Result<()> {
+        self.file
+            .run(|journal| self.header.lock().begin(journal, self.medium))
+            .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    }
+
     /// Stores the header with a new state. Durable on return.
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock();
@@ -145,26 +152,33 @@ impl Live {
         change(&mut self.header.lock().geometry);
     }
 
-    /// The journal is complete: marks the file, durably, then stores state *active*. Commits, and stores to the file,
-    /// may follow.
+    /// The journal is complete: makes it durable, with its name, marks the file, durably, and then stores state
+    /// *active*. Commits, and stores to the file, may follow.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
         let (id, identity) = {
             let header = self.header.lock();
             (header.journal_id, header.identity)
         };
-        // Size, owner and mode, too. With the mark, the file becomes durable as it was found: from here on, a crash
-        // takes it back to that.
-        if self.durability == Durability::Power {
-            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
-        }
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
+        // With the mark, the file becomes durable as it was found: from here on, a crash takes it back to that.
+        let set_mark = || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium));
         in_order(
             Rule::MarkBeforeActive,
-            || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium)),
+            || in_order(Rule::JournalBeforeMark, || self.persist(), set_mark),
             || self.store(State::Active),
         )?;
         *self.made_in.lock() = None;
         Ok(())
+    }
+
+    /// Makes a new journal and its name durable, where that matters: size, owner and mode, too. One flush of the disk
+    /// takes most of it: the folders have nothing left where the file system commits all at once.
+    fn persist(&self) -> Result<()> {
+        if self.durability == Durability::Power {
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
+        }
+        self.header.lock().has_begun();
+        self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
     }
 
     /// Everything is in the file, durably: stores state *clean*, removes the mark from the file, and removes the
@@ -462,7 +476,13 @@ impl Keeper for Live {
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock();
         change(&mut header);
-        header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+        // `activate` makes all of a new journal durable.
+        let stored = if header.state == State::Creating {
+            header.begin(journal, self.medium)
+        } else {
+            header.store(journal, self.medium)
+        };
+        stored.map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Begins a journal: its first segment, and the geometry in its header, durably.
+    /// Begins a journal: its first segment, and the geometry in its header. Not durable.
     pub fn create(
         keeper: Arc<dyn Keeper>,
         geometry: Geometry,
@@ -56,7 +56,8 @@ impl Shared {
     ) -> Result<Shared> {
         geometry.check()?;
         let shared = Self::attach(keeper, geometry, limit, medium);
-        shared.prepare(1)?;
+        // Its header is not durable yet, either.
+        shared.prepare_and(1, |_| Ok(()))?;
         Ok(shared)
     }
 
@@ -149,13 +150,17 @@ impl Shared {
 
     /// Prepares segments until there are `count`. Not under the log's lock; one thread at a time.
     pub fn prepare(&self, count: usize) -> Result<()> {
+        self.prepare_and(count, |fd| self.medium.fdatasync(fd.as_fd()))
+    }
+
+    fn prepare_and(&self, count: usize, flush: impl Fn(&InUse<'_>) -> Result<()>) -> Result<()> {
         let _preparing = self.preparing.lock();
         while self.prepared() < count {
             let prepared = self.prepared();
             let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
             self.check_limits(place)?;
             self.count_up_to(prepared + 1, |fd| {
-                let zeroed = zero(fd, self.medium, place).and_then(|()| self.medium.fdatasync(fd.as_fd()));
+                let zeroed = zero(fd, self.medium, place).and_then(|()| flush(fd));
                 // Frees the space on a full disk. Best effort: the header does not count the segment.
                 zeroed.inspect_err(|_| {
                     let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
