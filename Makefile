@@ -126,6 +126,8 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-simulate every --turns
 	$(RELEASE)/famio-simulate every --maps
 	$(RELEASE)/famio-simulate every --maps --turns
+	$(RELEASE)/famio-simulate every --passes
+	$(RELEASE)/famio-simulate run --machine tiered --states $(or $(FAMIO_TIERED_STATES),1000000)
 	$(RELEASE)/famio-simulate run --states $(or $(FAMIO_STATES),4000000)
 	$(MAKE) mutants
 	@echo "make test-long: all passed"

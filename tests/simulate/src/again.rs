@@ -22,14 +22,14 @@ impl Again<'_> {
     pub fn crash_recovery_of(&self, explorer: &mut Explorer, image: &Image) -> Result<(), String> {
         let start = || Start::of_image(self.machine.behaviour(), image);
         explorer.world.restore(image)?;
-        let recovery = self.recover(explorer, image, start(), None)?;
+        let recovery = self.recover(explorer, start(), None)?;
         self.all_moments(explorer, &recovery)?;
         // Also with one call that fails: recovery must report it, and the next recovery must recover what is left.
         for (call, count) in Call::ALL.into_iter().zip(recovery.calls) {
             if count > 0 {
                 let nth = 1 + (self.seed as usize >> 3) % count;
                 explorer.world.restore(image)?;
-                let failed = self.recover(explorer, image, start(), Some((call, nth)));
+                let failed = self.recover(explorer, start(), Some((call, nth)));
                 self.after_failure(explorer, failed).map_err(|e| format!("{call:?} {nth} fails: {e}"))?;
             }
         }
@@ -39,18 +39,12 @@ impl Again<'_> {
     /// From what a killed process left visible: less of it may be on the medium.
     pub fn cut_recovery_from(&self, explorer: &mut Explorer, image: &Image, start: Start) -> Result<(), String> {
         explorer.world.restore(image)?;
-        let recovery = self.recover(explorer, image, start, None)?;
+        let recovery = self.recover(explorer, start, None)?;
         self.all_moments(explorer, &recovery)
     }
 
-    fn recover(
-        &self,
-        explorer: &mut Explorer,
-        image: &Image,
-        start: Start,
-        fail: Option<(Call, usize)>,
-    ) -> Result<Recovery, String> {
-        let recovery = explorer.world.recover_recorded(self.machine, self.boot, (start, image.names.journal), fail)?;
+    fn recover(&self, explorer: &mut Explorer, start: Start, fail: Option<(Call, usize)>) -> Result<Recovery, String> {
+        let recovery = explorer.world.recover_recorded(self.machine, self.boot, start, fail)?;
         match &recovery.found {
             Ok(found) => self.legal.check(found)?,
             Err(e) if fail.is_none() => return Err(e.clone()),

@@ -4,8 +4,8 @@ use crate::oracle::Promise;
 use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::pmem::TestHooks;
-use famio::pmem::record::{Image, ObjectId, Recorder};
-use std::cell::RefCell;
+use famio::pmem::record::{Image, Recorder};
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -14,38 +14,20 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The records that a history wrote: their names, and their objects in the recording.
-#[derive(Default)]
-pub struct Records(Vec<(String, ObjectId)>);
-
-impl Records {
-    /// Their objects in the recording.
-    pub fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        self.0.iter().map(|&(_, object)| object)
+/// Restores the records of a pool as in an image.
+pub fn restore(pool: &Path, image: &Image) -> io::Result<()> {
+    if image.names.folder.is_none() {
+        return Ok(());
     }
-
-    /// Restores them to a pool as in an image.
-    pub fn restore(&self, pool: &Path, image: &Image) -> io::Result<()> {
-        for (name, object) in &self.0 {
-            let Some(content) = image.content(*object) else { continue };
-            let folder = folder_in(pool);
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-            let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
-            file.write_all_at(content.trimmed(), 0)?;
-            file.set_len(content.size)?;
-        }
-        Ok(())
+    let folder = folder_in(pool);
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    for (name, &record) in &image.names.records {
+        let Some(content) = image.content(record) else { continue };
+        let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
+        file.write_all_at(content.trimmed(), 0)?;
+        file.set_len(content.size)?;
     }
-
-    /// Tells a recording that begins with the restored image which objects they are.
-    pub fn tell(&self, pool: &Path, recorder: &Recorder) -> Result<(), String> {
-        for (name, object) in &self.0 {
-            if let Ok(file) = File::open(folder_in(pool).join(name)) {
-                recorder.is_object(file.as_fd(), *object).map_err(|e| e.to_string())?;
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The folder of a pool's records.
@@ -53,32 +35,16 @@ pub fn folder_in(pool: &Path) -> PathBuf {
     pool.join("joint")
 }
 
-/// A commit under way, and its record.
-struct UnderWay {
-    recorder: &'static Recorder,
-    pool: PathBuf,
-    state: usize,
-    records: Records,
-}
-
 thread_local! {
-    static UNDER_WAY: RefCell<Option<UnderWay>> = const { RefCell::new(None) };
+    /// The recorder of a commit that is under way, and what is promised as soon as its record is durable.
+    static UNDER_WAY: Cell<Option<(&'static Recorder, usize)>> = const { Cell::new(None) };
 }
 
 /// From now on the commit has happened.
 fn is_durable(_record: &[u8]) {
-    UNDER_WAY.with_borrow_mut(|under_way| {
-        let Some(UnderWay { recorder, pool, state, records }) = under_way else { return };
-        for entry in std::fs::read_dir(folder_in(pool)).expect("the folder of the records") {
-            let entry = entry.expect("a record");
-            let file = File::open(entry.path()).expect("a record");
-            let object = recorder.object_of(file.as_fd()).expect("a record that was written");
-            if records.objects().all(|known| known != object) {
-                records.0.push((entry.file_name().to_string_lossy().into_owned(), object));
-            }
-        }
-        recorder.mark(Promise::Kept(*state).mark());
-    });
+    if let Some((recorder, state)) = UNDER_WAY.get() {
+        recorder.mark(Promise::Kept(state).mark());
+    }
 }
 
 /// The other file, open.
@@ -121,18 +87,14 @@ impl Peer {
         atomic: &Arc<AtomicFile>,
         pieces: &[(u64, &[u8])],
         size: Option<u64>,
-        (recorder, pool, state): (&'static Recorder, &Path, usize),
-        records: &RefCell<Records>,
+        (recorder, state): (&'static Recorder, usize),
     ) -> Result<(), String> {
-        let under_way = UnderWay { recorder, pool: pool.to_owned(), state, records: records.take() };
-        UNDER_WAY.set(Some(under_way));
+        UNDER_WAY.set(Some((recorder, state)));
         let test_hooks = TestHooks::current();
         TestHooks { joint: Some(is_durable), ..test_hooks }.enter();
         let done = atomic.commit_pieces_with(pieces, size, &self.atomic, &[state as u8; 80]);
         TestHooks { joint: None, ..TestHooks::current() }.enter();
-        if let Some(UnderWay { records: known, .. }) = UNDER_WAY.take() {
-            records.replace(known);
-        }
+        UNDER_WAY.set(None);
         done.map_err(|e| e.to_string())
     }
 

@@ -190,15 +190,15 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
     let machine = scope.machine.unwrap_or(Machine::Pmem);
     let reason = survivors::reason(machine.name(), name);
     let mut likely: Vec<&Known> = known.iter().filter(|known| known.passed.contains(&part)).collect();
-    likely
-        .sort_by_key(|known| (!targets::tells(&known.job, name), rank(&known.job, known.targeted, part), known.states));
+    let tells = |known: &Known| targets::tells(&known.job, name);
+    likely.sort_by_key(|known| (tells(known).is_none(), rank(&known.job, known.targeted, part), known.states));
     let (mut killed_by, mut states) = (None, 0);
     Away::without(Some(part)).enter();
     // Then again, closely. If there is a reason, the search is shorter.
     let budget = if reason.is_some() { scope.states / 8 } else { scope.states };
     // A part missing from recovery shows when recovery is examined.
-    let tells = likely.first().is_some_and(|known| targets::tells(&known.job, name));
-    let closely = tells || name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
+    let is_told = likely.first().is_some_and(|known| tells(known).is_some());
+    let closely = is_told || name.contains("recovery/") || matches!(part, Part::Rule(rule) if rule.is_of_failures());
     let first = if closely { Effort::CLOSE } else { Effort::GLANCE };
     let passes = [(first, budget / 2), (scope.effort, budget / 4 * 3), (Effort::CLOSE, budget)];
     'found: for (effort, most) in passes {
@@ -206,8 +206,7 @@ fn without(scope: &Scope, part: Part, name: &str, known: &[Known]) -> Mutant {
             if states > most {
                 break;
             }
-            let tells = targets::tells(&known.job, name);
-            let mut explorer = Explorer::listing(if tells { Effort::WHOLE } else { effort });
+            let mut explorer = Explorer::listing(tells(known).unwrap_or(effort));
             killed_by = known.job.run(&mut explorer).err();
             states += explorer.counts.states;
             if killed_by.is_some() {

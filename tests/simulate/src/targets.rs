@@ -3,6 +3,7 @@
 
 use crate::campaign::Job;
 use crate::case::Case;
+use crate::explore::Effort;
 use crate::machine::Machine;
 use famio::pmem::record::Call;
 
@@ -85,7 +86,7 @@ const RECORDS: [&str; 23] = [
 ];
 
 /// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
-const TIERED: [&str; 18] = [
+const TIERED: [&str; 20] = [
     // A block that the open epoch has overwritten, and a pass after the one that has left it.
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
@@ -94,6 +95,10 @@ const TIERED: [&str; 18] = [
     // Segments are reused.
     "u+pool: w0+20000 s w0+20000 s g w0+20000 s g w0+20000 s g w0+20000 s",
     "u: w0+20000 s w0+20000 s w0+20000 s g w0+20000 s w0+20000 s w0+20000 s",
+    // None is free yet.
+    "u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s",
+    // Another thread makes the segment that the first one writes to.
+    "u: w0+20000 s 2:w0+30000 s",
     // Partial passes, several in an epoch, of what that has overwritten in part or wholly; what is logged again.
     "u+small: w0+16384 s w16384+16384 s w32768+8192 s w100+60 w4096+64 gb gb gb ge gb ge w300+5 s",
     "u+small: w0+16384 s w16384+16384 s w32768+8192 s w0+4096 s w4096+4096 gb gb gb ge gb s w0+20000 s",
@@ -125,7 +130,8 @@ const MAPS: [&str; 7] = [
 
 /// Transactions of several files: before and after others, of checkpointed data, with a cut, and beside an old
 /// record; `?` stands for each policy.
-const JOINT: [&str; 6] = [
+const JOINT: [&str; 7] = [
+    "?+pool: j100+60",
     "?+pool: w0+6000 s j100+60",
     "?+pool: w0+6000 s w300+10 j100+60 w200+60 s j4000+200 c",
     "?+pool: j100+60 w64+64 s g j64+64 s c",
@@ -134,17 +140,26 @@ const JOINT: [&str; 6] = [
     "?+pool: w100+60 s j64+64 o j64+64 w100+60 c",
 ];
 
-/// Parts that one of these histories tests, and few others do.
-const TELLING: [(&str, &str); 3] = [
-    ("EntriesAreKept", "w0+6000 s j100+60"),
-    ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s"),
-    ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s"),
+/// Parts that one of these histories tests, and few others do; with the effort that it takes.
+const TELLING: [(&str, &str, Effort); 6] = [
+    ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
+    ("Flush: recovery/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
+    ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
+    ("Fence: journal/tiered/area.rs", "w0+20000 s 2:w0+30000 s", Effort::GLANCE),
+    ("TieredReuseAfterTail", "/u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s", Effort::GLANCE),
+    // The second copy of *active* fails.
+    ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
 ];
 
-/// Whether a history was made for a part with this name.
-pub fn tells(job: &Job, name: &str) -> bool {
-    let Job::Crashes(case) = job else { return false };
-    TELLING.iter().any(|(part, steps)| name.starts_with(part) && case.to_string().contains(steps))
+/// Whether a history was made for a part with this name: how closely it has to be examined.
+pub fn tells(job: &Job, name: &str) -> Option<Effort> {
+    let text = match job {
+        Job::Crashes(case) => case.to_string(),
+        Job::FailedCall(case, (call, nth)) => format!("{case} --fail {call:?}:{nth}"),
+        Job::FailedCalls(..) | Job::Damaged(_) => return None,
+    };
+    let telling = TELLING.iter().find(|(part, history, _)| name.starts_with(part) && text.contains(history));
+    telling.map(|(_, _, effort)| *effort)
 }
 
 /// The histories of a machine, and the same with calls that fail at the journal's ends.

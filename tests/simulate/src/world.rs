@@ -3,7 +3,7 @@
 
 use crate::away::Away;
 use crate::case::{Cache, Case, Found};
-use crate::joint::{self, Peer, Records};
+use crate::joint::{self, Peer};
 use crate::machine::{Machine, SEGMENT};
 use crate::oracle::{Oracle, Promise};
 use crate::workload::{By, Op, bytes, initial, pieces};
@@ -41,8 +41,6 @@ pub struct World {
     found: Found,
     /// The contents of `/dev/shm` at the last hand-over: a kill leaves them, a reboot does not.
     between: RefCell<Vec<(String, Vec<u8>)>>,
-    /// Of the current or last history.
-    pub records: RefCell<Records>,
     recorders: HashMap<Machine, &'static Recorder>,
     /// The recorders are asked where each barrier was called.
     lists_sites: bool,
@@ -101,8 +99,8 @@ impl World {
         let (named, name) = (folder.join("pool"), journal_name(&identity));
         std::fs::create_dir(&named).expect("a folder in /dev/shm");
         let (recorders, found) = (HashMap::new(), Found::default());
-        let (between, records) = (RefCell::default(), RefCell::default());
-        Self { folder, path, named, name, file, found, between, records, recorders, lists_sites: false }
+        let between = RefCell::default();
+        Self { folder, path, named, name, file, found, between, recorders, lists_sites: false }
     }
 
     /// The pool of the current or last history.
@@ -140,6 +138,7 @@ impl World {
             attribute: mark::NAME,
             pool: self.pool(),
             journal: self.journal(),
+            records: joint::folder_in(&self.pool()),
         })
     }
 
@@ -160,7 +159,6 @@ impl World {
         let recorder = self.recorder(case.machine);
         self.clear()?;
         self.between.take();
-        self.records.take();
         self.found = case.found;
         self.clear()?;
         self.put_file(&Content { size: initial().len() as u64, bytes: initial() })?;
@@ -265,7 +263,7 @@ impl World {
             }
             file.set_len(journal.size).map_err(text)?;
         }
-        self.records.borrow().restore(&self.named, image).map_err(text)
+        joint::restore(&self.pool(), image).map_err(text)
     }
 
     /// Recovers what is there, in boot number `boot`, and reads the file.
@@ -372,18 +370,17 @@ impl World {
         Ok(bytes)
     }
 
-    /// Recovers what is there under the recorder; the medium holds `start`, in which the journal is `journal`. The
-    /// recording ends with mark 1 if the recovery succeeded.
+    /// Recovers what is there under the recorder; the medium holds `start`. The recording ends with mark 1 if the
+    /// recovery succeeded.
     pub fn recover_recorded(
         &mut self,
         machine: Machine,
         boot: u8,
-        (start, journal): (Start, Option<ObjectId>),
+        start: Start,
         fail: Option<(Call, usize)>,
     ) -> Result<Recovery, String> {
         let recorder = self.recorder(machine);
-        recorder.begin(self.place()?, Some((start, journal))).map_err(text)?;
-        self.records.borrow().tell(&self.named, recorder)?;
+        recorder.begin(self.place()?, Some(start)).map_err(text)?;
         if let Some((call, nth)) = fail {
             recorder.fail(call, nth, libc::EIO);
         }
@@ -754,8 +751,7 @@ impl<'w> Session<'w> {
         let (opened, peer) = (self.opened()?, self.peer.as_ref().ok_or("no other file")?);
         let all = pieces(at, len).map(|(at, len)| (at, bytes(number, at, len)));
         let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-        let told = (self.recorder, &*self.world.named, state);
-        peer.commit(&opened.atomic, &all, size, told, &self.world.records)
+        peer.commit(&opened.atomic, &all, size, (self.recorder, state))
     }
 
     fn by_other(&self, (to, from): &Other, number: usize, op: Op) -> Result<(), String> {

@@ -15,3 +15,17 @@ fn a_library_without_its_fences_is_found_out() {
     let survived: Vec<_> = mutants.iter().filter(|mutant| mutant.is_open()).map(|m| &m.name).collect();
     assert!(survived.is_empty(), "{survived:?}");
 }
+
+/// Barriers that take a history of their own: by another thread, of names in the pool, of a record that is visible only.
+#[test]
+fn these_histories_find_what_others_do_not() {
+    let found = [
+        ("tiered/u: w0+20000 s 2:w0+30000 s", "Fence: journal/tiered/area.rs"),
+        ("tiered/u+pool: j100+60", "sync_dir < journal/joint/folder.rs"),
+        ("tiered/u+pool: j100+60", "secure < recovery/joint.rs"),
+    ];
+    for (history, part) in found {
+        let (name, failure) = mutants::one(&history.parse().unwrap(), None, part).unwrap();
+        assert!(failure.is_some(), "{history} without {name}");
+    }
+}

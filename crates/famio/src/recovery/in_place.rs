@@ -24,7 +24,8 @@ struct Move {
     granules: u64,
 }
 
-/// See the module. `adopt` is called after everything is checked and before anything is changed.
+/// See the module. `adopt` is called after everything is checked and before the file is changed. It writes the header
+/// once more, and makes the whole journal durable.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn replay(
     file: BorrowedFd<'_>,
@@ -42,10 +43,9 @@ pub(super) fn replay(
         return Ok(replayed);
     }
 
-    // Visible is not persistent: the commit just read is made durable before anything is done because of it. Stale
-    // entries would do no harm: with them, too, what was copied is what is committed.
+    // Visible is not persistent: the commit just read is made durable, together with the header, before anything is
+    // done because of it. Stale entries would do no harm: with them, too, what was copied is what is committed.
     image.write_again(last)?;
-    medium.fdatasync(journal)?;
     adopt()?;
 
     progress.begin(bytes);

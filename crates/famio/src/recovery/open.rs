@@ -360,6 +360,7 @@ fn replay(
         // From here on the file is changed by this recovery, in this boot. If it crashes, the changes must not look
         // like an outsider's.
         owner_lock.iter().for_each(|owner_lock| owner_lock.forget_arena());
+        // Its flush also covers what the caller has written to the journal before.
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
         header.stamp = None;

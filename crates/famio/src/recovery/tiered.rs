@@ -10,7 +10,8 @@ use crate::pmem::Medium;
 use crate::rule::{Rule, in_order};
 use std::os::fd::BorrowedFd;
 
-/// See the module. `adopt` is called after everything is checked and before anything is changed.
+/// See the module. `adopt` is called after everything is checked and before the file is changed. It writes the header
+/// once more, and makes the whole journal durable.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn replay(
     file: BorrowedFd<'_>,
@@ -29,7 +30,7 @@ pub(super) fn replay(
     }
     in_order(
         Rule::TieredJournalBeforeFile,
-        || scan.secure(medium).and_then(|()| adopt()),
+        || scan.write_slot_again().and_then(|()| adopt()),
         || {
             progress.begin(replayed.bytes);
             scan.apply(file, medium, options.threads_for_epochs(), &|bytes| progress.advance(bytes))?;

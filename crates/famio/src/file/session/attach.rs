@@ -273,8 +273,8 @@ fn in_place(
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
             let key = Key::of(live.id());
-            let log =
-                Log::new(Mapped::create(live.file().as_fd(), plan.file.domain, medium, key, settings.journal_limit)?);
+            let limit = settings.journal_limit;
+            let log = Log::create(Mapped::create(live.file().as_fd(), plan.file.domain, medium, key, limit)?);
             in_order(
                 Rule::SlotBeforeActive,
                 || {

@@ -27,8 +27,14 @@ impl Deref for Log {
 }
 
 impl Log {
-    /// A [new](Mapped::create) journal, or one that this process [attached to](Mapped::attach);
-    /// [`set_segments`](Self::set_segments) then sets its segments.
+    /// A [new](Mapped::create) journal, without segments. Durable after a fence.
+    pub fn create(mapped: Mapped) -> Self {
+        mapped.extent().store(0);
+        Self::new(mapped)
+    }
+
+    /// A journal that this process [attached to](Mapped::attach); [`set_segments`](Self::set_segments) then sets its
+    /// segments.
     pub fn new(mapped: Mapped) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
         Self { mapped, segments: AtomicU32::new(0), starts, zone: Zone::default() }

@@ -50,8 +50,8 @@ fn mapping(file: BorrowedFd<'_>, domain: Domain, medium: &dyn Medium, len: u64, 
 }
 
 impl Mapped {
-    /// A new journal in `file`, which already has the header's page: slots, no segments. Not synced: that happens
-    /// before the file is marked.
+    /// A new journal in `file`, which already has the header's page: slots, all empty, and no number of segments yet.
+    /// Not synced: that happens before the file is marked.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`: no space. Those of mapping it.
@@ -64,9 +64,7 @@ impl Mapped {
     ) -> Result<Self> {
         make_room(file, medium, (0, SEGMENTS_START), SEGMENTS_START)?;
         let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
-        let mapped = Self::over(file, domain, medium, key, limit, (SEGMENTS_START, reservation))?;
-        mapped.extent().store(0);
-        Ok(mapped)
+        Self::over(file, domain, medium, key, limit, (SEGMENTS_START, reservation))
     }
 
     /// The journal in `file`, of a session that another process began.

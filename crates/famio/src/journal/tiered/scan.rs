@@ -174,17 +174,14 @@ impl Scan<'_> {
         granules * GRANULE as u64
     }
 
-    /// Visible is not persistent: writes the slot of the last commit once more, and makes the journal durable, before
-    /// anything is done because of it. The records are durable: the slot was stored after they were.
+    /// Visible is not persistent: writes the slot of the last commit once more, to be durable before anything is done
+    /// because of it: after the journal's next `fdatasync`. The records are durable: the slot was stored after they
+    /// were.
     ///
     /// # Errors
     /// Those of the journal's medium.
-    pub fn secure(&self, medium: &dyn Medium) -> Result<()> {
-        if holds(Rule::TieredSlotIsWrittenAgain) {
-            self.image.write_again(self.last)?;
-            medium.fdatasync(self.journal)?;
-        }
-        Ok(())
+    pub fn write_slot_again(&self) -> Result<()> {
+        if holds(Rule::TieredSlotIsWrittenAgain) { self.image.write_again(self.last) } else { Ok(()) }
     }
 
     /// Brings `file` to the last commit, through `medium`. Not synced.

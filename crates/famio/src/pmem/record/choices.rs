@@ -5,7 +5,7 @@
 use super::Random;
 use super::crash::{Content, Image, Plan};
 use super::model::{Model, Object, SECTOR, WORD, Write, put, resize};
-use super::names::Versions;
+use super::names::{Name, Versions};
 use crate::pmem::LINE;
 use core::ops::ControlFlow;
 use std::collections::{BTreeMap, HashSet};
@@ -66,15 +66,12 @@ pub(super) struct Choices<'a> {
     model: &'a Model,
     groups: Vec<Group>,
     events: Vec<Vec<Event<'a>>>,
-    mark: usize,
-    pool: usize,
-    entries: BTreeMap<u64, usize>,
+    names: BTreeMap<&'a Name, usize>,
 }
 
 impl<'a> Choices<'a> {
     pub fn of(model: &'a Model) -> Self {
-        let mut this =
-            Self { model, groups: Vec::new(), events: Vec::new(), mark: 0, pool: 0, entries: BTreeMap::new() };
+        let mut this = Self { model, groups: Vec::new(), events: Vec::new(), names: BTreeMap::new() };
         for object in &model.objects {
             let events = this.object(object);
             this.events.push(events);
@@ -83,12 +80,10 @@ impl<'a> Choices<'a> {
         this
     }
 
-    fn names(&mut self, names: &Versions) {
-        self.mark = self.group(Group::Prefix(names.mark.len() as u32 - 1));
-        self.pool = self.group(Group::Prefix(names.pool.len() as u32 - 1));
-        for (&pool, versions) in &names.entries {
+    fn names(&mut self, names: &'a Versions) {
+        for (name, versions) in &names.all {
             let group = self.group(Group::Prefix(versions.len() as u32 - 1));
-            self.entries.insert(pool, group);
+            self.names.insert(name, group);
         }
     }
 
@@ -206,9 +201,7 @@ impl<'a> Choices<'a> {
 
     /// The image of one pick for every group.
     pub fn image(&self, picks: &[u32]) -> Image {
-        let names = self.model.names.pick(picks[self.mark] as usize, picks[self.pool] as usize, |pool| {
-            self.entries.get(&pool).map_or(0, |&group| picks[group] as usize)
-        });
+        let names = self.model.names.pick(|name| self.names.get(name).map_or(0, |&group| picks[group] as usize));
         let objects = self.model.objects.iter().zip(&self.events).map(|(object, events)| {
             let (mut bytes, mut size) = (object.bytes.clone(), object.size);
             for event in events.iter().filter(|event| self.arrived(event.when, picks)) {

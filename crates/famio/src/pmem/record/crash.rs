@@ -78,10 +78,11 @@ impl Image {
         image
     }
 
-    /// A hash of what can be reached: the file, its mark, its journal's name and bytes, and the objects `others`.
-    pub fn hash(&self, file: ObjectId, others: impl Iterator<Item = ObjectId>) -> u128 {
+    /// A hash of what can be reached: the file, its mark, and the names and bytes of its journal and of records.
+    pub fn hash(&self, file: ObjectId) -> u128 {
         let mut hash = Xxh3::new();
-        for object in [Some(file), self.names.journal].into_iter().flatten().chain(others) {
+        let records = self.names.records.values().copied();
+        for object in [Some(file), self.names.journal].into_iter().flatten().chain(records) {
             if let Some(content) = self.content(object) {
                 let bytes = content.trimmed();
                 hash.update(&content.size.to_le_bytes());
@@ -92,6 +93,10 @@ impl Image {
         let names = [self.names.nameless, self.names.pool.is_some(), self.names.journal.is_some()];
         hash.update(&names.map(u8::from));
         hash.update(self.names.mark.as_deref().unwrap_or(b"none"));
+        if self.names.folder.is_some() {
+            hash.update(b"folder");
+            self.names.records.keys().for_each(|name| hash.update(name.as_bytes()));
+        }
         hash.digest128()
     }
 }

@@ -21,7 +21,8 @@ use super::{Domain, Medium, medium};
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU64, Ordering};
 use names::Holder;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
@@ -150,7 +151,12 @@ impl Op {
             Op::Write { object, at, bytes } => len("pwritev", object, at, bytes),
             Op::Names(names) => {
                 let is = |there: bool| if there { "there" } else { "gone" };
-                format!("mark {}, journal {}", is(names.mark.is_some()), is(names.journal.is_some()))
+                format!(
+                    "mark {}, journal {}, {} records",
+                    is(names.mark.is_some()),
+                    is(names.journal.is_some()),
+                    names.records.len()
+                )
             }
             other => format!("{other:?}"),
         }
@@ -220,18 +226,20 @@ impl State {
 
     /// Records changes of mark and journal since the last check.
     fn look(&mut self) {
-        let Some(place) = &self.place else { return };
-        let (mut names, journal) = place.look();
-        if let Some(key) = journal {
-            names.journal = match self.files.iter().find(|file| file.0 == key) {
-                Some(&(_, object)) => Some(object),
-                None => place.open_journal().ok().and_then(|journal| self.file(journal.as_fd()).ok()),
-            };
-        }
+        let Some(place) = self.place.take() else { return };
+        let names = place.look(|path| self.at(path));
+        self.place = Some(place);
         if names != self.names {
             self.names = names.clone();
             self.push(Op::Names(names));
         }
+    }
+
+    /// The object of the file at a path.
+    fn at(&mut self, path: &Path) -> Option<ObjectId> {
+        let stat = rustix::fs::lstat(path).ok()?;
+        let known = self.files.iter().find(|file| file.0 == (stat.st_dev, stat.st_ino));
+        known.map(|&(_, object)| object).or_else(|| self.file(open(path).ok()?.as_fd()).ok())
     }
 
     fn new_object(&mut self, bytes: Vec<u8>, is_file: bool) -> ObjectId {
@@ -275,6 +283,16 @@ impl State {
     }
 }
 
+fn open(path: &Path) -> Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())?)
+}
+
+fn key_of(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 fn contents(fd: BorrowedFd<'_>, size: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     crate::sys::read_at(fd, 0, &mut bytes)?;
@@ -295,22 +313,23 @@ impl Recorder {
     }
 
     /// Forgets everything and starts over, with the file and its journal at `place`. The first object is the file, in
-    /// its current state, which is durable; or everything is as in `start`, with its objects: the journal is the one
-    /// that its names say, or the one given.
-    pub fn begin(&self, place: Place, start: Option<(Start, Option<ObjectId>)>) -> Result<()> {
+    /// its current state, which is durable; or everything is as in `start`, with its objects, which lie under its names.
+    pub fn begin(&self, place: Place, start: Option<Start>) -> Result<()> {
         let mut state = self.lock();
         let leave_out = state.leave_out;
         *state = State { leave_out, ..State::default() };
-        if let Some((start, journal)) = start {
-            let key = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        if let Some(mut start) = start {
             state.objects = start.0.objects.len();
-            state.files.push((key(place.file.as_fd())?, ObjectId(0)));
-            if let Some(journal) = journal {
-                state.files.push((key(place.open_journal()?.as_fd())?, journal));
+            state.files.push((key_of(place.file.as_fd())?, ObjectId(0)));
+            let names = start.0.names.newest();
+            let records = names.records.iter().map(|(name, object)| (place.records.join(name), *object));
+            for (path, object) in
+                names.journal.map(|journal| (place.journal.clone(), journal)).into_iter().chain(records)
+            {
+                state.files.push((key_of(open(&path)?.as_fd())?, object));
             }
-            state.names = Names { journal, ..place.look().0 };
-            // The new inodes of journal and pool stand for those in the start.
-            let mut start = start;
+            state.names = place.look(|path| state.at(path));
+            // The new inodes of the pool and of what is in it stand for those in the start.
             start.0.names = start.0.names.moved(&state.names);
             state.start = Some(Arc::new(start));
             state.place = Some(place);
@@ -318,8 +337,10 @@ impl Recorder {
             state.file(place.file.as_fd())?;
             state.place = Some(place);
             state.look();
-            let holders = [Some(Holder::File), Some(Holder::Folder), state.names.pool.map(Holder::Pool)];
-            holders.into_iter().flatten().for_each(|holder| state.push(Op::SyncNames(holder)));
+            let Names { pool, folder, .. } = state.names;
+            let inside = [pool.map(Holder::Pool), folder.map(Holder::Records)].into_iter().flatten();
+            let holders = [Holder::File, Holder::Folder].into_iter().chain(inside);
+            holders.for_each(|holder| state.push(Op::SyncNames(holder)));
         }
         Ok(())
     }
@@ -340,13 +361,6 @@ impl Recorder {
         state.look();
         let pool = state.names.pool.map(Holder::Pool);
         pool.into_iter().for_each(|pool| state.push(Op::SyncNames(pool)));
-        Ok(())
-    }
-
-    /// Declares a file to be this object of the start.
-    pub fn is_object(&self, fd: BorrowedFd<'_>, object: ObjectId) -> Result<()> {
-        let stat = rustix::fs::fstat(fd)?;
-        self.lock().files.push(((stat.st_dev, stat.st_ino), object));
         Ok(())
     }
 
@@ -552,5 +566,7 @@ impl Random {
     }
 }
 
+#[cfg(test)]
+mod names_tests;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,10 @@
-//! What a file system knows of a file besides its bytes: the mark on it, and the journal under its name. Each is
-//! durable as of the last `fsync` of what contains it: the file, the pool, or the folder that contains the pool.
+//! What a file system knows of a file besides its bytes: the mark on it, the journal under its name, and the records
+//! of joint commits under theirs. Each is durable as of the last `fsync` of what contains it: the file, the pool, the
+//! folder that contains the pool, the folder of the records.
 
 use super::ObjectId;
-use crate::error::Result;
-use rustix::fs::{CWD, Stat};
+use crate::sys::{list, openat};
+use rustix::fs::{CWD, Mode, OFlags, Stat};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,9 +21,11 @@ pub struct Place {
     pub pool: PathBuf,
     /// The journal's path in it.
     pub journal: PathBuf,
+    /// The folder of the records in it.
+    pub records: PathBuf,
 }
 
-/// Mark and journal, as they are, or as a crash left them.
+/// Mark, journal and records, as they are, or as a crash left them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Names {
     /// Nothing has made the file's own name durable yet.
@@ -33,6 +36,10 @@ pub struct Names {
     pub pool: Option<u64>,
     /// The journal in the pool.
     pub journal: Option<ObjectId>,
+    /// The inode of the folder of records in the pool.
+    pub folder: Option<u64>,
+    /// The records in it.
+    pub records: BTreeMap<String, ObjectId>,
 }
 
 /// What an `fsync` makes durable.
@@ -40,78 +47,165 @@ pub struct Names {
 pub(super) enum Holder {
     /// The file itself: its mark.
     File,
-    /// A pool, by its inode: the journal in it.
+    /// A pool, by its inode: the journal in it, and the folder of records.
     Pool(u64),
     /// The folder that the file is in, and a pool beside it: the names of both.
     Folder,
+    /// A folder of records, by its inode: their names.
+    Records(u64),
+}
+
+/// What has versions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Name {
+    Mark,
+    Pool,
+    /// Of the journal in this pool.
+    Journal(u64),
+    /// Of the folder of records in this pool.
+    Folder(u64),
+    /// Of a record in this folder.
+    Record(u64, String),
+}
+
+/// What a name leads to.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    Bytes(Vec<u8>),
+    Inode(u64),
+    Object(ObjectId),
 }
 
 /// The versions of each name that a crash may leave: from the last durable one to the newest.
 #[derive(Clone, Default)]
 pub(super) struct Versions {
     pub nameless: bool,
-    pub mark: Vec<Option<Vec<u8>>>,
-    pub pool: Vec<Option<u64>>,
-    pub entries: BTreeMap<u64, Vec<Option<ObjectId>>>,
+    pub all: BTreeMap<Name, Vec<Option<Target>>>,
+}
+
+impl Name {
+    fn is_in(&self, holder: Holder) -> bool {
+        match self {
+            Name::Mark => holder == Holder::File,
+            Name::Pool => holder == Holder::Folder,
+            Name::Journal(pool) | Name::Folder(pool) => holder == Holder::Pool(*pool),
+            Name::Record(folder, _) => holder == Holder::Records(*folder),
+        }
+    }
+}
+
+impl Target {
+    fn inode(&self) -> Option<u64> {
+        if let Target::Inode(inode) = self { Some(*inode) } else { None }
+    }
+
+    fn object(&self) -> Option<ObjectId> {
+        if let Target::Object(object) = self { Some(*object) } else { None }
+    }
+}
+
+impl Names {
+    /// All names that can have a target now, with it.
+    fn all(&self) -> BTreeMap<Name, Option<Target>> {
+        let mut all = BTreeMap::new();
+        all.insert(Name::Mark, self.mark.clone().map(Target::Bytes));
+        all.insert(Name::Pool, self.pool.map(Target::Inode));
+        if let Some(pool) = self.pool {
+            all.insert(Name::Journal(pool), self.journal.map(Target::Object));
+            // Most histories have no such folder.
+            all.extend(self.folder.map(|folder| (Name::Folder(pool), Some(Target::Inode(folder)))));
+        }
+        if let Some(folder) = self.folder {
+            let record = |(name, object): (&String, &ObjectId)| {
+                (Name::Record(folder, name.clone()), Some(Target::Object(*object)))
+            };
+            all.extend(self.records.iter().map(record));
+        }
+        all
+    }
 }
 
 impl Versions {
     /// These names, durable.
     pub fn certain(names: &Names) -> Self {
-        let entries = names.pool.map(|pool| (pool, vec![names.journal])).into_iter().collect();
-        Self { nameless: names.nameless, mark: vec![names.mark.clone()], pool: vec![names.pool], entries }
+        let all = names.all().into_iter().map(|(name, target)| (name, vec![target])).collect();
+        Self { nameless: names.nameless, all }
     }
 
     pub fn change(&mut self, now: &Names) {
-        push(&mut self.mark, &now.mark);
-        push(&mut self.pool, &now.pool);
-        if let Some(pool) = now.pool {
+        let mut now_all = now.all();
+        // A record may be removed alone; what is not seen of other names is in a folder that is gone with them.
+        for name in self.all.keys() {
+            let is_gone = match name {
+                Name::Record(..) => true,
+                Name::Folder(pool) => now.pool == Some(*pool),
+                _ => false,
+            };
+            if is_gone {
+                now_all.entry(name.clone()).or_insert(None);
+            }
+        }
+        for (name, target) in now_all {
             // A new folder is empty until something is put into it.
-            push(self.entries.entry(pool).or_insert_with(|| vec![None]), &now.journal);
+            let is_in_new = !matches!(name, Name::Mark | Name::Pool);
+            let versions = self.all.entry(name).or_insert_with(|| if is_in_new { vec![None] } else { Vec::new() });
+            if versions.last() != Some(&target) {
+                versions.push(target);
+            }
         }
     }
 
     pub fn sync(&mut self, holder: Holder) {
-        match holder {
-            Holder::File => keep_last(&mut self.mark),
-            Holder::Folder => {
-                self.nameless = false;
-                keep_last(&mut self.pool);
-            }
-            Holder::Pool(pool) => self.entries.get_mut(&pool).map_or((), keep_last),
-        }
+        self.nameless &= holder != Holder::Folder;
+        self.all.iter_mut().filter(|(name, _)| name.is_in(holder)).for_each(|(_, versions)| keep_last(versions));
     }
 
-    /// The same, after pool and journal were restored with other inodes.
+    /// The newest version of each name.
+    pub fn newest(&self) -> Names {
+        self.pick(|name| self.all.get(name).map_or(0, |versions| versions.len() - 1))
+    }
+
+    /// The same, after pool, journal and records were restored with other inodes.
     pub fn moved(&self, now: &Names) -> Self {
-        let Some((old, pool)) = self.pool.last().copied().flatten().zip(now.pool) else { return self.clone() };
-        let mut moved = self.clone();
-        moved.pool.iter_mut().filter(|version| **version == Some(old)).for_each(|version| *version = Some(pool));
-        if let Some(versions) = moved.entries.remove(&old) {
-            moved.entries.insert(pool, versions);
-        }
-        moved
+        let newest = self.newest();
+        let pairs = [newest.pool.zip(now.pool), newest.folder.zip(now.folder)];
+        let new = |inode: u64| pairs.iter().flatten().find(|(old, _)| *old == inode).map_or(inode, |(_, new)| *new);
+        let of_name = |name: &Name| match name {
+            Name::Mark | Name::Pool => name.clone(),
+            Name::Journal(pool) => Name::Journal(new(*pool)),
+            Name::Folder(pool) => Name::Folder(new(*pool)),
+            Name::Record(folder, record) => Name::Record(new(*folder), record.clone()),
+        };
+        let of_target = |target: &Option<Target>| match target {
+            Some(Target::Inode(inode)) => Some(Target::Inode(new(*inode))),
+            other => other.clone(),
+        };
+        let all = self.all.iter().map(|(name, versions)| (of_name(name), versions.iter().map(of_target).collect()));
+        Self { nameless: self.nameless, all: all.collect() }
     }
 
     /// Everything becomes durable at once.
     pub fn sync_all(&mut self) {
         self.nameless = false;
-        keep_last(&mut self.mark);
-        keep_last(&mut self.pool);
-        self.entries.values_mut().for_each(keep_last);
+        self.all.values_mut().for_each(keep_last);
     }
 
-    /// The names for the chosen versions; the newest version where none was chosen.
-    pub fn pick(&self, mark: usize, pool: usize, entry: impl Fn(u64) -> usize) -> Names {
-        let pool = self.pool.get(pool).copied().flatten();
-        let journal = pool.and_then(|pool| self.entries.get(&pool)?.get(entry(pool)).copied().flatten());
-        Names { nameless: self.nameless, mark: self.mark.get(mark).cloned().flatten(), pool, journal }
-    }
-}
-
-fn push<T: PartialEq + Clone>(versions: &mut Vec<T>, now: &T) {
-    if versions.last() != Some(now) {
-        versions.push(now.clone());
+    /// The names for the chosen versions.
+    pub fn pick(&self, chosen: impl Fn(&Name) -> usize) -> Names {
+        let target = |name: &Name| self.all.get(name)?.get(chosen(name)).cloned().flatten();
+        let mark = match target(&Name::Mark) {
+            Some(Target::Bytes(mark)) => Some(mark),
+            _ => None,
+        };
+        let pool = target(&Name::Pool).and_then(|pool| pool.inode());
+        let journal = pool.and_then(|pool| target(&Name::Journal(pool))?.object());
+        let folder = pool.and_then(|pool| target(&Name::Folder(pool))?.inode());
+        let record = |name: &Name| match name {
+            Name::Record(of, record) if Some(*of) == folder => Some((record.clone(), target(name)?.object()?)),
+            _ => None,
+        };
+        let records = self.all.keys().filter_map(record).collect();
+        Names { nameless: self.nameless, mark, pool, journal, folder, records }
     }
 }
 
@@ -124,19 +218,24 @@ fn stat(path: &Path) -> Option<Stat> {
 }
 
 impl Place {
-    /// The names now, with the journal's device and inode.
-    pub(super) fn look(&self) -> (Names, Option<(u64, u64)>) {
+    /// The names now. `object`: tells which object the file at a path is, if there is one.
+    pub(super) fn look(&self, mut object: impl FnMut(&Path) -> Option<ObjectId>) -> Names {
         let mut bytes = [0; 2048];
         let mark = rustix::fs::fgetxattr(&self.file, self.attribute, &mut bytes).ok().map(|n| bytes[..n].to_vec());
         let pool = stat(&self.pool).map(|stat| stat.st_ino);
-        let journal = pool.and_then(|_| stat(&self.journal)).map(|stat| (stat.st_dev, stat.st_ino));
-        (Names { nameless: false, mark, pool, journal: None }, journal)
+        let journal = pool.and_then(|_| object(&self.journal));
+        let folder = pool.and_then(|_| stat(&self.records)).map(|stat| stat.st_ino);
+        let records = folder.map(|_| self.names_of_records()).into_iter().flatten();
+        let records = records.filter_map(|name| Some((name.clone(), object(&self.records.join(name))?))).collect();
+        Names { nameless: false, mark, pool, journal, folder, records }
     }
 
-    /// The journal, open for reading.
-    pub(super) fn open_journal(&self) -> Result<OwnedFd> {
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(CWD, &self.journal, flags, rustix::fs::Mode::empty())?)
+    fn names_of_records(&self) -> Vec<String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(folder) = openat(CWD, &self.records, flags, Mode::empty()) else { return Vec::new() };
+        let Ok(entries) = list(&folder) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+        names.filter(|name| name.ends_with(".joint")).collect()
     }
 
     /// Which part of this place `fd` contains.
@@ -150,6 +249,8 @@ impl Place {
             Some(Holder::Pool(key.1))
         } else if Some(key) == of_path(Some(&self.folder)) {
             Some(Holder::Folder)
+        } else if Some(key) == of_path(Some(&self.records)) {
+            Some(Holder::Records(key.1))
         } else {
             None
         }

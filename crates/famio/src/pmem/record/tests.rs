@@ -145,54 +145,6 @@ fn a_large_copy_is_one_choice() {
     assert_eq!(at_end(recorder, id).len(), 1);
 }
 
-/// What a killed process stored is there for the next one, but a power loss removes it unless that process flushes
-/// it.
-#[test]
-fn after_a_kill_what_is_visible_may_still_be_lost() {
-    use crate::journal::mark::NAME;
-    let folder = std::path::PathBuf::from(format!("/dev/shm/famio-recorded-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let place = || Place {
-        file: std::fs::File::options().read(true).write(true).open(folder.join("file")).unwrap().into(),
-        folder: folder.clone(),
-        attribute: NAME,
-        pool: folder.join(".famio"),
-        journal: folder.join(".famio/journal"),
-    };
-    let file = std::fs::File::create(folder.join("file")).unwrap();
-    file.set_len(4096).unwrap();
-    let recorder = Recorder::new(Domain::PageCache);
-    recorder.begin(place(), None).unwrap();
-    recorder.pwritev(file.as_fd(), &[&[1; 512]], 0).unwrap();
-    rustix::fs::fsetxattr(&file, NAME, b"mark", rustix::fs::XattrFlags::empty()).unwrap();
-    recorder.mark(1);
-    let mut replay = recorder.trace().replay();
-    while replay.advance() {}
-    let (image, start) = replay.killed();
-    assert_eq!(image.get(ObjectId(0)).unwrap()[0], 1);
-    assert_eq!(image.names.mark.as_deref(), Some(&b"mark"[..]));
-    let images = |recorder: &Recorder| {
-        let mut replay = recorder.trace().replay();
-        while replay.advance() {}
-        let mut seen = Vec::new();
-        replay.crashes::<()>(&Plan::default(), |image| {
-            seen.push((image.get(ObjectId(0)).unwrap()[0], image.names.mark.is_some()));
-            ControlFlow::Continue(())
-        });
-        seen.sort();
-        seen.dedup();
-        seen
-    };
-    recorder.begin(place(), Some((start, None))).unwrap();
-    recorder.mark(2);
-    assert_eq!(images(recorder), [(0, false), (0, true), (1, false), (1, true)]);
-    recorder.fdatasync(file.as_fd()).unwrap();
-    assert_eq!(images(recorder), [(1, false), (1, true)]);
-    recorder.fsync(file.as_fd()).unwrap();
-    assert_eq!(images(recorder), [(1, true)]);
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
 /// All images at the end of a trace, of one object, without duplicates.
 fn at_end(recorder: &Recorder, object: ObjectId) -> Vec<Vec<u8>> {
     let mut replay = recorder.trace().replay();
