@@ -1,14 +1,16 @@
 //! Libnvmmio (Choi, Hong, Kwon, Han: USENIX ATC 2020): failure-atomic file calls by user-level logs.
 
-use super::Work::{Apps, Calls, Sqlite};
-use super::{Cell, Declared, Extent, Metric, Paper::Libnvmmio, cell, every_policy, plain_and_famio, with_the_limit};
+use super::declared::Work::{Apps, Calls, Sqlite};
+use super::declared::{Cell, Declared, Metric, Paper::Libnvmmio, cell};
+use super::extent::Extent;
+use super::sides::{every_policy, plain_and_famio, with_the_limit};
 use crate::bench::apps::{App, AppCell, Engine, Letter, Scale, Tpcc, Ycsb};
 use crate::bench::document::Shape::{Bars, Lines};
+use crate::bench::document::words::bytes;
+use crate::bench::document::workload::Pattern::{Random, Sequential};
+use crate::bench::document::workload::{SyncEvery, Workload};
 use crate::bench::io::bare::Bare;
 use crate::bench::io::side::Side;
-use crate::bench::io::words::bytes;
-use crate::bench::io::workload::Pattern::{Random, Sequential};
-use crate::bench::io::workload::{SyncEvery, Workload};
 
 const BLOCK: u64 = 4096;
 const MICRO: &str = "up to 2.2 times the throughput of system calls (abstract, all microbenchmarks)";

@@ -1,6 +1,6 @@
 //! Map-ahead and the mapping cache, against mmap with and without MAP_POPULATE.
 
-use super::{Declared, Paper::MapAhead, Work::Maps};
+use super::declared::{Declared, Paper::MapAhead, Work::Maps};
 use crate::bench::map::Task;
 
 /// Choi, Kim, Han: Efficient Memory Mapped File I/O for In-Memory File Systems (HotStorage 2017).

@@ -1,11 +1,11 @@
 //! vNVML (MSST 2019; CCF THPC 2020): a disk behind persistent memory. The paper's loads, numbered in its order as far as we know it.
 
-use super::Work::{Calls, Transactions};
-use super::{Cell, Declared, Metric, Paper::Vnvml, cell};
+use super::declared::Work::{Calls, Transactions};
+use super::declared::{Cell, Declared, Metric, Paper::Vnvml, cell};
 use crate::bench::document::Shape::Bars;
+use crate::bench::document::workload::Pattern::{Random, Zipf};
+use crate::bench::document::workload::Workload;
 use crate::bench::io::side::Side;
-use crate::bench::io::workload::Pattern::{Random, Zipf};
-use crate::bench::io::workload::Workload;
 
 const RECORD: u64 = 64 << 10;
 
