@@ -29,7 +29,7 @@ pub struct Declared {
     pub paper: Paper,
     pub title: &'static str,
     /// What the paper says of it, and where.
-    pub owner_lock: Option<&'static str>,
+    pub paper_says: Option<&'static str>,
     /// The series that others are compared with, where it is not `plain`.
     pub base: Option<&'static str>,
     /// Its files lie on a disk (`--disk`), whatever `--folder` is.
@@ -39,12 +39,12 @@ pub struct Declared {
 
 impl Declared {
     pub fn new(paper: Paper, name: &'static str, title: &'static str, work: Work) -> Self {
-        Self { name, paper, title, owner_lock: None, base: None, on_disk: false, work }
+        Self { name, paper, title, paper_says: None, base: None, on_disk: false, work }
     }
 
     /// Only what can be looked up: the words of a source, and which.
-    pub fn owner_lock(self, owner_lock: &'static str) -> Self {
-        Self { owner_lock: Some(owner_lock), ..self }
+    pub fn paper_says(self, paper_says: &'static str) -> Self {
+        Self { paper_says: Some(paper_says), ..self }
     }
 
     pub fn base(self, series: &'static str) -> Self {

@@ -33,7 +33,7 @@ pub fn count(figure: &Declared, extent: &Extent) -> u64 {
 pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Declared) -> Result<Figure, String> {
     session.show(declared.name);
     let mut figure = Figure::new(declared.name, declared.title);
-    figure.paper_says = declared.owner_lock.map(Into::into);
+    figure.paper_says = declared.paper_says.map(Into::into);
     figure.base = declared.base.map(Into::into);
     match &declared.work {
         Work::Calls { .. } => calls(session, options, extent, declared, &mut figure)?,

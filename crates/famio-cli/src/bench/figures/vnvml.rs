@@ -18,7 +18,7 @@ pub fn figures() -> Vec<Declared> {
     vec![
         Declared::new(Vnvml, "vnvml-12", "Transactions of several ranges, and libpmemobj's", Transactions)
             .base("libpmemobj")
-            .owner_lock("less than 10 % overhead (abstract; of what, it does not say)"),
+            .paper_says("less than 10 % overhead (abstract; of what, it does not say)"),
         load("vnvml-13", "Key-value load on a disk, records of 64 KiB: 5 % reads, each write synced", || records(5)),
         load("vnvml-14", "Key-value load on a disk, records of 64 KiB: 70 % reads, each write synced", || records(70)),
         load("vnvml-15", "Key-value load on a disk, records of 64 KiB: writes only, each synced", || records(0)),
