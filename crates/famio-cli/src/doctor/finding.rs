@@ -27,14 +27,17 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// As it should be.
     pub fn fine(topic: &'static str, text: impl Into<String>) -> Self {
         Self { topic, verdict: Verdict::Fine, text: text.into() }
     }
 
+    /// Works, but needs attention.
     pub fn note(topic: &'static str, text: impl Into<String>) -> Self {
         Self { topic, verdict: Verdict::Note, text: text.into() }
     }
 
+    /// Prevents protection.
     pub fn problem(topic: &'static str, text: impl Into<String>) -> Self {
         Self { topic, verdict: Verdict::Problem, text: text.into() }
     }

@@ -13,7 +13,9 @@ pub struct Checked {
     pub layer: Layer,
     /// The sources of the settings.
     pub origins: Origins,
+    /// The preload library.
     pub library: PathBuf,
+    /// The program; `None`: there is no command.
     pub path: Option<PathBuf>,
 }
 

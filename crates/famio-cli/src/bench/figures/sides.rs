@@ -4,6 +4,7 @@ use crate::bench::io::bare::Bare;
 use crate::bench::io::side::Side;
 use crate::settings::PolicyName;
 
+/// The usual pair.
 pub fn plain_and_famio() -> Vec<Side> {
     vec![Side::plain(), Side::famio(None)]
 }

@@ -31,6 +31,7 @@ pub fn legend(figure: &Figure) -> String {
     format!("in brackets the interval of 95 of 100 such runs; x: times as good as {}", base(figure))
 }
 
+/// Which way is better.
 pub fn better(figure: &Figure) -> &'static str {
     if figure.higher_is_better { "higher is better" } else { "lower is better" }
 }

@@ -15,6 +15,7 @@ impl Scale {
     pub const QUICK: Self = Self { items: 5000, customers: 150 };
 }
 
+/// Of the warehouse.
 pub const DISTRICTS: i64 = 10;
 
 /// Of each customer, cents; so much each has paid at first.
