@@ -2,7 +2,7 @@
 //! it.
 
 use crate::failure::{FAILED, Failure};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::io::{self, Write};
@@ -25,17 +25,17 @@ pub struct Pages {
     folder: PathBuf,
 }
 
-/// Prints the script.
-pub fn completions(args: Completions) -> Result<i32, Failure> {
+/// Prints the script for this command line.
+pub fn completions(args: Completions, mut command: Command) -> Result<i32, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "famio", &mut script);
+    clap_complete::generate(args.shell, &mut command, "famio", &mut script);
     print!("{}", String::from_utf8_lossy(&script));
     Ok(0)
 }
 
-/// Writes the pages.
-pub fn pages(args: Pages) -> Result<i32, Failure> {
-    let mut command = crate::Cli::command().disable_help_subcommand(true);
+/// Writes the pages of this command line.
+pub fn pages(args: Pages, command: Command) -> Result<i32, Failure> {
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     write(&command, &args.folder)
         .map_err(|error| Failure::new(FAILED, format!("{}: {error}", args.folder.display())))?;

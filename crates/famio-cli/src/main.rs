@@ -16,6 +16,7 @@ mod generate;
 mod interrupt;
 mod look;
 mod pool;
+mod program;
 mod progress;
 mod ps;
 mod recover;
@@ -110,8 +111,8 @@ fn start() -> i32 {
         Command::Torture(args) => torture::main(args),
         Command::Trace(args) => trace::main(args),
         Command::Bench(args) => bench::main(args),
-        Command::Completions(args) => generate::completions(args),
-        Command::Man(args) => generate::pages(args),
+        Command::Completions(args) => generate::completions(args, Cli::command()),
+        Command::Man(args) => generate::pages(args, Cli::command()),
     };
     match result {
         Ok(status) => status,

@@ -127,7 +127,7 @@ fn find(shared: &Shared, path: &[u8], make: bool) -> Option<usize> {
             let new = match ours {
                 Some(new) => new,
                 None => {
-                    let Some(new) = owner_lock(shared, path) else {
+                    let Some(new) = make_record(shared, path) else {
                         shared.left_out.fetch_add(1, Ordering::Relaxed);
                         return None;
                     };
@@ -160,7 +160,7 @@ fn is_at(shared: &Shared, record: &Record, path: &[u8]) -> bool {
 }
 
 /// Makes a record with this path, which no other thread or process knows yet.
-fn owner_lock(shared: &Shared, path: &[u8]) -> Option<usize> {
+fn make_record(shared: &Shared, path: &[u8]) -> Option<usize> {
     let full = |used: u32| used as usize >= RECORDS;
     if full(shared.used.load(Ordering::Relaxed)) {
         return None;

@@ -8,6 +8,7 @@
 #[macro_use]
 #[path = "../../famio-preload/src/jump.rs"]
 mod jump;
+mod constructor;
 mod exports;
 mod known;
 mod layout;
@@ -17,5 +18,6 @@ mod number;
 mod record;
 mod start;
 mod stat;
+mod wrapped;
 
 include!(concat!(env!("OUT_DIR"), "/kinds.rs"));

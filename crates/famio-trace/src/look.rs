@@ -4,7 +4,6 @@ use crate::layout::{Record, Shared};
 use crate::stat::{self, Regular};
 use crate::*;
 use core::ffi::c_char;
-use core::ptr;
 
 /// In the wrapper's frame: the state before the call.
 #[repr(C)]
@@ -75,24 +74,4 @@ pub fn before(kind: u32, a: &[isize; 6]) -> Look {
         RENAMES_AT => Look::named(a[0] as i32, path(1)),
         _ => Look::new(None),
     }
-}
-
-/// For the wrappers.
-///
-/// # Safety
-/// `arguments` are the call's six arguments; `look` has room for a [`Look`].
-#[unsafe(no_mangle)]
-unsafe extern "C" fn famio_trace_before(kind: u32, arguments: *const [isize; 6], look: *mut Look) {
-    // SAFETY: the caller's promise.
-    unsafe { ptr::write(look, before(kind, &*arguments)) };
-}
-
-/// For the wrappers.
-///
-/// # Safety
-/// As [`famio_trace_before`], which has filled `look`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn famio_trace_after(kind: u32, arguments: *const [isize; 6], result: isize, look: *const Look) {
-    // SAFETY: the caller's promise.
-    unsafe { record::after(kind, &*arguments, result, &*look) };
 }

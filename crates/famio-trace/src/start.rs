@@ -13,15 +13,6 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 /// 0: not looked for yet; 1: being looked for, or absent; 2: mapped.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
-
-extern "C" fn constructor() {
-    shared();
-    crate::number::find_next();
-}
-
 /// The shared file; `None` in a program that is not traced.
 #[inline]
 pub fn shared() -> Option<&'static Shared> {

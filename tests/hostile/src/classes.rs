@@ -1,6 +1,6 @@
 //! Classes of steps, which can be left out.
 
-use crate::Options;
+use crate::options::Options;
 
 /// A class of steps.
 #[derive(Clone, Copy)]

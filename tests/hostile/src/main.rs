@@ -7,21 +7,22 @@
 mod classes;
 mod findings;
 mod neighbour;
+mod options;
 mod people;
 mod program;
 mod space;
 mod watch;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use classes::Classes;
-use famio_test_support::arguments::duration;
 use famio_test_support::ending::exit_code;
 use famio_test_support::random::Random;
 use findings::Findings;
+use options::Options;
 use space::Space;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Put Famio beside a hostile neighbour, and into a hostile program
 ///
@@ -69,47 +70,6 @@ enum What {
         /// The file
         file: PathBuf,
     },
-}
-
-/// What is wanted.
-#[derive(Args, Clone, Debug)]
-pub struct Options {
-    /// So long (`90s`, `60m`)
-    #[arg(long = "for", value_parser = duration, default_value = "30s")]
-    time: Duration,
-    /// So many cases instead; one: that of the seed itself
-    #[arg(long)]
-    cases: Option<u64>,
-    /// Seed [default: from the clock; printed]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// On which file systems
-    #[arg(long, default_value = "both", value_parser = ["tmpfs", "disk", "both"])]
-    on: String,
-    /// Without these classes of steps (`--without list` names them)
-    #[arg(long, value_delimiter = ',')]
-    without: Vec<String>,
-    /// With these, which are left out otherwise
-    #[arg(long, value_delimiter = ',')]
-    with: Vec<String>,
-    /// With these classes and no others
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Without Famio: nothing may be found then, but what kills do
-    #[arg(long)]
-    without_famio: bool,
-    /// Folder of famio and libfamio_preload.so [default: that of this program]
-    #[arg(long)]
-    famio: Option<PathBuf>,
-    /// Steps of a program
-    #[arg(long, default_value_t = 120)]
-    steps: u32,
-    /// Stop after so many different findings
-    #[arg(long, default_value_t = 30)]
-    most: usize,
-    /// Where what was found is kept [default: /tmp/famio-hostile-evidence-PID]
-    #[arg(long)]
-    keep: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {

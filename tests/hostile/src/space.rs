@@ -1,7 +1,7 @@
 //! New namespaces: with another `/dev/shm` and a separate process tree, so that nothing outside is touched, and
 //! everything ends with this program.
 
-use crate::Options;
+use crate::options::Options;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@
 //!
 //! For a disk, nothing is simulated: the page cache is lost with the machine.
 
-use crate::Broken;
+use crate::options::Broken;
 use core::sync::atomic::{AtomicU64, Ordering};
 use famio::pmem::{Domain, LINE, Medium, medium};
 use famio_test_support::random::Random;

@@ -1,7 +1,8 @@
 //! On the host: one boot after the other, each ended by a cut; keeps what was acknowledged in between.
 
+use crate::names;
+use crate::options::{Broken, Options};
 use crate::vm::{self, Boot};
-use crate::{Args, Broken, names};
 use famio::pmem::Domain;
 use famio_test_support::place::{self, Place};
 use famio_test_support::random::Random;
@@ -56,7 +57,7 @@ enum Cut {
 }
 
 /// Returns whether everything is as expected.
-pub fn main(args: &Args) -> Result<bool, String> {
+pub fn main(args: &Options) -> Result<bool, String> {
     let Some(dax_vm) = vm::find() else {
         eprintln!(
             "famio-power: SKIPPED, no power was cut: dax-vm is not here (FAMIO_DAX_VM names it, or PATH, or it lies in \
@@ -142,7 +143,7 @@ fn probe(dax_vm: &Path) -> Result<(), String> {
 }
 
 fn one(
-    args: &Args,
+    args: &Options,
     dax_vm: &Path,
     state: &Path,
     random: &mut Random,
@@ -263,7 +264,7 @@ fn count(boot: &Boot, acked: &mut BTreeMap<String, u64>, tally: &mut Tally) {
     }
 }
 
-fn report(args: &Args, tally: &Tally, started: Instant) {
+fn report(args: &Options, tally: &Tally, started: Instant) {
     let Tally { exact, on_acknowledgement, timed, in_recovery, missed, .. } = tally;
     for (name, count) in tally
         .files

@@ -1,7 +1,8 @@
 //! In the virtual machine: checks what the last cut left, then goes on writing until the next one.
 
 use crate::cache::{Cache, Lose};
-use crate::{Broken, names, stamped};
+use crate::options::Broken;
+use crate::{names, stamped};
 use famio::pmem::{Domain, stand_in};
 use famio::recovery::{Options, Outcome, Silent, recover_path};
 use famio_kill::harness::{Tally, judge_check};

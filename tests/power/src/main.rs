@@ -4,13 +4,14 @@ mod cache;
 mod campaign;
 mod guest;
 mod names;
+mod options;
 mod stamped;
 mod vm;
 mod writer;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use famio_test_support::ending::exit_code;
-use std::path::PathBuf;
+use options::Options;
 use std::process::ExitCode;
 
 /// Cut the power of a virtual machine while SQLite and a writer of stamped epochs run, and count what is torn or lost
@@ -24,21 +25,8 @@ use std::process::ExitCode;
 struct Args {
     #[command(subcommand)]
     inside: Option<Inside>,
-    /// Power cuts
-    #[arg(long, default_value_t = 3)]
-    cuts: u64,
-    /// File system of the persistent memory
-    #[arg(long, default_value = "ext4", value_parser = ["ext4", "xfs"])]
-    fs: String,
-    /// Seed [default: from the clock; printed]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// A Famio whose commit lacks something, in the stamped writers: damage is expected
-    #[arg(long, value_enum)]
-    broken: Option<Broken>,
-    /// Keep the disks in this folder [default: a new one, which goes at the end]
-    #[arg(long)]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// What runs in the virtual machine.
@@ -50,23 +38,12 @@ enum Inside {
     Write(writer::Args),
 }
 
-/// What is left out of each commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Broken {
-    /// On persistent memory: the fence behind the commit slot
-    Fence,
-    /// On persistent memory: the write-back of the commit slot
-    Flush,
-    /// On the disk: the fdatasync of the journal
-    Fdatasync,
-}
-
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.inside {
         Some(Inside::Guest(guest)) => guest::main(guest).map(|()| true),
         Some(Inside::Write(writer)) => writer::main(writer).map(|()| true),
-        None => campaign::main(&args),
+        None => campaign::main(&args.options),
     };
     exit_code("famio-power", result)
 }

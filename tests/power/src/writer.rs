@@ -1,7 +1,8 @@
 //! Writes stamped epochs to one file endlessly, and reports acknowledged ones.
 
 use crate::cache::{Cache, Lose};
-use crate::{Broken, names, stamped};
+use crate::options::Broken;
+use crate::{names, stamped};
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::pmem::stand_in;
 use std::ffi::CString;

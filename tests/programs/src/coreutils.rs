@@ -2,7 +2,7 @@
 //! be equal afterwards. Then some commands are killed: the file that they replace must have its old or its new
 //! contents.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under::{self, Under};
 use famio_test_support::random::Random;

@@ -1,7 +1,7 @@
 //! DuckDB, by Python's module: transactions in one file and the log beside it, both atomic, with DuckDB's
 //! checkpoints.
 
-use crate::Job;
+use crate::job::Job;
 use crate::numbered::Numbered;
 use crate::report::Report;
 use crate::under;

@@ -1,7 +1,7 @@
 //! fio with verification, by engine, threads and processes; then a pass over a written file is killed, and fio
 //! verifies it.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Kill};

@@ -1,6 +1,6 @@
 //! git, in a repository all of whose files are atomic.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Kill};

@@ -1,6 +1,6 @@
 //! A Java program: `RandomAccessFile`, `FileChannel` and `MappedByteBuffer`, one file each.
 
-use crate::Job;
+use crate::job::Job;
 use crate::numbered::Numbered;
 use crate::report::Report;
 use crate::under;

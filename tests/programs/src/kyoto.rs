@@ -1,6 +1,6 @@
 //! Kyoto Cabinet: transactions in a hash file and in a tree file, with their logs, by a small C++ program; and its own tests.
 
-use crate::Job;
+use crate::job::Job;
 use crate::numbered::Numbered;
 use crate::report::Report;
 use crate::under;

@@ -1,6 +1,6 @@
 //! LevelDB, by Python's plyvel, all of whose files are atomic.
 
-use crate::Job;
+use crate::job::Job;
 use crate::numbered::Numbered;
 use crate::report::Report;
 use crate::under;

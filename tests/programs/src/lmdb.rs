@@ -1,6 +1,6 @@
 //! LMDB's own tools on an environment that is an atomic file: `mdb_load`, killed, and `mdb_dump`, `mdb_stat` and `mdb_copy`.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Ended, Kill};

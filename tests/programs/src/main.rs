@@ -5,6 +5,7 @@ mod duckdb;
 mod fio;
 mod git;
 mod java;
+mod job;
 mod kyoto;
 mod leveldb;
 mod lmdb;
@@ -25,22 +26,11 @@ use clap::Parser;
 use famio_test_support::ending::exit_code;
 use famio_test_support::place::{self, Place};
 use famio_test_support::random::Random;
+use job::Job;
 use report::Report;
 use std::process::ExitCode;
 use std::time::Instant;
 use under::Under;
-
-/// The parameters of a run.
-pub struct Job<'a> {
-    /// Where the program's files are.
-    pub under: Under<'a>,
-    /// How many SIGKILLs.
-    pub kills: u64,
-    /// Source of random decisions.
-    pub random: Random,
-    /// Only what takes seconds.
-    pub short: bool,
-}
 
 type Runner = fn(&mut Job, &mut Report) -> Result<(), String>;
 

@@ -1,7 +1,7 @@
 //! MariaDB, with atomic data and logs: four clients, one of which numbers its transactions; the server is killed at
 //! random and restarted.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::place;

@@ -1,6 +1,6 @@
 //! A Node program: synchronous calls, callbacks and promises, which libuv carries out in its own threads.
 
-use crate::Job;
+use crate::job::Job;
 use crate::numbered::Numbered;
 use crate::report::Report;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Programs whose transactions are numbered: `work` prints `ack N` when transaction N is durable; `check LAST`
 //! succeeds if at least all transactions up to LAST are there, and none in part.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Kill};

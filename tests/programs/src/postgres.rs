@@ -1,7 +1,7 @@
 //! PostgreSQL, whose processes share their files: initdb, then pgbench and a concurrent inserting client; the whole
 //! server is killed at random and restarted.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session;

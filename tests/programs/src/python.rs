@@ -1,6 +1,6 @@
 //! Python's ways to read and write a file, compared with a model in the script: `scripts/calls.py`.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Ended, Kill};

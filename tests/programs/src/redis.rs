@@ -1,6 +1,6 @@
 //! Redis with an append-only file that is synced at each write, with all files atomic; rewrites of it fork.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session;

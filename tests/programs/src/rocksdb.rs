@@ -1,6 +1,6 @@
 //! RocksDB's ldb, with all files atomic: one batch of keys per run.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_test_support::session::{self, Kill};

@@ -1,7 +1,7 @@
 //! sqlite3 in all journal modes, with the database atomic, with or without its journal: the transactions of
 //! `famio-kill`.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 use famio_kill::harness::{self, Plan};

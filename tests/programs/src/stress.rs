@@ -1,6 +1,6 @@
 //! stress-ng's file stressors, with all their files atomic. Most unlink their file at once, which demotes it.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under;
 

@@ -1,7 +1,7 @@
 //! SQLite's own tests of its I/O: each file of them runs without Famio, and with all files of its folder atomic, and
 //! the same cases must fail. `scripts/sqlite-suite` builds the program, testfixture.
 
-use crate::Job;
+use crate::job::Job;
 use crate::report::Report;
 use crate::under::{self, Under};
 use famio_test_support::place;

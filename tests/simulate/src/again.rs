@@ -1,7 +1,7 @@
 //! Recovery itself, recorded, crashed at each of its moments, and repeated. It must give the same bytes; and what one
 //! recovery has shown must stay.
 
-use crate::explore::Explorer;
+use crate::explorer::Explorer;
 use crate::machine::Machine;
 use crate::oracle::Legal;
 use crate::world::Recovery;

@@ -2,7 +2,7 @@
 
 use crate::away::{Away, Part};
 use crate::case::{Cache, Case, Found};
-use crate::explore::{Counts, Effort, Explorer, Failure};
+use crate::explorer::{Counts, Effort, Explorer, Failure};
 use crate::kinds::{Kind, Maker, around, around_passes, around_with_maps, sequences, with_maps};
 use crate::machine::Machine;
 use crate::workload::{Op, Step, random, write_back};

@@ -2,7 +2,7 @@
 //! Recovery must refuse, or give what was promised; for what is stored twice, it must give that.
 
 use crate::case::Case;
-use crate::explore::{Explorer, Failure};
+use crate::explorer::{Explorer, Failure};
 use crate::machine::{Machine, SEGMENT};
 use famio::pmem::record::Image;
 

@@ -1,7 +1,7 @@
 //! Histories in which one call fails, once: any write, flush, or change of size.
 
 use crate::case::{Case, Found};
-use crate::explore::{Explorer, Failure};
+use crate::explorer::{Explorer, Failure};
 use famio::pmem::record::Call;
 
 /// Runs the history once for each of its calls, up to `most` of each kind, with that call failing.

@@ -9,6 +9,7 @@ pub mod campaign;
 pub mod case;
 pub mod damage;
 pub mod explore;
+pub mod explorer;
 pub mod failure;
 pub mod joint;
 pub mod kinds;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use famio::pmem::record::Call;
 use famio_simulate::campaign::{Job, Scope, Which, every, jobs, longer, run, run_without};
 use famio_simulate::case::Case;
-use famio_simulate::explore::{Counts, Effort, Explorer, Failure};
+use famio_simulate::explorer::{Counts, Effort, Explorer, Failure};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::minimal::minimal;

@@ -1,6 +1,6 @@
 //! Shortens a history that fails.
 
-use crate::explore::{Effort, Explorer, Failure};
+use crate::explorer::{Effort, Explorer, Failure};
 use crate::workload::{Op, Step};
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 use crate::away::{Away, Part};
 use crate::campaign::{Job, Scope, jobs};
 use crate::case::Case;
-use crate::explore::{Effort, Explorer, Failure};
+use crate::explorer::{Effort, Explorer, Failure};
 use crate::machine::Machine;
 use crate::{sites, survivors, targets};
 use famio::pmem::record::{Barrier, Call};

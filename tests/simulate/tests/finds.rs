@@ -2,7 +2,7 @@
 //! mutants` tries every barrier.
 
 use famio_simulate::campaign::Scope;
-use famio_simulate::explore::Effort;
+use famio_simulate::explorer::Effort;
 use famio_simulate::machine::Machine;
 use famio_simulate::mutants;
 

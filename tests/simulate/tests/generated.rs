@@ -2,7 +2,7 @@
 
 use famio::PolicyChoice::{self, Alternate, Redo, Undo};
 use famio_simulate::case::{Case, Found};
-use famio_simulate::explore::{Effort, Explorer};
+use famio_simulate::explorer::{Effort, Explorer};
 use famio_simulate::failure;
 use famio_simulate::machine::Machine;
 use famio_simulate::workload::{By, Op, Step};

@@ -1,7 +1,7 @@
 //! Histories that have found defects, kept as they were found.
 
 use famio_simulate::case::Case;
-use famio_simulate::explore::{Effort, Explorer};
+use famio_simulate::explorer::{Effort, Explorer};
 
 /// The history has no illegal state, nor has any recovery in it that is crashed.
 fn is_right_in_every_recovery(history: &str) {

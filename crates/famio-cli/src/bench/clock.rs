@@ -19,3 +19,8 @@ pub fn cpu() -> u64 {
 pub fn sleep_until(time: u64) {
     std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
 }
+
+/// Seconds since 1970.
+pub fn seconds_since_1970() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,7 +1,7 @@
 //! `famio bench compare`: what has changed between two runs, beyond their noise.
 
+use super::document::statistics::{Estimate, ratio_of_runs};
 use super::document::{Document, Figure, Point};
-use super::io::statistics::{Estimate, ratio_of_runs};
 use super::output::Json;
 use crate::failure::{FAILED, Failure};
 use crate::out::json;

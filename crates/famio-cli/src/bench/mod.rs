@@ -1,6 +1,7 @@
 //! `famio bench`: the same work alternately plain and under Famio.
 
 mod apps;
+mod arguments;
 mod calls;
 mod checked;
 mod clock;
@@ -95,17 +96,4 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::Tx(args) => tx::main(&args),
     };
     done.map(|()| 0).map_err(|error| Failure::new(FAILED, error))
-}
-
-/// Parses a number of seconds.
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if number > 0.0 && number <= 86_400.0 => Ok(number),
-        _ => Err("not a number above 0 and up to 86400".into()),
-    }
-}
-
-/// Seconds since 1970.
-fn seconds_since_1970() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

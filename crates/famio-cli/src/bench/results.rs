@@ -59,7 +59,7 @@ impl<M: Serialize> Method<M> {
         measure: impl FnOnce() -> Result<Vec<R>, String>,
         text: impl FnOnce(&[R]) -> String,
     ) -> Result<(), String> {
-        let began = super::seconds_since_1970();
+        let began = super::clock::seconds_since_1970();
         let rows = measure()?;
         if json.json {
             let famio = env!("CARGO_PKG_VERSION");

@@ -1,10 +1,9 @@
 //! `famio bench run`: a user's own command, plain and under Famio.
 
+use super::document::effort::{Effort, Length};
+use super::document::statistics::{Estimate, ratio};
 use super::document::{Document, Figure, Point, Shape};
-use super::io::lane::Length;
-use super::io::measure::Effort;
 use super::io::medium::Disk;
-use super::io::statistics::{Estimate, ratio};
 use super::launch::Under;
 use super::output::Output;
 use super::report;

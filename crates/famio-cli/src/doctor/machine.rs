@@ -1,6 +1,6 @@
 //! The processor and the kernel.
 
-use super::Finding;
+use super::finding::Finding;
 use famio::pmem::cpu;
 
 /// Findings that do not depend on a path.

@@ -1,14 +1,17 @@
 //! `famio doctor`: what protection this machine and folder give, and what prevents it.
 
+mod finding;
 mod machine;
 pub mod place;
 mod program;
 mod selection;
 
 use crate::failure::{FAILED, Failure};
-use crate::run::{preload, search};
+use crate::program::{preload, search};
 use crate::settings::Options;
 use crate::text::{list, name, printable};
+use finding::Finding;
+pub use finding::Verdict;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -44,44 +47,6 @@ Examples:
   famio doctor app.db --durability process
   famio doctor sqlite3
   famio doctor data -- ./server --port 80     # the folder and the program";
-
-/// How to judge a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it should be.
-    #[serde(rename = "ok")]
-    Fine,
-    /// Works, but needs attention.
-    Note,
-    /// Prevents protection.
-    Problem,
-}
-
-/// One line of the report.
-#[derive(Debug, Serialize)]
-pub struct Finding {
-    /// Its subject.
-    pub topic: &'static str,
-    /// The judgement.
-    pub verdict: Verdict,
-    /// What was found.
-    pub text: String,
-}
-
-impl Finding {
-    fn fine(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { topic, verdict: Verdict::Fine, text: text.into() }
-    }
-
-    fn note(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { topic, verdict: Verdict::Note, text: text.into() }
-    }
-
-    fn problem(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { topic, verdict: Verdict::Problem, text: text.into() }
-    }
-}
 
 /// All findings about one subject, as JSON shows it.
 #[derive(Serialize)]

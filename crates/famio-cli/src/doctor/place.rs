@@ -1,6 +1,6 @@
 //! What the file system of a path offers: domain, attributes, file handles, room for journals.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::look;
 use famio::journal::Identity;
 use famio::pmem::{self, Detected, Domain};
@@ -169,8 +169,8 @@ fn journals(folder: &Path, settings: &Settings) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Verdict;
     use super::*;
-    use crate::doctor::Verdict;
 
     #[test]
     fn a_folder_that_is_not_there() {

@@ -1,8 +1,8 @@
 //! Which globs select a file, and which settings are in force.
 
-use super::Finding;
-use crate::run::matches;
+use super::finding::Finding;
 use crate::settings::Origins;
+use crate::settings::matches;
 use crate::text::quoted;
 use famio::posix::{Globs, Nearly, patterns};
 use std::os::unix::ffi::OsStrExt;

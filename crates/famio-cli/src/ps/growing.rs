@@ -1,6 +1,6 @@
 //! Lists growing files. A growing file has no control file: the write leases in `/proc/locks` say which process has it open.
 
-use super::{Entry, command, descriptors, locks};
+use super::seen::{descriptors, locks};
 use famio::recovery::{self, Growing};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -52,29 +52,6 @@ impl SeenGrowing {
     /// Bytes that no SYNC covers yet.
     pub fn open_bytes(&self) -> u64 {
         self.growing.size.saturating_sub(self.growing.committed)
-    }
-}
-
-impl From<SeenGrowing> for Entry {
-    fn from(seen: SeenGrowing) -> Self {
-        let open_bytes = Some(seen.open_bytes());
-        let SeenGrowing { pid, path, .. } = seen;
-        Self {
-            pid,
-            command: command(pid),
-            file: Some(path.display().to_string()),
-            journal: None,
-            kind: Some(recovery::Found::GROWING),
-            journal_bytes: 0,
-            epoch: None,
-            open_writes: None,
-            open_bytes,
-            policy: None,
-            lease: Some(true),
-            owner: true,
-            hand_overs: 0,
-            waits_for: Vec::new(),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! `famio run --dry-run`: what the globs match now, and which settings are in force. Runs nothing.
 
-use super::Checked;
-use super::matches::{self, Found};
+use super::checked::Checked;
 use crate::failure::{FAILED, Failure};
+use crate::settings::matches::{self, Found};
 use crate::settings::{Setting, alternatives};
 use serde::Serialize;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Becomes the program: `execve` of the checked path, with nothing else of the process changed.
 
-use super::preload;
 use crate::failure::{Failure, NOT_EXECUTABLE};
+use crate::program::preload;
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
 //! What `--require` refuses before the program runs: globs whose files cannot be protected where they are.
 
-use super::Checked;
+use super::checked::Checked;
 use crate::doctor::{Verdict, place};
 use crate::settings::{alternatives, folder_of};
 use famio::posix::patterns;

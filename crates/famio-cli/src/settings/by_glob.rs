@@ -1,7 +1,7 @@
 //! Settings that apply to all files, or to files that globs select: what happens to a killed process's writes since
 //! its last SYNC, and what is atomic by itself.
 
-use super::absolute;
+use super::globs::absolute;
 use famio::{Atomicity, OnKill};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;

@@ -1,10 +1,13 @@
 //! Settings from environment variables: the same names that `famio run` passes on to the preload library.
 
-use super::by_glob::Value;
-use super::{
-    AsyncIoName, ByGlob, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget,
-    OnCloseName, PolicyName, TierName, absolute,
+use super::by_glob::{ByGlob, Value};
+use super::globs::absolute;
+use super::layer::Layer;
+use super::log::{LogLevelName, LogTarget};
+use super::names::{
+    AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName, name_of,
 };
+use super::size::Size;
 use clap::ValueEnum;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -123,6 +126,33 @@ fn word<T: ValueEnum>(name: &str, value: Option<OsString>) -> Result<Option<T>, 
     })
 }
 
+impl Layer {
+    /// The environment variables for the preload library.
+    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut list = vec![(ATOMIC, self.atomic.join("\n".as_ref()))];
+        let mut add = |name, value: Option<OsString>| list.extend(value.map(|value| (name, value)));
+        add(POOL, self.pool.clone().map(Into::into));
+        add(SHM, self.shm.clone().map(Into::into));
+        add(DURABILITY, self.durability.map(name_of));
+        add(DOMAIN, self.domain.map(name_of));
+        add(POLICY, self.policy.map(name_of));
+        add(LOCKS, self.locks.map(name_of));
+        add(JOURNAL, self.journal.map(name_of));
+        add(ON_CLOSE, self.on_close.map(name_of));
+        add(JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
+        add(TIER, self.tier.map(name_of));
+        add(WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
+        add(MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
+        add(ASYNC_IO, self.async_io.map(name_of));
+        add(REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
+        add(ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));
+        add(ATOMICITY, self.atomicity.as_ref().map(ByGlob::variable));
+        add(LOG, self.log.as_ref().map(LogTarget::text));
+        add(LOG_LEVEL, self.log_level.map(name_of));
+        list
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,5 +192,53 @@ mod tests {
         assert!(with(REQUIRE, "yes").unwrap_err().starts_with("FAMIO_REQUIRE: "));
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
         assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));
+    }
+
+    #[test]
+    fn the_preload_library_is_told_everything_that_was_said() {
+        let layer = Layer {
+            atomic: vec!["/a".into(), "/b*".into()],
+            given: vec!["a".into(), "b*".into()],
+            pool: Some("/pool".into()),
+            shm: Some("/shm".into()),
+            durability: Some(DurabilityName::Process),
+            domain: Some(DomainName::Emulated),
+            policy: Some(PolicyName::Alternate),
+            locks: Some(LocksName::Kernel),
+            journal: Some(JournalName::Always),
+            on_close: Some(OnCloseName::Leave),
+            journal_limit: Some(Size(5)),
+            tier: Some(TierName::Off),
+            write_back: Some("50:20".parse().unwrap()),
+            map_memory: Some(Size(6)),
+            async_io: Some(AsyncIoName::Allow),
+            require: Some(true),
+            on_kill: Some(ByGlob::Globs(vec!["/b*".into(), "*.ibd".into()])),
+            atomicity: Some(ByGlob::All(Atomicity::Write)),
+            log: Some(LogTarget::of("a.log".as_ref(), Path::new("/x")).unwrap()),
+            log_level: Some(LogLevelName::Info),
+        };
+        let expected = [
+            ("FAMIO_ATOMIC", "/a\n/b*"),
+            ("FAMIO_POOL", "/pool"),
+            ("FAMIO_SHM", "/shm"),
+            ("FAMIO_DURABILITY", "process"),
+            ("FAMIO_DOMAIN", "emulated"),
+            ("FAMIO_POLICY", "alternate"),
+            ("FAMIO_LOCKS", "kernel"),
+            ("FAMIO_JOURNAL", "always"),
+            ("FAMIO_ON_CLOSE", "leave"),
+            ("FAMIO_JOURNAL_LIMIT", "5"),
+            ("FAMIO_TIER", "off"),
+            ("FAMIO_WRITE_BACK", "50:20"),
+            ("FAMIO_MAP_MEMORY", "6"),
+            ("FAMIO_ASYNC_IO", "allow"),
+            ("FAMIO_REQUIRE", "1"),
+            ("FAMIO_ON_KILL", "/b*\n*.ibd"),
+            ("FAMIO_ATOMICITY", "write"),
+            ("FAMIO_LOG", "/x/a.log"),
+            ("FAMIO_LOG_LEVEL", "info"),
+        ];
+        assert_eq!(layer.variables(), expected.map(|(name, value)| (name, OsString::from(value))));
     }
 }

@@ -1,11 +1,15 @@
 //! Settings from `famio.toml`. Paths in it are relative to its folder.
 
-use super::by_glob::Value;
-use super::trust::{self, Trust};
-use super::{
-    AsyncIoName, ByGlob, DomainName, DurabilityName, JournalName, Layer, LocksName, LogLevelName, LogTarget,
-    OnCloseName, PolicyName, Size, TierName, WriteBack, absolute,
+use super::by_glob::{ByGlob, Value};
+use super::globs::absolute;
+use super::layer::Layer;
+use super::log::{LogLevelName, LogTarget};
+use super::names::{
+    AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
 };
+use super::size::Size;
+use super::trust::{self, Trust};
+use super::write_back::WriteBack;
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

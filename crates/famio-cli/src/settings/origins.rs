@@ -1,6 +1,9 @@
 //! The origins of globs and settings, to be shown to the user.
 
-use super::{Layer, Size, name_of};
+use super::layer::Layer;
+use super::log::LogTarget;
+use super::names::name_of;
+use super::size::Size;
 use crate::text::quoted;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -102,7 +105,7 @@ impl Origins {
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
             setting("atomicity", "epoch", &|layer| layer.atomicity.as_ref().map(|rule| rule.shown().into())),
-            setting("log", "stderr", &|layer| layer.log.as_ref().map(super::LogTarget::text)),
+            setting("log", "stderr", &|layer| layer.log.as_ref().map(LogTarget::text)),
             setting("log-level", "warning", &|layer| layer.log_level.map(name_of)),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),
         ];

@@ -1,6 +1,7 @@
 //! `famio metrics`: the numbers of `famio stats` for Prometheus and compatible readers, by HTTP or as a file.
 
 use super::now::{File, Now};
+use super::runs::Run;
 use super::times::Quantiles;
 use crate::failure::{FAILED, Failure};
 use prometheus_client::collector::Collector;
@@ -137,7 +138,7 @@ type Encoded = Result<(), std::fmt::Error>;
 type Number = (&'static str, &'static str, Option<Unit>, fn(&File) -> u64);
 
 type TimesOf = fn(&File) -> &Quantiles;
-type CountOf = fn(&super::Run) -> u64;
+type CountOf = fn(&Run) -> u64;
 
 fn gauges() -> [Number; 6] {
     [

@@ -10,7 +10,6 @@ pub mod top;
 use crate::failure::Failure;
 use crate::text::{bytes, printable, table};
 use now::{File, Now};
-use serde::Serialize;
 use times::{Quantiles, quantile, shown};
 
 /// Show what was done to the atomic files that are in use
@@ -97,15 +96,4 @@ fn rows(files: &[File]) -> Vec<Vec<String>> {
         rows.push(row);
     }
     rows
-}
-
-/// A run of `famio run`, as JSON shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Run {
-    /// The process that was `famio run`.
-    pub pid: u32,
-    /// Files that were demoted.
-    pub demotions: u64,
-    /// Opens that failed because file and journal contradict each other.
-    pub conflicts: u64,
 }

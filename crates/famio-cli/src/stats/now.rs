@@ -1,7 +1,7 @@
 //! All files in use at some moment, each once, with the counts of its processes.
 
+use super::runs::{self, Run};
 use super::times::Quantiles;
-use super::{Run, runs};
 use crate::failure::{FAILED, Failure};
 use crate::ps::growing::SeenGrowing;
 use crate::ps::{self, Seen};

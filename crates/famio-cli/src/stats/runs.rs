@@ -1,12 +1,23 @@
 //! The records of `famio run` in which living processes take part. A path in another user's environment is untrusted:
 //! only a file that belongs to that user, and that no other user can write, is opened, without waiting.
 
-use super::Run;
 use famio::posix::run_record::{RUN_RECORD, VARIABLE, run_counts};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use serde::Serialize;
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+
+/// A run of `famio run`, as JSON shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The process that was `famio run`.
+    pub pid: u32,
+    /// Files that were demoted.
+    pub demotions: u64,
+    /// Opens that failed because file and journal contradict each other.
+    pub conflicts: u64,
+}
 
 /// All records that this process may read.
 pub fn all(processes: &[u32]) -> Vec<Run> {

@@ -2,7 +2,8 @@
 
 use super::columns::{fitting, shortened, used};
 use super::now::{File, Now};
-use super::times::{quantile, shown};
+use super::runs::Run;
+use super::times::{Quantiles, quantile, shown};
 use crate::failure::{FAILED, Failure};
 use crate::text::{bytes, count, name};
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -120,7 +121,7 @@ fn row(before: Option<&File>, file: &File, seconds: f64) -> ([f64; NUMBERS], Vec
     };
     let none = File::default();
     let last = before.unwrap_or(&none);
-    let slow = |now: &super::Quantiles, before: &super::Quantiles| quantile(&now.since(before), 99);
+    let slow = |now: &Quantiles, before: &Quantiles| quantile(&now.since(before), 99);
     let (sync, write) =
         (slow(&file.sync_nanoseconds, &last.sync_nanoseconds), slow(&file.write_nanoseconds, &last.write_nanoseconds));
     let numbers = [
@@ -176,7 +177,7 @@ fn lines(before: &Now, now: &Now, passed: Duration, sorted_by: usize, is_stopped
     let shown = fitting(&widths, &LEAVES_FIRST, longest, screen);
     let room = screen.saturating_sub(used(&widths, &shown));
     let processes: std::collections::BTreeSet<u32> = now.files.iter().flat_map(|file| file.processes.clone()).collect();
-    let sum = |of: fn(&super::Run) -> u64| now.runs.iter().map(of).fold(0, u64::saturating_add);
+    let sum = |of: fn(&Run) -> u64| now.runs.iter().map(of).fold(0, u64::saturating_add);
     let mut lines = vec![
         format!(
             "famio top: {}, {}, {} demoted, {}{}",

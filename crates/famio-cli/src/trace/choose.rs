@@ -1,7 +1,8 @@
 //! Asks which files to make atomic.
 
 use super::config::Config;
-use super::judge::{self, Judged};
+use super::judge;
+use super::judged::Judged;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 
 /// The user's choice; nothing if there is no terminal. Reads the terminal itself, since the program may have used up
@@ -58,7 +59,7 @@ fn understand<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::Kind;
+    use super::super::judged::Kind;
     use super::super::shared::File;
     use super::*;
 

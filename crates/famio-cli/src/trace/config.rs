@@ -1,6 +1,6 @@
 //! Adds to `famio.toml`; existing content, including comments, is kept.
 
-use super::judge::Judged;
+use super::judged::Judged;
 use crate::settings::{self, file};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -165,7 +165,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::Kind;
+    use super::super::judged::Kind;
     use super::super::shared::File;
     use super::*;
 

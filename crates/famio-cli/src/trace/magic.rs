@@ -1,6 +1,6 @@
 //! Recognizes a file's format by its first bytes.
 
-use crate::run::elf::read_up_to;
+use crate::program::elf::read_up_to;
 use std::path::Path;
 
 /// A database by its format.

@@ -3,6 +3,7 @@
 mod choose;
 mod config;
 mod judge;
+mod judged;
 // The library writes what this reads; each uses its half. A symbolic link to that library's file.
 #[allow(dead_code)]
 mod layout;
@@ -12,10 +13,11 @@ mod report;
 mod shared;
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, REFUSED};
-use crate::run::{filter, preload, program as runnable, search};
+use crate::program::{self as runnable, preload, search};
+use crate::run::filter;
 use crate::settings::AsyncIoName;
 use config::Config;
-use judge::Judged;
+use judged::Judged;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;

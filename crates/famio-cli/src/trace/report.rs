@@ -1,6 +1,6 @@
 //! The report, for people and for programs.
 
-use super::judge::{Judged, Kind};
+use super::judged::{Judged, Kind};
 use super::layout::Count;
 use super::shared::Seen;
 use crate::text;

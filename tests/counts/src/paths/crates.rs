@@ -1,6 +1,7 @@
 //! Paths through the Rust crate.
 
-use super::{Operation, lease, random_block};
+use super::lease;
+use super::operation::{Operation, random_block};
 use famio::{AtomicFile, Settings};
 use std::fs::File;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Paths through the interposer: calls of libc, as programs make them.
 
-use super::{Operation, lease, random_block};
+use super::lease;
+use super::operation::{Operation, random_block};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -158,7 +159,7 @@ fn lock(file: &File, kind: i32) {
 
 pub fn small_file(folder: &Path) -> Operation {
     let names: Vec<CString> =
-        (0..2 * super::FEW).map(|number| c_string(&folder.join(format!("{number:05}.db")))).collect();
+        (0..2 * super::operation::FEW).map(|number| c_string(&folder.join(format!("{number:05}.db")))).collect();
     let bytes = [5u8; PIECE];
     Box::new(move |number| {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC;

@@ -6,7 +6,9 @@
 mod crates;
 mod interposed;
 mod lease;
+mod operation;
 
+use operation::{FEW, MANY, Operation};
 use std::path::Path;
 
 /// How a path enters the library.
@@ -27,9 +29,6 @@ pub enum Medium {
     Disk,
 }
 
-/// Runs one operation; the argument is its number.
-type Operation = Box<dyn FnMut(u32)>;
-
 /// A path that is counted.
 pub struct HotPath {
     pub name: &'static str,
@@ -39,11 +38,6 @@ pub struct HotPath {
     pub operations: u32,
     set_up: fn(&Path) -> Operation,
 }
-
-/// Multiples of 10 and 64: there is an `fsync` every 10 operations, and the library does some work for one operation
-/// in 64.
-const MANY: u32 = 3200;
-const FEW: u32 = 640;
 
 const fn interposed(name: &'static str, operations: u32, set_up: fn(&Path) -> Operation) -> HotPath {
     HotPath { name, through: Through::Interposer, medium: Medium::Memory, operations, set_up }
@@ -107,11 +101,6 @@ fn famio_counted(operation: &mut Operation, from: u32, count: u32) {
     }
 }
 
-/// A block below `blocks` that depends only on the number.
-fn random_block(number: u32, blocks: u64) -> u64 {
-    (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % blocks
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,12 +112,5 @@ mod tests {
             assert!(!path.name.contains([' ', ':', '#']) && path.name.len() <= 20);
             assert!(path.operations.is_multiple_of(640));
         }
-    }
-
-    #[test]
-    fn blocks_are_spread() {
-        let mut hit = [false; 64];
-        (0..1000).for_each(|number| hit[random_block(number, 64) as usize] = true);
-        assert_eq!(hit, [true; 64]);
     }
 }

@@ -2,18 +2,17 @@
 //!
 //! The program prints each action as a line; `SECRET WHERE` when it has read what it must not.
 
-use super::attack::{self, Held};
-use super::forge::{self, Forge};
-use super::litter;
-use super::names::{self, c};
+use super::files::c;
+use super::mind::Mind;
+use super::originals::Originals;
+use super::{attack, forge, litter, names};
 use crate::classes::Classes;
 use clap::Args;
 use famio_test_support::random::Random;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The neighbour's options.
@@ -32,44 +31,6 @@ pub struct Agent {
     pub scene: PathBuf,
 }
 
-/// The neighbour's state.
-pub struct Mind {
-    /// The folder of the scene.
-    pub scene: PathBuf,
-    /// Source of random decisions.
-    pub random: Random,
-    /// The permitted classes of actions.
-    pub classes: Classes,
-    /// The secret to search for.
-    pub secret: Vec<u8>,
-    /// Descriptors with locks, leases and maps.
-    pub held: Vec<Held>,
-    /// Journals and marks to change.
-    pub forge: Forge,
-    /// The victim's files.
-    pub victims: Vec<PathBuf>,
-    /// Programs that it has started.
-    pub children: Vec<std::process::Child>,
-}
-
-/// Prints an action. The outcome does not matter.
-pub fn say(what: &str, path: &Path) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(format!("{what} {}\n", path.display()).as_bytes());
-}
-
-impl Mind {
-    /// One of these, at random.
-    pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
-        (!from.is_empty()).then(|| from[self.random.below(from.len() as u64) as usize].clone())
-    }
-
-    /// True with a probability of one in `times`.
-    pub fn one_in(&mut self, times: u64) -> bool {
-        self.random.below(times) == 0
-    }
-}
-
 /// Runs until killed.
 pub fn run(agent: &Agent) -> Result<bool, String> {
     let mut mind = Mind {
@@ -78,7 +39,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         classes: Classes(agent.classes),
         secret: agent.secret.clone().into_bytes(),
         held: Vec::new(),
-        forge: Forge::new(&agent.scene.join("hostile")),
+        originals: Originals::new(&agent.scene.join("hostile")),
         victims: ["sticky/v-0", "sticky/v-1", "victim/v-2", "victim/v-3", "shared/v-4", "victim/quiet"]
             .iter()
             .map(|name| agent.scene.join(name))

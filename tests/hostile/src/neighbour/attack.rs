@@ -1,28 +1,15 @@
 //! Attacks on existing files.
 
-use super::agent::{Mind, say};
-use super::names::{c, entries, noise, write_file};
+use super::files::{c, entries, write_file};
+use super::held::Held;
+use super::mind::{Mind, say};
+use super::names::noise;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// A descriptor that the neighbour keeps, with a lock or a lease by it, or a map.
-pub struct Held {
-    _file: File,
-    map: Option<(*mut libc::c_void, usize)>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some((at, length)) = self.map {
-            // SAFETY: the map is ours, and nothing else uses it.
-            unsafe { libc::munmap(at, length) };
-        }
-    }
-}
 
 /// Attacks a file in `/dev/shm`.
 pub fn shared_memory(mind: &mut Mind) {
@@ -136,7 +123,7 @@ fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
         let word = if mind.one_in(2) { mind.random.next_u64() } else { mind.random.below(1 << 20) };
         let _ = file.write_at(&word.to_le_bytes(), offset);
     }
-    mind.held.push(Held { _file: file, map: Some((at, length)) });
+    mind.held.push(Held::new(file, Some((at, length))));
 }
 
 fn lock(mind: &mut Mind, file: File, path: &Path) {
@@ -162,7 +149,7 @@ fn lock(mind: &mut Mind, file: File, path: &Path) {
         path,
     );
     if done == 0 {
-        mind.held.push(Held { _file: file, map: None });
+        mind.held.push(Held::new(file, None));
     }
 }
 
@@ -172,7 +159,7 @@ fn lease(mind: &mut Mind, file: File, path: &Path) {
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
     if done == 0 {
         say("lease of", path);
-        mind.held.push(Held { _file: file, map: None });
+        mind.held.push(Held::new(file, None));
     }
 }
 
@@ -272,8 +259,8 @@ pub fn swap(mind: &mut Mind) {
         let _ = std::os::unix::fs::symlink(mind.scene.join(target), &link);
         let _ = std::os::unix::fs::symlink(mind.scene.join("canary/secret"), own.join("v-8"));
         write_file(&own.join("v-7"), b"own");
-        mind.forge.copy_to(&folder.join(".famio"));
-        mind.forge.copy_to(&own.join(".famio"));
+        mind.originals.copy_to(&folder.join(".famio"));
+        mind.originals.copy_to(&own.join(".famio"));
     }
     say("exchanges", &own);
     for _ in 0..40 {

@@ -1,55 +1,13 @@
 //! Forged journals and marks, in the neighbour's own folder.
 
-use super::agent::{Mind, say};
-use super::names::{c, entries, identity, noise, put, write_file};
+use super::files::{c, entries, identity, write_file};
+use super::mind::{Mind, say};
+use super::names::{noise, put};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
-
-/// The originals: journals with marks that a crash of the neighbour's own program has left.
-pub struct Forge {
-    /// With their names.
-    pub journals: Vec<(PathBuf, Vec<u8>)>,
-    marks: Vec<(PathBuf, Vec<u8>)>,
-}
-
-impl Forge {
-    /// Reads the originals in the folder.
-    pub fn new(folder: &Path) -> Self {
-        let read = |path: PathBuf| {
-            let file = File::open(&path).ok()?;
-            let mut bytes = vec![0; file.metadata().ok()?.len().min(2 << 20) as usize];
-            let count = file.read_at(&mut bytes, 0).ok()?;
-            bytes.truncate(count);
-            Some((path, bytes))
-        };
-        let mark = |path: PathBuf| {
-            let mut bytes = vec![0; 2000];
-            // SAFETY: a valid string, and room for as many bytes as are said.
-            let length = unsafe {
-                libc::getxattr(c(&path).as_ptr(), c"user.famio".as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
-            };
-            bytes.truncate(usize::try_from(length).ok()?);
-            Some((path, bytes))
-        };
-        Self {
-            journals: entries(&folder.join(".famio")).into_iter().filter_map(read).collect(),
-            marks: entries(folder).into_iter().filter_map(mark).collect(),
-        }
-    }
-
-    /// Copies each journal to a folder that is moved about.
-    pub fn copy_to(&self, folder: &Path) {
-        let _ = std::fs::create_dir(folder);
-        for (path, bytes) in &self.journals {
-            if let Some(name) = path.file_name() {
-                write_file(&folder.join(name), bytes);
-            }
-        }
-    }
-}
 
 /// Changes a journal or a mark.
 pub fn journals(mind: &mut Mind) {
@@ -57,7 +15,7 @@ pub fn journals(mind: &mut Mind) {
     let dot = folder.join(".famio");
     match mind.random.below(7) {
         0..3 => {
-            let from = mind.forge.journals.clone();
+            let from = mind.originals.journals.clone();
             let Some((path, mut bytes)) = mind.pick(&from) else { return };
             change(mind, &mut bytes);
             // Sometimes in another file's place, with a changed identity.
@@ -70,7 +28,7 @@ pub fn journals(mind: &mut Mind) {
             write_file(&path, &bytes);
         }
         3 => {
-            let from = mind.forge.marks.clone();
+            let from = mind.originals.marks.clone();
             let Some((path, mut bytes)) = mind.pick(&from) else { return };
             if mind.one_in(2) {
                 change_mark(mind, &mut bytes);
@@ -89,7 +47,7 @@ pub fn journals(mind: &mut Mind) {
         }
         5 => {
             // Cut and extended while another process reads it.
-            let from = mind.forge.journals.clone();
+            let from = mind.originals.journals.clone();
             let Some((path, bytes)) = mind.pick(&from) else { return };
             let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
             if !file.metadata().is_ok_and(|stat| stat.is_file()) || !mind.classes.has("truncate") {

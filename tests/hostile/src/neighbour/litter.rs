@@ -1,8 +1,9 @@
 //! Things that the neighbour leaves in folders: settings, deep trees, a thousand journals, link cycles.
 
-use super::agent::{Mind, say};
+use super::files::{c, write_file};
 use super::forge::seal;
-use super::names::{c, put, write_file};
+use super::mind::{Mind, say};
+use super::names::put;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -65,7 +66,7 @@ pub fn deep(mind: &mut Mind) {
             say("a thousand journals", &folder);
             let junk = folder.join("junk/.famio");
             let _ = std::fs::create_dir_all(&junk);
-            let from = mind.forge.journals.clone();
+            let from = mind.originals.journals.clone();
             let header =
                 from.first().map_or_else(|| vec![7; 4096], |(_, bytes)| bytes[..bytes.len().min(8192)].to_vec());
             for number in 0..1000u64 {

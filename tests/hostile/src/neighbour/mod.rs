@@ -2,18 +2,22 @@
 
 pub mod agent;
 mod attack;
+mod files;
 mod forge;
 mod heard;
+mod held;
 mod litter;
+mod mind;
 mod names;
 mod oracle;
+mod originals;
 mod root;
 mod scene;
 pub mod victim;
 
-use crate::Options;
 use crate::classes::{CLASSES, Classes};
 use crate::findings::Findings;
+use crate::options::Options;
 use crate::space::Space;
 use famio_test_support::random::Random;
 use scene::Scene;

@@ -95,7 +95,7 @@ pub fn picture(folder: &Path) -> BTreeMap<PathBuf, String> {
     while let Some(path) = paths.pop() {
         let Ok(stat) = path.symlink_metadata() else { continue };
         if stat.is_dir() {
-            paths.extend(super::names::entries(&path));
+            paths.extend(super::files::entries(&path));
         }
         let hash = if stat.is_file() { std::fs::read(&path).map_or(0, |bytes| xxh3_64(&bytes)) } else { 0 };
         let time = if stat.is_dir() { 0 } else { stat.mtime_nsec() };

@@ -323,7 +323,7 @@ impl<'a> Scene<'a> {
                 ));
             }
         }
-        for path in super::names::entries(&self.folder.join("hostile")) {
+        for path in super::files::entries(&self.folder.join("hostile")) {
             if path.symlink_metadata().is_ok_and(|stat| stat.uid() != NEIGHBOUR) {
                 hear(ears).note(Found::new(
                     "a file that is not his was made in the neighbour's folder",

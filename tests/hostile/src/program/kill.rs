@@ -149,14 +149,6 @@ fn replaced(entries: &[Entry], file: i8, from: usize) -> bool {
     entries[from..].iter().any(|entry| entry.file == file && entry.what.starts_with("unlink") && entry.result >= 0)
 }
 
-impl Case {
-    /// The file's initial contents; `None`: it does not exist.
-    pub fn begins(&self, file: i8) -> Option<Vec<u8>> {
-        let made = self.made || self.start == super::case::Start::Guest;
-        (made && (0..3).contains(&file)).then(|| vec![b'0' + file as u8; 30_000 * (file as usize + 1)])
-    }
-}
-
 enum Recovered {
     Ended(Option<i32>, String),
     Crashed(Found),

@@ -3,13 +3,15 @@
 pub mod board;
 mod case;
 mod compare;
+mod end;
 mod kill;
 mod minimal;
 mod side;
+mod trial;
 
-use crate::Options;
 use crate::classes::Classes;
 use crate::findings::Findings;
+use crate::options::Options;
 use crate::space::Space;
 use case::Case;
 use famio_test_support::random::Random;

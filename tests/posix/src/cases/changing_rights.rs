@@ -1,7 +1,8 @@
 //! Rights that are missing when a file is written or closed: because of its mode, its user, its root, a limit, or an
 //! inode flag.
 
-use super::{Case, script::Script};
+use super::case::Case;
+use super::script::Script;
 use libc::{O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_WRONLY};
 use std::ffi::CString;
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! Reading and writing, descriptors, locks.
 
-use super::{Case, script::Script};
+use super::case::Case;
+use super::script::Script;
 use libc::{O_CREAT, O_RDONLY, O_RDWR};
 
 pub const CASES: &[Case] = &[

@@ -1,6 +1,7 @@
 //! Maps.
 
-use super::{Case, script::Script};
+use super::case::Case;
+use super::script::Script;
 use libc::{MAP_PRIVATE, MAP_SHARED, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, PROT_READ, PROT_WRITE};
 
 const PAGE: usize = 4096;

@@ -2,6 +2,7 @@
 //! files without Famio, and on atomic files under it. Results and final state must be the same, except for the
 //! differences listed with a reason.
 
+mod case;
 mod changing_rights;
 mod io;
 mod maps;
@@ -15,6 +16,7 @@ mod times;
 
 use crate::left;
 use crate::setup::Setup;
+use case::{Case, Differs};
 use famio_test_support::launch::literal;
 use famio_test_support::place::Place;
 use script::Script;
@@ -22,23 +24,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
-
-/// A case. Files whose names begin with `atomic` are atomic.
-pub struct Case {
-    name: &'static str,
-    run: fn(&mut Script),
-    differs: &'static [Differs],
-}
-
-/// A line that may differ.
-pub struct Differs {
-    /// Its beginning.
-    line: &'static str,
-    /// Only on this file system, or only with a `pool`, or with `no pool`.
-    on: Option<&'static str>,
-    /// The reason; `docs/posix.md` and `docs/guarantees.md` tell users.
-    why: &'static str,
-}
 
 const ALL: [&[Case]; 9] = [
     open::CASES,

@@ -1,6 +1,7 @@
 //! Names: `rename`, `link`, `unlink`.
 
-use super::{Case, script::Script};
+use super::case::Case;
+use super::script::Script;
 use libc::{AT_FDCWD, O_CREAT, O_RDONLY, O_RDWR};
 
 pub const CASES: &[Case] = &[

@@ -1,6 +1,7 @@
 //! `open` and its flags.
 
-use super::{Case, Differs, script::Script};
+use super::case::{Case, Differs};
+use super::script::Script;
 use libc::{
     O_APPEND, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_RDWR, O_TMPFILE, O_TRUNC, O_WRONLY,
 };

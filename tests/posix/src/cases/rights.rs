@@ -1,6 +1,7 @@
 //! Modes and owners, and their effect on open files.
 
-use super::{Case, script::Script};
+use super::case::Case;
+use super::script::Script;
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_WRONLY};
 
 pub const CASES: &[Case] = &[

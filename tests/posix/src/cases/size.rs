@@ -1,6 +1,7 @@
 //! Sizes, space and holes.
 
-use super::{Case, Differs, script::Script};
+use super::case::{Case, Differs};
+use super::script::Script;
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, SEEK_DATA, SEEK_HOLE};
 
 const NO_HOLES: &str = "an atomic file has no holes: what waits in the journal is data";

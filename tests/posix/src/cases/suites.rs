@@ -1,6 +1,7 @@
 //! Cases found by other suites: LTP, pjdfstest, SQLite's own tests.
 
-use super::{Case, Differs, script::Script};
+use super::case::{Case, Differs};
+use super::script::Script;
 use libc::{O_CREAT, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 use std::ptr::null_mut;
 

@@ -1,6 +1,7 @@
 //! Times: what changes them, and how they are set.
 
-use super::{Case, Differs, script::Script};
+use super::case::{Case, Differs};
+use super::script::Script;
 use libc::{O_CREAT, O_RDWR, O_TRUNC};
 
 pub const CASES: &[Case] = &[

@@ -1,14 +1,18 @@
 //! The results of a bench, for programs and for `famio bench compare`: docs/json.md describes them.
 
+pub mod effort;
 pub mod machine;
+pub mod row;
+pub mod statistics;
+pub mod words;
+pub mod workload;
 
-use super::io::lane::Length;
-use super::io::measure::Effort;
-use super::io::result::Row;
-use super::io::statistics::estimate;
 use crate::settings::Options;
+use effort::{Effort, Length};
 use machine::Machine;
+use row::Row;
 use serde::{Deserialize, Serialize};
+use statistics::estimate;
 use std::path::Path;
 
 /// All figures of a run.
@@ -162,7 +166,7 @@ impl Document {
         let famio = env!("CARGO_PKG_VERSION").into();
         Self {
             famio,
-            began: super::seconds_since_1970(),
+            began: super::clock::seconds_since_1970(),
             machine: Machine::look(),
             method,
             complete: true,

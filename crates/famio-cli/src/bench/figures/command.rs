@@ -1,7 +1,9 @@
 //! `famio bench list`, `fig`, `paper` and `all`.
 
-use super::run::{Extent, count, run};
-use super::{Declared, Paper, all_figures};
+use super::catalog::all_figures;
+use super::declared::{Declared, Paper};
+use super::extent::Extent;
+use super::run::{count, run};
 use crate::bench::document::Document;
 use crate::bench::io::medium::Disk;
 use crate::bench::io::side::Side;
@@ -76,7 +78,7 @@ struct Shared {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Seconds of each measurement [default: 0.5, with --quick 0.15]
-    #[arg(long, value_name = "S", value_parser = crate::bench::seconds)]
+    #[arg(long, value_name = "S", value_parser = crate::bench::arguments::positive)]
     seconds: Option<f64>,
     /// Size of a figure's file in MiB [default: 512, with --quick 64, or what fits in half of the free space]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..))]

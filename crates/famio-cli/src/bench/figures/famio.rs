@@ -1,12 +1,13 @@
 //! This project's goals: the tables of docs/performance.md.
 
-use super::Work::Calls;
-use super::{Cell, Declared, Metric, Paper::Famio, cell, plain_and_famio};
+use super::declared::Work::Calls;
+use super::declared::{Cell, Declared, Metric, Paper::Famio, cell};
+use super::sides::plain_and_famio;
 use crate::bench::document::Shape::Bars;
+use crate::bench::document::workload::Pattern::{Random, Sequential};
+use crate::bench::document::workload::Workload;
 use crate::bench::io::sets::Set;
 use crate::bench::io::side::Side;
-use crate::bench::io::workload::Pattern::{Random, Sequential};
-use crate::bench::io::workload::Workload;
 
 pub fn figures() -> Vec<Declared> {
     let figure = |name, title, cells| {

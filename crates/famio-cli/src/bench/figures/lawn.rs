@@ -1,13 +1,15 @@
 //! LAWN (DAC 2018): writes that are atomic without a log of their own.
 
-use super::Work::{Apps, Calls};
-use super::{Cell, Declared, Extent, Metric, Paper::Lawn, cell, every_policy, with_baselines};
+use super::declared::Work::{Apps, Calls};
+use super::declared::{Cell, Declared, Metric, Paper::Lawn, Work, cell};
+use super::extent::Extent;
+use super::sides::{every_policy, with_baselines};
 use crate::bench::apps::{App, AppCell, Personality};
 use crate::bench::document::Shape::{Bars, Lines};
+use crate::bench::document::words::bytes;
+use crate::bench::document::workload::Pattern::Random;
+use crate::bench::document::workload::Workload;
 use crate::bench::io::side::Side;
-use crate::bench::io::words::bytes;
-use crate::bench::io::workload::Pattern::Random;
-use crate::bench::io::workload::Workload;
 
 pub fn figures() -> Vec<Declared> {
     let figure = |name, title, work| Declared::new(Lawn, name, title, work);
@@ -53,7 +55,7 @@ fn synced_writes() -> Vec<Cell> {
     [64, 256, 512, 1024, 4096].map(|size| cell(bytes(size), Workload::write(Random, size).fsync(1))).into()
 }
 
-fn servers(cells: fn(&Extent) -> Vec<AppCell>) -> super::Work {
+fn servers(cells: fn(&Extent) -> Vec<AppCell>) -> Work {
     Apps { x: "load", y: "operations a second", cells }
 }
 

@@ -1,14 +1,16 @@
 //! Libnvmmio (Choi, Hong, Kwon, Han: USENIX ATC 2020): failure-atomic file calls by user-level logs.
 
-use super::Work::{Apps, Calls, Sqlite};
-use super::{Cell, Declared, Extent, Metric, Paper::Libnvmmio, cell, every_policy, plain_and_famio, with_the_limit};
+use super::declared::Work::{Apps, Calls, Sqlite};
+use super::declared::{Cell, Declared, Metric, Paper::Libnvmmio, cell};
+use super::extent::Extent;
+use super::sides::{every_policy, plain_and_famio, with_the_limit};
 use crate::bench::apps::{App, AppCell, Engine, Letter, Scale, Tpcc, Ycsb};
 use crate::bench::document::Shape::{Bars, Lines};
+use crate::bench::document::words::bytes;
+use crate::bench::document::workload::Pattern::{Random, Sequential};
+use crate::bench::document::workload::{SyncEvery, Workload};
 use crate::bench::io::bare::Bare;
 use crate::bench::io::side::Side;
-use crate::bench::io::words::bytes;
-use crate::bench::io::workload::Pattern::{Random, Sequential};
-use crate::bench::io::workload::{SyncEvery, Workload};
 
 const BLOCK: u64 = 4096;
 const MICRO: &str = "up to 2.2 times the throughput of system calls (abstract, all microbenchmarks)";
@@ -58,13 +60,13 @@ pub fn figures() -> Vec<Declared> {
             "Access patterns; 4 KiB, fsync every 100 writes",
             Calls { x: "access pattern", y: Metric::Throughput, shape: Bars, sides: with_the_limit, cells: patterns },
         )
-        .owner_lock(MICRO),
+        .paper_says(MICRO),
         figure(
             "libnvmmio-8",
             "Sizes of a call; sequential, fsync every 100 writes",
             calls("bytes of a call", Lines, sizes),
         )
-        .owner_lock(MICRO),
+        .paper_says(MICRO),
         figure(
             "libnvmmio-9",
             "How often fsync is called; random writes of 4 KiB",
@@ -79,13 +81,13 @@ pub fn figures() -> Vec<Declared> {
             "Threads with files of their own; random writes of 4 KiB, fsync every 10",
             calls("threads", Lines, || threads(Workload::own_files)),
         )
-        .owner_lock(SCALES),
+        .paper_says(SCALES),
         figure(
             "libnvmmio-11",
             "Threads that share a file; random writes of 4 KiB, fsync every 10",
             calls("threads", Lines, || threads(|workload| workload)),
         )
-        .owner_lock(SCALES),
+        .paper_says(SCALES),
         figure(
             "libnvmmio-table-2",
             "How long single calls take; random 4 KiB, each write with fsync",
@@ -104,20 +106,20 @@ pub fn figures() -> Vec<Declared> {
         ),
         figure("libnvmmio-12", "SQLite as in Mobibench: a row in each transaction, synchronous=FULL", Sqlite)
             .base("WAL")
-            .owner_lock("up to 1.93 times Mobibench (abstract)"),
+            .paper_says("up to 1.93 times Mobibench (abstract)"),
         figure(
             "libnvmmio-13",
             "TPC-C on SQLite, one warehouse, all five transactions, synchronous=FULL",
             Apps { x: "transactions", y: "transactions a second", cells: tpcc },
         )
         .base("WAL")
-        .owner_lock("up to 1.27 times TPC-C on SQLite (abstract)"),
+        .paper_says("up to 1.27 times TPC-C on SQLite (abstract)"),
         figure(
             "libnvmmio-14",
             "YCSB with records of 1 KiB: a store's own hard transactions, and none under Famio, which syncs instead",
             Apps { x: "workload", y: "operations a second", cells: ycsb },
         )
-        .owner_lock("up to 1.42 times YCSB's workloads with many writes on MongoDB (abstract)"),
+        .paper_says("up to 1.42 times YCSB's workloads with many writes on MongoDB (abstract)"),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Map-ahead and the mapping cache, against mmap with and without MAP_POPULATE.
 
-use super::{Declared, Paper::MapAhead, Work::Maps};
+use super::declared::{Declared, Paper::MapAhead, Work::Maps};
 use crate::bench::map::Task;
 
 /// Choi, Kim, Han: Efficient Memory Mapped File I/O for In-Memory File Systems (HotStorage 2017).
@@ -8,7 +8,7 @@ const ABSTRACT: &str = "1.38 to 1.70 times the throughput of mmap in microbenchm
 
 pub fn figures() -> Vec<Declared> {
     let figure =
-        |name, title, task| Declared::new(MapAhead, name, title, Maps(task)).base("default").owner_lock(ABSTRACT);
+        |name, title, task| Declared::new(MapAhead, name, title, Maps(task)).base("default").paper_says(ABSTRACT);
     vec![
         figure("map-ahead-1", "A mapped file, read from front to back", Task::Sequential),
         figure("map-ahead-2", "A mapped file, records of 4 KiB read at random", Task::Random),

@@ -1,52 +1,20 @@
 //! Measures figures.
 
-use super::{Declared, Metric, Work};
+use super::declared::{Declared, Metric, Work};
+use super::extent::Extent;
+use crate::bench::document::effort::{Effort, Length};
+use crate::bench::document::row::{Row, SideResult};
 use crate::bench::document::{Figure, Point};
-use crate::bench::io::lane::Length;
-use crate::bench::io::measure::{Effort, measure, steps};
+use crate::bench::io::measure::{measure, steps};
 use crate::bench::io::medium::Disk;
-use crate::bench::io::result::{Row, SideResult};
-use crate::bench::io::side::Side;
 use crate::bench::session::Session;
 use crate::bench::{apps, map, processes, tx};
 use crate::settings::Options;
-use std::path::PathBuf;
-
-/// How much of each.
-#[derive(Clone, Debug)]
-pub struct Extent {
-    pub rounds: u32,
-    pub seconds: f64,
-    /// Size of a file.
-    pub file_size: u64,
-    /// Total size of mapped files.
-    pub map_size: u64,
-    /// For figures on a disk. `None`: there is none.
-    pub disk: Option<PathBuf>,
-    /// Other libraries that take file calls over, in figures of file calls.
-    pub preload: Vec<Side>,
-}
 
 /// Of files on a disk: each measurement writes them several times.
 const MOST_ON_DISK: u64 = 64 << 20;
 /// Transactions of each measurement.
 const TRANSACTIONS: u32 = 2000;
-
-impl Extent {
-    pub const WHOLE: Self =
-        Self { rounds: 5, seconds: 0.5, file_size: 512 << 20, map_size: 2 << 30, disk: None, preload: Vec::new() };
-    pub const QUICK: Self =
-        Self { rounds: 3, seconds: 0.15, file_size: 64 << 20, map_size: 256 << 20, disk: None, preload: Vec::new() };
-
-    /// Whether only small files fit the time.
-    pub fn is_quick(&self) -> bool {
-        self.file_size <= Self::QUICK.file_size
-    }
-
-    pub fn effort(&self) -> Effort {
-        Effort { rounds: self.rounds, length: Length::Seconds(self.seconds), file_size: self.file_size }
-    }
-}
 
 /// How many measurements a figure takes.
 pub fn count(figure: &Declared, extent: &Extent) -> u64 {
@@ -65,7 +33,7 @@ pub fn count(figure: &Declared, extent: &Extent) -> u64 {
 pub fn run(session: &Session, options: &Options, extent: &Extent, declared: &Declared) -> Result<Figure, String> {
     session.show(declared.name);
     let mut figure = Figure::new(declared.name, declared.title);
-    figure.paper_says = declared.owner_lock.map(Into::into);
+    figure.paper_says = declared.paper_says.map(Into::into);
     figure.base = declared.base.map(Into::into);
     match &declared.work {
         Work::Calls { .. } => calls(session, options, extent, declared, &mut figure)?,

@@ -1,11 +1,11 @@
 //! vNVML (MSST 2019; CCF THPC 2020): a disk behind persistent memory. The paper's loads, numbered in its order as far as we know it.
 
-use super::Work::{Calls, Transactions};
-use super::{Cell, Declared, Metric, Paper::Vnvml, cell};
+use super::declared::Work::{Calls, Transactions};
+use super::declared::{Cell, Declared, Metric, Paper::Vnvml, cell};
 use crate::bench::document::Shape::Bars;
+use crate::bench::document::workload::Pattern::{Random, Zipf};
+use crate::bench::document::workload::Workload;
 use crate::bench::io::side::Side;
-use crate::bench::io::workload::Pattern::{Random, Zipf};
-use crate::bench::io::workload::Workload;
 
 const RECORD: u64 = 64 << 10;
 
@@ -18,7 +18,7 @@ pub fn figures() -> Vec<Declared> {
     vec![
         Declared::new(Vnvml, "vnvml-12", "Transactions of several ranges, and libpmemobj's", Transactions)
             .base("libpmemobj")
-            .owner_lock("less than 10 % overhead (abstract; of what, it does not say)"),
+            .paper_says("less than 10 % overhead (abstract; of what, it does not say)"),
         load("vnvml-13", "Key-value load on a disk, records of 64 KiB: 5 % reads, each write synced", || records(5)),
         load("vnvml-14", "Key-value load on a disk, records of 64 KiB: 70 % reads, each write synced", || records(70)),
         load("vnvml-15", "Key-value load on a disk, records of 64 KiB: writes only, each synced", || records(0)),

@@ -3,7 +3,7 @@
 use super::content::{Content, FIRST, stamp, stamp_of, warm_stamp};
 use super::lane::WARM_PASSES;
 use super::stream::Stream;
-use super::workload::Workload;
+use crate::bench::document::workload::Workload;
 use std::fs::File;
 use std::io::{Error, Read, Write};
 use std::path::{Path, PathBuf};
@@ -127,9 +127,9 @@ fn check(path: &Path, content: &Content, size: usize, stamps: &mut [u64], last: 
 #[cfg(test)]
 mod tests {
     use super::super::lane::{Lane, Until};
-    use super::super::workload::{Pattern, SyncEvery};
     use super::*;
     use crate::bench::clock::now;
+    use crate::bench::document::workload::{Pattern, SyncEvery};
     use std::os::unix::fs::FileExt;
 
     const SIZE: u64 = 1 << 20;

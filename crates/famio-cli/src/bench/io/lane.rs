@@ -4,9 +4,9 @@
 use super::bare::{Bare, Baseline};
 use super::content::{Content, stamp, stamp_of, warm_stamp};
 use super::stream::{Part, Stream};
-use super::workload::{SyncEvery, Workload};
 use crate::bench::checked::expect;
 use crate::bench::clock::{cpu, now};
+use crate::bench::document::workload::{SyncEvery, Workload};
 use crate::bench::times::Times;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -14,14 +14,6 @@ use std::io::Error;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Instant;
-
-/// The length of a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Length {
-    Seconds(f64),
-    Calls(u64),
-}
 
 /// When a phase ends.
 #[derive(Clone, Copy, Debug)]

@@ -3,25 +3,17 @@
 use super::bare::Bare;
 use super::counted::{Counted, counted};
 use super::files::Files;
-use super::lane::Length;
+use super::gathered::{Gathered, row};
 use super::medium::Disk;
-use super::result::{Gathered, Row, row};
 use super::side::Side;
 use super::worker::{Job, Phases, READY, Report};
-use super::workload::Workload;
+use crate::bench::document::effort::{Effort, Length};
+use crate::bench::document::row::Row;
+use crate::bench::document::workload::Workload;
 use crate::bench::member::Member;
 use crate::bench::session::Session;
 use crate::settings::Options;
 use std::path::Path;
-
-/// How much is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    pub rounds: u32,
-    pub length: Length,
-    /// Bytes of a workload's file or files.
-    pub file_size: u64,
-}
 
 /// Measures one row on files in this folder; what is there of it, if a signal ends the session.
 pub fn measure(

@@ -4,35 +4,32 @@ pub mod bare;
 pub mod content;
 mod counted;
 mod files;
+pub mod gathered;
 pub mod lane;
 pub mod measure;
 pub mod medium;
-pub mod result;
 pub mod sets;
-pub mod show;
 pub mod side;
-pub mod statistics;
 pub mod stream;
-pub mod words;
 mod worker;
-pub mod workload;
 
 pub use worker::Args as WorkArgs;
 pub use worker::main as work_main;
 
+use super::document::effort::{Effort, Length};
+use super::document::row::{Row, SideResult};
+use super::document::workload::{Pattern, SyncEvery, Workload};
 use super::document::{Document, Figure, Point, Shape};
 use super::output::Output;
+use super::report::{self, rows as table};
 use super::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::out::json;
 use crate::settings::{Options, PolicyName, Size};
-use lane::Length;
-use measure::{Effort, measure, steps};
-use result::Row;
+use measure::{measure, steps};
 use sets::Set;
 use side::Side;
 use std::path::PathBuf;
-use workload::{Pattern, SyncEvery, Workload};
 
 /// Reads, writes and SYNCs by file calls, plain and under Famio
 ///
@@ -95,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Seconds of each measurement, once for all calls together and once for single calls [default: 0.5, with --cold 1]
-    #[arg(long, value_name = "S", value_parser = super::seconds)]
+    #[arg(long, value_name = "S", value_parser = super::arguments::positive)]
     seconds: Option<f64>,
     /// So many calls of each thread, in place of a time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
@@ -176,14 +173,14 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
         document.figures.push(figure(rows.clone()));
     }
     if let Some(folder) = &args.output.report {
-        super::report::write(folder, &document).map_err(failed)?;
+        report::write(folder, &document).map_err(failed)?;
     }
     if args.output.json() {
         json(&document)?;
     } else if args.csv {
-        print!("{}", show::csv(&rows));
+        print!("{}", table::csv(&rows));
     } else {
-        print!("{}", show::text(&rows));
+        print!("{}", table::text(&rows));
         println!("{}", closing(args, &effort));
     }
     Ok(status)
@@ -233,7 +230,7 @@ fn closing(args: &Args, effort: &Effort) -> String {
 }
 
 fn figure(rows: Vec<Row>) -> Figure {
-    let point = |row: &Row, side: &result::SideResult| Point::new(&side.side, &row.title, side.rounds.clone());
+    let point = |row: &Row, side: &SideResult| Point::new(&side.side, &row.title, side.rounds.clone());
     Figure {
         name: "io".into(),
         title: "File calls".into(),

@@ -1,7 +1,7 @@
 //! Named groups of rows.
 
-use super::workload::Pattern::{Random, Same, Sequential};
-use super::workload::{SyncEvery, Workload};
+use crate::bench::document::workload::Pattern::{Random, Same, Sequential};
+use crate::bench::document::workload::{SyncEvery, Workload};
 use clap::ValueEnum;
 
 /// A table of workloads.

@@ -1,7 +1,7 @@
 //! The calls of one thread. A new stream with the same parameters gives the same calls: so the check at the end knows
 //! the last writes, without records in the measured loop.
 
-use super::workload::{Pattern, Workload};
+use crate::bench::document::workload::{Pattern, Workload};
 
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

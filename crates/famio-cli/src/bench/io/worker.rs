@@ -1,9 +1,10 @@
 //! One process of a measurement: opens, warms up, waits for the start, works, and reports.
 
 use super::bare::Bare;
-use super::lane::{Lane, Length, Phase, Until};
-use super::workload::Workload;
+use super::lane::{Lane, Phase, Until};
 use crate::bench::clock::now;
+use crate::bench::document::effort::Length;
+use crate::bench::document::workload::Workload;
 use crate::bench::times::{Counts, Times};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};

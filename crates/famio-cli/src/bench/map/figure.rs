@@ -1,8 +1,8 @@
 //! The same measurements as points of a chart.
 
 use super::files::{Files, room};
+use super::measure::{Figures, measure};
 use super::work::{Task, Way};
-use super::{Figures, measure};
 use crate::bench::document::Point;
 use crate::bench::launch::name;
 use crate::bench::session::Session;

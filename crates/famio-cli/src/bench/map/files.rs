@@ -20,7 +20,7 @@ impl Files {
         let made = Self { folder: folder.clone(), count };
         let bytes = vec![0x5a; written.min(size) as usize];
         for number in 0..count {
-            let mut file = File::create(super::path(&folder, number)).map_err(failed)?;
+            let mut file = File::create(path(&folder, number)).map_err(failed)?;
             let mut left = size;
             while left != 0 {
                 let now = left.min(bytes.len() as u64);
@@ -61,6 +61,11 @@ fn available(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
+/// The name of file `number` in the folder of a run.
+pub fn path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(number.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +80,7 @@ mod tests {
     fn files_are_whole_and_go() {
         let parent = tempfile::tempdir().unwrap();
         let files = Files::new(parent.path(), 3, 10_000, 4096).unwrap();
-        let sizes: Vec<u64> = (0..3).map(|i| super::super::path(files.folder(), i).metadata().unwrap().len()).collect();
+        let sizes: Vec<u64> = (0..3).map(|i| path(files.folder(), i).metadata().unwrap().len()).collect();
         assert_eq!(sizes, [10_000; 3]);
         drop(files);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);

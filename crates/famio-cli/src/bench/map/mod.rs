@@ -2,6 +2,7 @@
 
 mod figure;
 mod files;
+mod measure;
 mod order;
 mod rows;
 mod work;
@@ -10,16 +11,15 @@ pub use figure::{figure, steps};
 pub use work::Args as WorkArgs;
 pub use work::main as work_main;
 
-use super::launch::{me, name};
 use super::output::Json;
 use super::results::Method;
 use crate::settings::Size;
 use crate::text::bytes;
 use files::Files;
+use measure::measure;
 use rows::Row;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 pub use work::Task;
 use work::Way;
 
@@ -60,10 +60,6 @@ pub struct Args {
     #[command(flatten)]
     output: Json,
 }
-
-/// The result of one measurement, per record: nanoseconds, CPU nanoseconds of the reading thread and of all threads,
-/// page faults of 1000 records.
-type Figures = [f64; 4];
 
 /// The files to read.
 #[derive(Clone, Copy, Serialize)]
@@ -134,50 +130,4 @@ fn measure_all(args: &Args, extent: Extent) -> Result<Vec<Row>, String> {
         group(&small, Task::Zipf, &Way::ZIPF_LIMITED, Some(extent.limit_bytes))?;
     }
     Ok(rows)
-}
-
-/// Measures all ways in turn; returns the results of all rounds for each way. Stops early when `go_on` returns false.
-fn measure(
-    rounds: u32,
-    files: &Files,
-    task: Task,
-    ways: &[Way],
-    limit: Option<u64>,
-    go_on: impl Fn() -> bool,
-) -> Result<Vec<Vec<Figures>>, String> {
-    let mut figures = vec![Vec::new(); ways.len()];
-    'rounds: for _ in 0..rounds {
-        for (&way, figures) in ways.iter().zip(&mut figures) {
-            let measured = one(files, task, way, limit);
-            if !go_on() {
-                break 'rounds; // a signal may have ended the measurement, too
-            }
-            figures.extend(measured?);
-        }
-    }
-    Ok(figures)
-}
-
-/// One measurement. `None`: this file system does not support it.
-fn one(files: &Files, task: Task, way: Way, limit: Option<u64>) -> Result<Option<Figures>, String> {
-    let me = me()?;
-    let mut command = Command::new(&me);
-    command.args(["bench", "map-work", "--task", &name(task), "--way", &name(way)]);
-    command.args(["--files", &files.count().to_string()]);
-    if let Some(limit) = limit {
-        command.args(["--limit", &limit.to_string()]);
-    }
-    let output = command.arg(files.folder()).output().map_err(|error| format!("{}: {error}", me.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    match numbers[..] {
-        [time, reader, cpu, faults] if output.status.success() => Ok(Some([time, reader, cpu, faults])),
-        [] if output.status.success() => Ok(None),
-        _ => Err(format!("{} {}: {}", name(task), name(way), String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-/// The name of file `number` in the folder of a run.
-fn path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(number.to_string())
 }

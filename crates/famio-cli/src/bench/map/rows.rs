@@ -1,6 +1,6 @@
 //! The rows: each way compared with mmap, with and without MAP_POPULATE.
 
-use super::Figures;
+use super::measure::Figures;
 use super::work::{Task, Way};
 use crate::bench::launch::name;
 use crate::bench::median::median;

@@ -1,5 +1,6 @@
 //! One measurement: opens, maps, reads, unmaps and closes.
 
+use super::files::path;
 use super::order::Zipf;
 use clap::ValueEnum;
 use famio::map::{Advice, View, cache};
@@ -105,7 +106,7 @@ impl Meter {
 
 /// Puts the second file into huge pages, permanently. Returns whether the kernel can do that.
 fn gather(folder: &Path) -> Result<bool, String> {
-    View::open(super::path(folder, 1)).map(|view| view.gather()).map_err(|error| error.to_string())
+    View::open(path(folder, 1)).map(|view| view.gather()).map_err(|error| error.to_string())
 }
 
 /// CPU seconds and page faults of the process or this thread.
@@ -122,7 +123,7 @@ fn usage(of: i32) -> (f64, f64) {
 
 /// Returns the number of records read.
 fn run(args: &Args, meter: &mut Meter) -> Result<u64, Error> {
-    let file = |number| super::path(&args.folder, number);
+    let file = |number| path(&args.folder, number);
     match args.task {
         Task::Zipf => {
             let order = Zipf::new(args.files).take((args.files * REQUESTS) as usize);
@@ -226,7 +227,7 @@ mod tests {
     fn every_way_reads_all_records() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..4 {
-            std::fs::write(super::super::path(folder.path(), number), vec![1; 16 * RECORD]).unwrap();
+            std::fs::write(path(folder.path(), number), vec![1; 16 * RECORD]).unwrap();
         }
         for &way in Way::value_variants() {
             let args = |task| Args { task, way, files: 4, limit: None, folder: folder.path().into() };

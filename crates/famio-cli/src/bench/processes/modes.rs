@@ -1,7 +1,9 @@
 //! SQLite's journal modes compared with Famio, as points of a chart.
 
-use super::patterns::{Group, Setup};
-use super::{Args, Bench};
+use super::args::Args;
+use super::group::Group;
+use super::measure::Bench;
+use super::patterns::Setup;
 use crate::bench::document::Point;
 use crate::bench::median::median;
 use crate::bench::output::Json;

@@ -1,7 +1,8 @@
 //! The rows of a group: medians of the rounds, and ratios to the plain setups and to readers without writers.
 
-use super::Outcomes;
-use super::patterns::{Group, Pattern};
+use super::group::Group;
+use super::measure::Outcomes;
+use super::patterns::Pattern;
 use crate::bench::crew::{Outcome, Side};
 use crate::bench::launch::name;
 use crate::bench::median::median;

@@ -1,6 +1,6 @@
 //! The table of a group.
 
-use super::patterns::Group;
+use super::group::Group;
 use super::rows::{Calls, Ratio, Row};
 use crate::text::table;
 

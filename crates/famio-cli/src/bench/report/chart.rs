@@ -71,7 +71,7 @@ where
         root.fill(&WHITE).map_err(failed)?;
         let is_ratio = super::ratios::shows_ratios(figure);
         let line = if is_ratio { "; the line: no difference" } else { "" };
-        let title = format!("{} ({}{line})", figure.y, super::better(figure));
+        let title = format!("{} ({}{line})", figure.y, super::cells::better(figure));
         write(&root, &title, (10, 6), 15, 'l')?;
         if series.len() > 1 {
             for (number, x, line) in legend(&series) {

@@ -1,7 +1,8 @@
 //! The report as Markdown, for documentation: machine, ratios beside the papers', and a table a figure.
 
+use super::cells::{better, cells};
+use super::page;
 use super::ratios::{base, paper_says, shown};
-use super::{better, cells, page};
 use crate::bench::document::Document;
 
 /// How columns stand.
@@ -51,9 +52,8 @@ fn table(rows: &[Vec<String>], head: &[&str], columns: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::document::effort::{Effort, Length};
     use crate::bench::document::{Figure, Shape};
-    use crate::bench::io::lane::Length;
-    use crate::bench::io::measure::Effort;
     use crate::settings::Options;
     use std::path::Path;
 

@@ -1,21 +1,21 @@
 //! A report: a folder with a self-contained page, and the raw data as JSON and CSV.
 
+mod cells;
 mod chart;
 mod markdown;
+mod names;
 mod page;
 mod ratios;
+pub mod rows;
 
 use super::document::{Document, Figure};
-use super::io::show::{csv, quoted};
 use crate::text::table;
-use ratios::{base, times_as_good};
+pub use cells::number;
+use cells::{better, cells, legend};
+pub use names::PAGE;
+use names::{CALLS, JSON, MARKDOWN, POINTS};
+use rows::{csv, quoted};
 use std::path::Path;
-
-pub const PAGE: &str = "index.html";
-const JSON: &str = "figures.json";
-const POINTS: &str = "points.csv";
-const CALLS: &str = "calls.csv";
-const MARKDOWN: &str = "figures.md";
 
 /// Writes everything, each file atomically: a reader, or a signal, may come at any time.
 pub fn write(folder: &Path, document: &Document) -> Result<(), String> {
@@ -50,11 +50,6 @@ fn points(figures: &[Figure]) -> String {
     out
 }
 
-/// What a cell has.
-fn legend(figure: &Figure) -> String {
-    format!("in brackets the interval of 95 of 100 such runs; x: times as good as {}", base(figure))
-}
-
 /// A figure on a terminal: its points as a table.
 pub fn text(figure: &Figure) -> String {
     let mut out = format!("{}: {}\n", figure.name, figure.title);
@@ -70,43 +65,6 @@ pub fn text(figure: &Figure) -> String {
         }
     }
     out
-}
-
-/// The points of a figure, one line for each place on the x axis.
-fn cells(figure: &Figure) -> Vec<Vec<String>> {
-    let series = figure.names(|point| &point.series);
-    let mut rows = vec![vec![figure.x.to_uppercase()]];
-    rows[0].extend(series.iter().map(|name| name.to_string()));
-    for x in figure.names(|point| &point.x) {
-        let mut row = vec![x.to_string()];
-        row.extend(series.iter().map(|series| {
-            let Some(point) = figure.point(series, x) else { return "-".into() };
-            let mut cell = number(point.value);
-            if point.rounds.len() > 1 {
-                cell += &format!(" ({} to {})", number(point.low), number(point.high));
-            }
-            if let Some(times) = times_as_good(figure, point) {
-                cell += &format!(", {times:.2}x");
-            }
-            cell
-        }));
-        rows.push(row);
-    }
-    rows
-}
-
-fn better(figure: &Figure) -> &'static str {
-    if figure.higher_is_better { "higher is better" } else { "lower is better" }
-}
-
-/// With three significant digits.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 0.1 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
 }
 
 #[cfg(test)]

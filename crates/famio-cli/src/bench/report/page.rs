@@ -1,10 +1,12 @@
 //! The page: charts, tables, machine and method, in one file that makes no network request.
 
+use super::cells::{cells, legend};
+use super::chart;
+use super::names::{CALLS, JSON, MARKDOWN, POINTS};
 use super::ratios::{base, paper_says, shown};
-use super::{CALLS, JSON, MARKDOWN, POINTS, cells, chart, legend};
+use crate::bench::document::row::{Row, SideResult};
+use crate::bench::document::words::{bytes, time};
 use crate::bench::document::{Document, Figure};
-use crate::bench::io::result::{Row, SideResult};
-use crate::bench::io::words::{bytes, time};
 
 const STYLE: &str = "\
 body { font-family: sans-serif; color: #222; max-width: 1040px; margin: 2em auto; padding: 0 1em; line-height: 1.4 }
@@ -178,8 +180,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::bench::document::Shape;
-    use crate::bench::io::lane::Length;
-    use crate::bench::io::measure::Effort;
+    use crate::bench::document::effort::{Effort, Length};
     use crate::settings::Options;
     use std::path::Path;
 

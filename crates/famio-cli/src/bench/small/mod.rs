@@ -1,5 +1,6 @@
 //! `famio bench small`: the cost of a file that is written once.
 
+mod files;
 mod work;
 
 use super::launch::{Under, me};
@@ -8,7 +9,7 @@ use super::output::Json;
 use super::results::Method;
 use crate::settings::Options;
 use crate::text::table;
-use clap::ValueEnum;
+use files::Way;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,27 +43,6 @@ pub struct Args {
     output: Json,
     #[command(flatten)]
     options: Options,
-}
-
-/// What is done with each file after it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// It is closed.
-    Close,
-    /// It is synced and closed.
-    Sync,
-    /// It is synced, closed and renamed over another file, and the folder is synced.
-    Replace,
-}
-
-impl Way {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Close => "made, written, closed",
-            Self::Sync => "made, written, synced, closed",
-            Self::Replace => "replaced: made, written, synced, renamed",
-        }
-    }
 }
 
 /// Microseconds of one run.
@@ -206,22 +186,9 @@ fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<F
     }
 }
 
-/// The name of the file that is replaced.
-const REPLACED: &str = "current";
-
-/// The path of file number `n`.
-fn path(folder: &Path, n: u32) -> PathBuf {
-    folder.join(format!("file-{n}"))
-}
-
-/// The content of file number `n`, which no other file has.
-fn bytes_of(n: u32, len: usize) -> Vec<u8> {
-    let word = |at: u64| (u64::from(n) << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::files::path;
     use super::*;
 
     #[test]
@@ -230,12 +197,6 @@ mod tests {
         assert_eq!(figures, Figures { mean: 1.5, p99: 2.0, longest: 30.25 });
         assert_eq!(Figures::parse("1.5 2"), None);
         assert_eq!(Figures::median(&[figures, Figures { mean: 9.0, p99: 0.0, longest: 0.0 }, figures]), figures);
-    }
-
-    #[test]
-    fn files_differ() {
-        assert_ne!(bytes_of(1, 10), bytes_of(2, 10));
-        assert_eq!(bytes_of(3, 4097).len(), 4097);
     }
 
     #[test]

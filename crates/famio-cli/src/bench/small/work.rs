@@ -1,6 +1,6 @@
 //! Creates the files, and checks them afterwards.
 
-use super::{REPLACED, Way, bytes_of, path};
+use super::files::{REPLACED, Way, bytes_of, path};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
 use std::path::{Path, PathBuf};

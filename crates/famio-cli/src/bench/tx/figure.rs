@@ -29,7 +29,7 @@ pub fn figure(session: &Session, rounds: u32, count: u32) -> Result<(Vec<Point>,
             let _ = std::fs::remove_file(session.folder().join(name));
         }
         let figures = figures?;
-        let x = format!("{ranges} x {}", crate::bench::io::words::bytes(bytes.into()));
+        let x = format!("{ranges} x {}", crate::bench::document::words::bytes(bytes.into()));
         for (series, rounds) in [
             ("bare copy, written back", figures.copy),
             ("Famio, transaction", figures.transaction),

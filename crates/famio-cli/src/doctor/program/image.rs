@@ -1,7 +1,7 @@
 //! A program or library file: what it imports and exports, and what its machine code does.
 
 use super::raw;
-use crate::run::elf::GO_SECTIONS;
+use crate::program::elf::GO_SECTIONS;
 use object::elf::{DF_1_PIE, DT_FLAGS_1, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SectionKind};

@@ -1,6 +1,6 @@
 //! Which libraries the loader would load. Asks the loader itself, since only it knows all its rules.
 
-use crate::run::elf::{self, Kind};
+use crate::program::elf::{self, Kind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

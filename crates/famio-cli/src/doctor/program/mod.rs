@@ -5,9 +5,9 @@ mod libraries;
 mod names;
 mod raw;
 
-use super::Finding;
-use crate::run::elf::{self, Kind};
-use crate::run::program;
+use super::finding::Finding;
+use crate::program;
+use crate::program::elf::{self, Kind};
 use image::Image;
 use names::Names;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The files themselves: each step by ordinary calls, so that under Famio the library gets them.
 
-use super::PIECE;
+use super::personality::PIECE;
 use super::plan::{File as Planned, LOG, Model, Step, size};
 use crate::bench::io::content::{Content, stamp_of};
 use std::fs::{File, OpenOptions};

@@ -1,6 +1,6 @@
 //! What a server does next, and what its files must hold after that.
 
-use super::{PIECE, Personality};
+use super::personality::{PIECE, Personality};
 use std::collections::VecDeque;
 
 /// One operation, on a file by its number in the model.

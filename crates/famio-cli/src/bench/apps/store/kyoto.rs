@@ -1,6 +1,6 @@
 //! Kyoto Cabinet: a hash file and a tree file, the first 64 MiB mapped. Its hard transactions keep a log of their own.
 
-use super::{See, Store};
+use super::opened::{See, Store};
 use crate::bench::loaded::{self, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_void};

@@ -1,6 +1,6 @@
 //! LMDB: a tree in a map, whose pages are copied when they are changed; a commit writes them and syncs the file.
 
-use super::{See, Store};
+use super::opened::{See, Store};
 use crate::bench::loaded::{self, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

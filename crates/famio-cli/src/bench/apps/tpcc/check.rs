@@ -1,7 +1,7 @@
 //! The specification's consistency conditions, and whether every transaction is there that the terminal has been told is.
 
 use super::draw::Drawn;
-use super::{DISTRICTS, Scale};
+use super::scale::{DISTRICTS, Scale};
 use crate::bench::sqlite3::Connection;
 
 /// Each must give no row. Numbers are those of the specification, 3.3.2.

@@ -1,6 +1,6 @@
 //! What a terminal enters, drawn from the number of the transaction.
 
-use super::{DISTRICTS, Scale};
+use super::scale::{DISTRICTS, Scale};
 
 /// A transaction with its input.
 pub enum Drawn {

@@ -1,7 +1,7 @@
 //! The tables, and what is in them at first.
 
 use super::draw::last_name;
-use super::{DISTRICTS, FIRST_PAYMENT, Scale};
+use super::scale::{DISTRICTS, FIRST_PAYMENT, Scale};
 use crate::bench::sqlite3::{Connection, Value};
 
 const TABLES: [&str; 11] = [

@@ -4,11 +4,13 @@
 mod check;
 mod draw;
 mod load;
+mod scale;
 mod transactions;
 
 use crate::bench::sqlite3::{Connection, Sqlite};
 use crate::bench::window::{Call, work};
 use draw::Drawn;
+pub use scale::Scale;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,24 +23,8 @@ pub struct Tpcc {
     pub scale: Scale,
 }
 
-/// Rows of a warehouse, of which there is one. The specification has the larger numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scale {
-    pub items: i64,
-    /// Of each of the ten districts; as many orders are there at first.
-    pub customers: i64,
-}
-
-impl Scale {
-    pub const WHOLE: Self = Self { items: 100_000, customers: 3000 };
-    pub const QUICK: Self = Self { items: 5000, customers: 150 };
-}
-
-const DISTRICTS: i64 = 10;
 const FILE: &str = "tpcc.db";
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of each customer, cents; so much each has paid at first.
-const FIRST_PAYMENT: i64 = 1000;
 
 impl Tpcc {
     pub fn version(&self) -> Result<String, String> {

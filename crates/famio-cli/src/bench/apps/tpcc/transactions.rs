@@ -1,7 +1,7 @@
 //! The five transactions, by statements that are prepared once.
 
-use super::DISTRICTS;
 use super::draw::{Customer, Drawn};
+use super::scale::DISTRICTS;
 use crate::bench::sqlite3::{Connection, Statement, Value};
 
 /// Declares the statements of a terminal, and prepares them.

@@ -1,7 +1,7 @@
 //! The rows as a table, and as CSV.
 
-use super::result::{Percentiles, Row, SideResult};
-use super::words::time;
+use crate::bench::document::row::{Percentiles, Row, SideResult};
+use crate::bench::document::words::time;
 use crate::text::table;
 
 const HEAD: [&str; 14] = [
@@ -80,9 +80,9 @@ pub fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::{Gathered, row};
-    use super::super::workload::{Pattern, Workload};
     use super::*;
+    use crate::bench::document::workload::{Pattern, Workload};
+    use crate::bench::io::gathered::{Gathered, row};
     use std::time::Duration;
 
     fn rows() -> Vec<Row> {

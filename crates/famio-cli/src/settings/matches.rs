@@ -1,6 +1,6 @@
 //! Which files a glob matches now.
 
-use crate::settings::{alternatives, folder_of};
+use super::globs::{alternatives, folder_of};
 use famio::posix::Globs;
 use famio::posix::patterns;
 use std::ffi::OsStr;
@@ -79,7 +79,7 @@ mod tests {
             std::fs::write(root.join(file), "").unwrap();
         }
         let names = |glob: &str| {
-            let glob = crate::settings::absolute(OsStr::new(glob), &root).unwrap();
+            let glob = super::super::globs::absolute(OsStr::new(glob), &root).unwrap();
             let found = find(&glob, &root, None).unwrap();
             assert!(!found.is_cut_short);
             let names = found.files.iter().map(|path| path.strip_prefix(&root).unwrap().display().to_string());
