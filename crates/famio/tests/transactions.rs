@@ -590,3 +590,35 @@ fn a_file_that_was_handed_back_has_none() {
     opened.atomic().demote().unwrap();
     assert_eq!(errno(opened.atomic().rollback()), libc::EOPNOTSUPP);
 }
+
+/// In the map, and in reads, which come from there, were the bytes that had been cut off.
+#[test]
+fn what_is_cut_off_and_grown_again_is_zeros_in_a_map() {
+    const SIZE: usize = 10_000;
+    for (which, settings, dir) in everywhere("tx-cut-map") {
+        let path = dir.path().join("file");
+        std::fs::write(&path, [b'x'; SIZE]).unwrap();
+        let file = open(&path, &settings);
+        let region = file.map(..).unwrap();
+        region.write(10, b"before").unwrap();
+        let mut tx = file.transaction().unwrap();
+        tx.write_at(&[b'y'; 1000], 4500).unwrap();
+        tx.set_len(5000).unwrap();
+        tx.set_len(SIZE as u64 + 5000).unwrap();
+        tx.write_at(b"z", SIZE as u64 - 1).unwrap();
+        tx.commit().unwrap();
+        let mut expected = vec![b'x'; SIZE];
+        expected[10..16].copy_from_slice(b"before");
+        expected[4500..5000].fill(b'y');
+        expected[5000..].fill(0);
+        expected[SIZE - 1] = b'z';
+        let mut mapped = vec![0; SIZE];
+        region.read(0, &mut mapped).unwrap();
+        assert!(mapped == expected, "{which}");
+        expected.resize(SIZE + 5000, 0);
+        assert!(content(&file) == expected, "{which}");
+        file.sync().unwrap();
+        drop((region, file));
+        assert!(std::fs::read(&path).unwrap() == expected, "{which}");
+    }
+}

@@ -53,6 +53,9 @@ fn advise_part(part: &Part, advice: Advice) -> Result<()> {
         }
         // Dropping a copied page of a private map would lose the program's stores to it.
         if advice != Advice::DontNeed || !part.private {
+            if advice == Advice::DontNeed {
+                shadow::may_lose_page_tables(part.start, part.start + len);
+            }
             madvise(part.start, len, kernels)?;
         }
     }

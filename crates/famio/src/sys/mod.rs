@@ -29,6 +29,7 @@ pub(crate) use standard_error::{HANDED_BACK, find_standard_error, note_standard_
 
 use crate::error::Error;
 use crate::error::Result;
+use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use rustix::fs::CWD;
 
@@ -65,8 +66,20 @@ pub(crate) fn give_to_children(at: *mut u8, len: usize) {
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
 }
 
-/// The machine's memory in bytes.
+/// The machine's memory in bytes, as it was at the first call.
 pub(crate) fn memory() -> u64 {
+    static MEMORY: AtomicU64 = AtomicU64::new(0);
+    match MEMORY.load(Ordering::Relaxed) {
+        0 => {
+            let memory = memory_now();
+            MEMORY.store(memory, Ordering::Relaxed);
+            memory
+        }
+        memory => memory,
+    }
+}
+
+fn memory_now() -> u64 {
     // SAFETY: plain words, filled in by the kernel.
     let info = unsafe {
         let mut info: libc::sysinfo = core::mem::zeroed();
@@ -74,6 +87,19 @@ pub(crate) fn memory() -> u64 {
         info
     };
     info.totalram.saturating_mul(info.mem_unit.into())
+}
+
+/// Whether the kernel is of this version or a later one.
+pub(crate) fn is_kernel_from(major: u32, minor: u32) -> bool {
+    let uname = rustix::system::uname();
+    is_release_from(uname.release().to_bytes(), (major, minor))
+}
+
+fn is_release_from(release: &[u8], version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|byte| !byte.is_ascii_digit()).map(|digits| {
+        digits.iter().fold(0, |number: u32, digit| number.saturating_mul(10).saturating_add((digit - b'0').into()))
+    });
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= version
 }
 
 /// Whether the machine has no such thread.
@@ -103,4 +129,20 @@ pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
 /// An internal descriptor of the same open file description, kept for longer than a call: see [`internal`].
 pub(crate) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     InternalFd::duplicate(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for release in ["6.18.44-fc", "6.18", "6.19-rc1", "7.0.0", "10.1"] {
+            assert!(is_release_from(release.as_bytes(), (6, 18)), "{release}");
+        }
+        for release in ["6.17.9", "6.2", "5.19.1", "", "6", "x"] {
+            assert!(!is_release_from(release.as_bytes(), (6, 18)), "{release}");
+        }
+        assert!(is_kernel_from(4, 0) && !is_kernel_from(1000, 0));
+    }
 }

@@ -1,5 +1,5 @@
-//! Which pages of a private map of a file were copied, because they were stored to. The kernel's page tables say so;
-//! the kernel walks them without looking at untouched parts (`PAGEMAP_SCAN`, Linux 6.7 and later).
+//! Which pages of a map were stored to: copied, if it is a private map of a file. The kernel's page tables say so; the
+//! kernel walks them without looking at untouched parts (`PAGEMAP_SCAN`, Linux 6.7 and later).
 
 use super::shadow_pages::PAGE;
 use crate::error::{Error, Result};
@@ -13,6 +13,8 @@ mod scan {
     pub const REQUEST: usize = 0xc060_6610;
     /// Write-protects the pages found, so that a later store shows.
     pub const PROTECT: u64 = 1;
+    /// Fails if a mapping is not watched.
+    pub const ONLY_WATCHED: u64 = 1 << 1;
     /// Stored to since [`PROTECT`].
     pub const WRITTEN: u64 = 1 << 1;
     /// The file's own page, not a copy.
@@ -52,8 +54,8 @@ struct Found {
 
 const _: () = assert!(size_of::<Argument>() == 96 && size_of::<Found>() == 24);
 
-/// Runs of pages that are taken from the kernel at a time.
-const RUNS: usize = 512;
+/// Runs of pages that are taken from the kernel at a time: 3 KiB of stack.
+const RUNS: usize = 128;
 
 /// The copied pages to look for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,34 +73,74 @@ impl PageTables {
     /// # Errors
     /// `ENOTTY` and others: the kernel lacks the call.
     pub fn open() -> Result<Self> {
-        let tables = Self(crate::sys::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty())?);
+        let tables = Self::open_untried()?;
         // Tries the call, with a page that certainly exists.
         let here = (&raw const tables as usize) & !(PAGE - 1);
         tables.copied(here..here + PAGE, Wanted::All)?;
         Ok(tables)
     }
 
+    /// As [`open`](Self::open), whatever the kernel can do.
+    pub fn open_untried() -> Result<Self> {
+        Ok(Self(crate::sys::openat(CWD, c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty())?))
+    }
+
+    /// The descriptor of `/proc/self/pagemap`.
+    pub fn pagemap(&self) -> &InternalFd {
+        &self.0
+    }
+
     /// Addresses of copied pages in `range`, in order.
     pub fn copied(&self, range: Range<usize>, wanted: Wanted) -> Result<Vec<Range<usize>>> {
-        let mut runs: Vec<Range<usize>> = Vec::new();
         if crate::pmem::TestHooks::current().unscanned {
             return Err(Error::new(libc::ENOTTY));
         }
-        let mut found = vec![Found::default(); RUNS];
+        let since = wanted == Wanted::StoredSince;
+        self.scan(
+            range,
+            &Argument {
+                flags: if since { scan::PROTECT } else { 0 },
+                inverted: scan::FILE | scan::ZEROS,
+                all_of: scan::FILE | scan::ZEROS | if since { scan::WRITTEN } else { 0 },
+                any_of: scan::PRESENT | scan::SWAPPED,
+                returned: scan::PRESENT,
+                ..Argument::default()
+            },
+        )
+    }
+
+    /// Addresses in `range`, in shared maps of memory that the kernel watches, that were stored to since the last
+    /// call, in order. They are watched again. A page table that has gone with all its pages does not show.
+    ///
+    /// # Errors
+    /// `EPERM`: something in the range is not watched.
+    pub fn stored(&self, range: Range<usize>) -> Result<Vec<Range<usize>>> {
+        // Exactly these words: then the kernel looks at each page's protection and at nothing else, so that a page
+        // that it has taken out of the page tables counts as stored to.
+        self.scan(
+            range,
+            &Argument {
+                flags: scan::PROTECT | scan::ONLY_WATCHED,
+                all_of: scan::WRITTEN,
+                returned: scan::WRITTEN,
+                ..Argument::default()
+            },
+        )
+    }
+
+    /// The pages that match, in runs.
+    fn scan(&self, range: Range<usize>, wanted: &Argument) -> Result<Vec<Range<usize>>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        let mut found = [Found::default(); RUNS];
         let mut at = range.start;
         while at < range.end {
             let mut argument = Argument {
                 size: size_of::<Argument>() as u64,
-                flags: if wanted == Wanted::StoredSince { scan::PROTECT } else { 0 },
                 start: at as u64,
                 end: range.end as u64,
                 found: found.as_mut_ptr() as u64,
                 found_len: RUNS as u64,
-                inverted: scan::FILE | scan::ZEROS,
-                all_of: scan::FILE | scan::ZEROS | if wanted == Wanted::StoredSince { scan::WRITTEN } else { 0 },
-                any_of: scan::PRESENT | scan::SWAPPED,
-                returned: scan::PRESENT,
-                ..Argument::default()
+                ..*wanted
             };
             let tables = self.0.get()?;
             let call = [tables.as_fd().as_raw_fd() as usize, scan::REQUEST, &raw mut argument as usize, 0, 0, 0];

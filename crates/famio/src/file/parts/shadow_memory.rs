@@ -2,15 +2,16 @@
 
 use super::cow_maps::CowMaps;
 use super::shadow_notes::Notes;
-use super::shadow_pages::{check_size, new_memory, size_limit};
+use super::shadow_pages::{check_size, new_memory, next_data, size_limit};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
-use crate::file::engine::home::copy_out;
+use crate::file::engine::home::{copy_in, copy_out};
 use crate::index::SharedSize;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping};
 use crate::pmem::Domain;
-use crate::sys::{InternalFd, high_duplicate};
+use crate::sys::internal::InUse;
+use crate::sys::{InternalFd, high_duplicate, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
@@ -168,16 +169,52 @@ impl Shadow {
         let old = self.size();
         if size > old {
             // Cut to the exact size first, which zeroes the rest of the last page.
-            rustix::fs::ftruncate(self.memory()?, old)?;
+            self.set_length(old)?;
         }
         if size < old {
             // First, so that concurrent readers find the new end, and bytes up to it.
-            self.size_word().store(size, Ordering::Release);
+            self.set_size(size);
         }
         if size != old {
-            rustix::fs::ftruncate(self.memory()?, size)?;
-            self.size_word().store(size, Ordering::Release);
+            self.set_length(size)?;
+            self.set_size(size);
         }
+        Ok(())
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        Ok(rustix::fs::ftruncate(self.confirmed()?, length)?)
+    }
+
+    /// The memory's descriptor, for a call or two: each is confirmed once.
+    fn confirmed(&self) -> Result<InUse<'_>> {
+        let Backing::Memory { memory, .. } = &self.backing else { return Err(Error::new(libc::ENXIO)) };
+        memory.get().map_err(|e| e.context("the shadow of a mapped file"))
+    }
+
+    /// The first offset from `at` on at which something was stored; `None`: nothing was.
+    pub(in crate::file) fn next_data(&self, at: u64) -> Result<Option<u64>> {
+        next_data(self.confirmed()?, at)
+    }
+
+    /// Stores bytes of the file that lie below its size. By our map, without a system call.
+    pub(in crate::file) fn put(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        if let Ok(to) = self.at(at, bytes.len()) {
+            // SAFETY: `to` is in our mapping; guarded, since there may be no memory left for its page.
+            if unsafe { copy_in(to, bytes.as_ptr(), bytes.len()) }.is_ok() {
+                return Ok(());
+            }
+        }
+        // The kernel says what is wrong.
+        write_at(self.confirmed()?, at, bytes)
+    }
+
+    /// Stores bytes that make the file longer, from its end on or from before it: one system call makes room for them
+    /// and stores them. What the program stored beyond the end is overwritten, or still beyond it.
+    pub(in crate::file) fn put_at_end(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        debug_assert!(at <= self.size());
+        write_at(self.confirmed()?, at, bytes)?;
+        self.set_size(self.size().max(at + bytes.len() as u64));
         Ok(())
     }
 

@@ -26,6 +26,10 @@ pub(super) struct MappedRange {
     pub cow: bool,
     /// The kernel says which of its pages were stored to ([`super::watch`]).
     pub watched: bool,
+    /// The address up to which it is watched: nothing behind was ever stored to, as far as was known.
+    pub reach: usize,
+    /// Page tables of it may go without a trace, so each page has to be looked at.
+    pub exact: bool,
     /// All of it has to be looked at again.
     pub whole: bool,
     pub file: OfFile,

@@ -120,7 +120,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         None => {
             let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;
             let mut range = request.range(start, file, true);
-            watch::begin(&mut range);
+            watch::begin_new(&mut range, shadow.size(), |at| shadow.next_data(at));
             Loads::begin(&mut range);
             ranges::lock().add(range);
             start

@@ -24,7 +24,7 @@ pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
 pub(crate) use maps::{
     Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
-pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_touch, touches};
+pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_lose_page_tables, may_touch, touches};
 pub(crate) use request::MapRequest;
 
 pub(super) use crate::file::parts::shadow_slot::Slot;
@@ -34,7 +34,7 @@ use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::file::parts::shadow_memory::Shadow;
-use crate::file::parts::shadow_pages::{check_size, fill, size_limit};
+use crate::file::parts::shadow_pages::{PAGE, PIECE, check_size, fill, fill_by, is_zeros, size_limit};
 use crate::index::follow_up;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
@@ -51,6 +51,14 @@ const UNKEPT: &[u8] =
 pub(crate) fn before_fork() {
     if any() {
         ranges::lock().all().for_each(watch::end);
+    }
+}
+
+/// Runs `work` with a piece of memory for bytes of the range.
+fn in_piece(range: &Range<u64>, work: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    match range.end.saturating_sub(range.start) {
+        len if len <= PAGE as u64 => work(&mut [0; PAGE][..len as usize]),
+        len => work(&mut vec![0; PIECE.min(len as usize)]),
     }
 }
 
@@ -202,7 +210,34 @@ impl AtomicFile {
     fn copy_to(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let range = range.start..range.end.min(shadow.size());
         // SAFETY: our piece.
-        fill(shadow.memory()?, range, |at, piece| unsafe { self.read_file(at, &[UserBuf::of(piece)]) })
+        let read = |at, piece: &mut [u8]| unsafe { self.read_file(at, &[UserBuf::of(piece)]) };
+        if range.end.saturating_sub(range.start) > PIECE as u64 {
+            return fill(shadow.memory()?, range, read);
+        }
+        let (next_data, put) = (|at| shadow.next_data(at), |at, bytes: &[u8]| shadow.put(at, bytes));
+        in_piece(&range, |piece| fill_by(range.clone(), piece, read, next_data, put))
+    }
+
+    /// As [`copy_to`](Self::copy_to), of a range that begins in the shadow or at its end, and makes it longer.
+    fn copy_to_end(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
+        let mut at = shadow.size();
+        self.copy_to(shadow, range.start..at)?;
+        in_piece(&(at..range.end), |piece| {
+            while at < range.end {
+                let want = piece.len().min((range.end - at) as usize);
+                // SAFETY: our piece.
+                let got = unsafe { self.read_file(at, &[UserBuf::of(&mut piece[..want])]) }?;
+                // Whole pages of zeros take no memory. The rest of the last page may have stores of the program.
+                if got == 0 || at.is_multiple_of(PAGE as u64) && is_zeros(&piece[..got]) {
+                    break;
+                }
+                shadow.put_at_end(at, &piece[..got])?;
+                at += got as u64;
+            }
+            Ok(())
+        })?;
+        shadow.resize(range.end)?;
+        self.copy_to(shadow, at..range.end)
     }
 
     /// The file's size. For the owner: without a session the kernel's file is complete.
@@ -220,8 +255,12 @@ impl AtomicFile {
             if let Some(cow) = shadow.cow_maps() {
                 return self.follow_in_maps(shadow, cow, range, size);
             }
+            if old < size && range.start <= old && range.end == size {
+                return self.copy_to_end(shadow, range);
+            }
+            // What is new beyond the old end is zeros, except in the range.
             shadow.resize(size)?;
-            self.copy_to(shadow, range.start.min(old)..range.end)
+            self.copy_to(shadow, range)
         })();
         followed.map_err(|e: Error| {
             // File and shadow differ: better back to the last SYNC than a commit of bytes that no process wrote.

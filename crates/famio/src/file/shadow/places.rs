@@ -86,6 +86,20 @@ pub(crate) fn find(_call: &Call, address: usize, end: End) -> Option<&Slot> {
     look_up(address, end)
 }
 
+/// Whether a map has a byte in `start..end`.
+pub(super) fn has_map(start: usize, end: usize) -> bool {
+    let (call, mut at) = (Call::begin(), start);
+    while at < end
+        && let Some(slot) = find(&call, at, End::To)
+    {
+        if slot.file.is_some() && at < slot.end {
+            return true;
+        }
+        at = slot.next;
+    }
+    false
+}
+
 /// As [`find`], in the tree; remembers the slot.
 #[inline(never)]
 fn look_up<'a>(address: usize, end: End) -> Option<&'a Slot> {

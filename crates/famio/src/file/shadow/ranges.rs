@@ -4,6 +4,7 @@ use super::mapped_range::MappedRange;
 use super::places::{self, Old, Slot};
 use super::watch;
 use crate::fast_path::FAST_PATH;
+use crate::file::parts::shadow_memory::Shadow;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -134,6 +135,14 @@ pub(crate) fn touches(start: usize, end: usize) -> bool {
     lock().touching(start, end).next().is_some()
 }
 
+/// Before advice to the kernel for `start..end`, after which page tables may go without a trace. Waits only if a map
+/// is there: an allocator may give such advice for its own memory, with a lock of its own.
+pub(crate) fn may_lose_page_tables(start: usize, end: usize) {
+    if any() && places::has_map(start, end) {
+        lock().look_exactly(start, end);
+    }
+}
+
 /// The keys of all mapped files.
 pub(crate) fn files() -> Vec<(u64, u64)> {
     if any() { keys(lock().list.maps.iter().filter(|range| range.key != NOBODYS)) } else { Vec::new() }
@@ -193,10 +202,10 @@ impl Ranges {
 
     /// Where the program may have stored to this file's shadow since the last call, and the number for
     /// [`were_taken`](Self::were_taken).
-    pub fn take_stored(&mut self, key: (u64, u64), size: u64) -> (Vec<Range<u64>>, u64) {
+    pub fn take_stored(&mut self, key: (u64, u64), shadow: &Shadow) -> (Vec<Range<u64>>, u64) {
         let mut stored = Vec::new();
         for range in self.of(key).filter(|range| range.stores && range.shadow && !range.cow) {
-            stored.extend(watch::take(range, size));
+            stored.extend(watch::take(range, shadow.size(), |at| shadow.next_data(at)));
         }
         stored.extend(self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
         (stored, self.list.serial)
@@ -214,6 +223,12 @@ impl Ranges {
     pub fn were_taken(&mut self, key: (u64, u64), serial: u64, again: Vec<Range<u64>>) {
         self.list.gone.retain(|gone| gone.key != key || gone.serial > serial);
         self.list.gone.extend(again.into_iter().map(|in_file| Gone { key, in_file, serial }));
+    }
+
+    /// Page tables in `start..end` may go without a trace from now on.
+    pub fn look_exactly(&mut self, start: usize, end: usize) {
+        let there = self.list.maps.iter_mut().filter(|range| range.start < end && start < range.end);
+        there.for_each(|range| range.exact = true);
     }
 
     /// The maps with a byte in `start..end`, whole.
@@ -253,6 +268,8 @@ mod tests {
             shadow: true,
             cow: false,
             watched: false,
+            reach: 0,
+            exact: false,
             whole: true,
             file: OfFile::default(),
             ahead: Loads::default(),

@@ -48,6 +48,8 @@ impl MapRequest {
             shadow,
             cow: false,
             watched: false,
+            reach: 0,
+            exact: false,
             whole: true,
             file: OfFile(Some(file.clone())),
             ahead: Loads::default(),

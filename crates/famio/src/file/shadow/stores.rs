@@ -7,7 +7,7 @@ use crate::file::atomic::AtomicFile;
 use crate::file::base::bits::GRANULE;
 use crate::file::base::doing::doing;
 use crate::file::parts::shadow_memory::Shadow;
-use crate::file::parts::shadow_pages::{PIECE, next_data};
+use crate::file::parts::shadow_pages::PIECE;
 use crate::file::session::Session;
 use crate::rule::{Rule, holds};
 use core::ops::Range;
@@ -64,7 +64,7 @@ impl AtomicFile {
             self.take_size(shadow)?;
         }
         self.take_noted(shadow)?;
-        let (mut wanted, serial) = ranges::lock().take_stored(self.key(), shadow.size());
+        let (mut wanted, serial) = ranges::lock().take_stored(self.key(), shadow);
         if others {
             wanted.push(0..shadow.size());
         }
@@ -72,8 +72,11 @@ impl AtomicFile {
             self.session_for_write()?; // the session is what is compared
         }
         let wanted = merged(wanted);
-        let taken =
-            wanted.iter().try_for_each(|range| self.take_range(shadow, range.start..range.end.min(shadow.size())));
+        let longest = wanted.iter().map(|range| range.end - range.start).max().unwrap_or(0);
+        let mut piece = vec![0; PIECE.min(longest as usize)];
+        let mut take =
+            |range: &Range<u64>| self.take_range(shadow, range.start..range.end.min(shadow.size()), &mut piece);
+        let taken = wanted.iter().try_for_each(&mut take);
         // After an error everything is to be looked at again.
         let again = if taken.is_ok() { Vec::new() } else { wanted };
         ranges::lock().were_taken(self.key(), serial, again);
@@ -134,17 +137,17 @@ impl AtomicFile {
         Ok(())
     }
 
-    fn take_range(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
-        let mut piece = vec![0; PIECE];
+    /// Compares by pieces as long as `piece`.
+    fn take_range(&self, shadow: &Shadow, range: Range<u64>, piece: &mut [u8]) -> Result<()> {
         let mut at = range.start;
         // Demoted meanwhile, by our own write: then its maps are the kernel's, and newer than the shadow.
         while at < range.end && !self.is_demoted() {
             // Holes were never stored to.
-            match next_data(shadow.memory()?, at)?.filter(|&data| data < range.end) {
+            match shadow.next_data(at)?.filter(|&data| data < range.end) {
                 Some(data) => at = at.max(data),
                 None => break,
             }
-            let want = PIECE.min((range.end - at) as usize);
+            let want = piece.len().min((range.end - at) as usize);
             // SAFETY: our piece.
             let got = unsafe { self.read_file(at, &[UserBuf::of(&mut piece[..want])]) }?;
             if got == 0 {

@@ -224,11 +224,13 @@ impl WriteSet {
         })
     }
 
-    /// The ranges that it changes. A change of the size is an empty range.
+    /// The ranges that it changes. A change of the size is an empty range, unless the file becomes longer again: then
+    /// it was cut there, and has zeros.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
-        self.steps.iter().map(|step| match *step {
+        let end = if self.changes_size { self.size_after(0) } else { 0 };
+        self.steps.iter().map(move |step| match *step {
             Step::Write { offset, len, .. } => self.place(offset)..self.place(offset) + len as u64,
-            Step::SetSize(size) => size..size,
+            Step::SetSize(size) => size..end.max(size),
         })
     }
 

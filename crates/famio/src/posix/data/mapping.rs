@@ -234,11 +234,18 @@ pub fn msync(addr: usize, length: usize, flags: i32) -> Ret {
     })
 }
 
+/// Of `linux/mman.h`.
+const DONTNEED_LOCKED: i32 = 24;
+const COLLAPSE: i32 = 25;
+
 /// `madvise(2)`: the kernel's, plus [`crate::region::advise`] for maps of atomic files. Advice that would punch holes
 /// is refused, as on a file system without holes: a hole in the shadow would not be a write to the file.
 pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     // SAFETY: changes no bytes of the program's, unless the program asks for that, of its own memory.
     let kernel = || unsafe { raw!(SYS_madvise, addr, length, advice) };
+    if [libc::MADV_DONTNEED, DONTNEED_LOCKED, libc::MADV_HUGEPAGE, COLLAPSE].contains(&advice) {
+        shadow::may_lose_page_tables(addr, addr.saturating_add(length));
+    }
     if shadow::any_private()
         && let Some(kind) = OfPrivate::of(advice)
     {
@@ -282,7 +289,6 @@ enum OfPrivate {
 
 impl OfPrivate {
     fn of(advice: i32) -> Option<Self> {
-        const DONTNEED_LOCKED: i32 = 24;
         const GUARD_INSTALL: i32 = 102;
         match advice {
             libc::MADV_DONTNEED | DONTNEED_LOCKED | libc::MADV_DOFORK => Some(Self::Nothing),

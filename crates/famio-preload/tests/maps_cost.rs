@@ -1,0 +1,69 @@
+//! What calls on a mapped file cost, counted in system calls: as much as they change, however long file and map are.
+
+mod common;
+
+use common::{Folder, build, succeed, under};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SIZE: usize = 8 << 20;
+
+/// The calls by which the library follows the program's maps.
+const FOLLOWING: [&str; 5] = ["pread64(", "pwrite64(", "lseek(", "statx(", "ftruncate("];
+/// What the program does a hundred times each, and the most of these calls in all. Some are for the library's own
+/// files, now and then. A SYNC also looks for its journal, so only what it reads is counted.
+const STEPS: [(&str, &[&str], usize); 5] = [
+    ("write", &FOLLOWING, 60),
+    ("read", &FOLLOWING, 10),
+    ("append", &FOLLOWING, 300),
+    ("grow", &FOLLOWING, 700),
+    ("sync", &["pread64("], 10),
+];
+
+/// Calls of the program's thread in each step, by what the program said when it began.
+fn calls(trace: &Path) -> [usize; STEPS.len()] {
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let mut lines = trace.lines().filter_map(|line| line.split_once(' '));
+    let (main, _) = lines.clone().find(|(_, call)| call.contains("/cost-write")).unwrap();
+    let mut counts = [0; STEPS.len()];
+    let mut step = None;
+    for (_, call) in lines.by_ref().filter(|(thread, _)| *thread == main) {
+        let call = call.trim_start();
+        if let Some(said) = call.split("\"/cost-").nth(1) {
+            step = STEPS.iter().position(|step| said.starts_with(step.0));
+        } else if let Some(step) = step
+            && STEPS[step].1.iter().any(|name| call.starts_with(name))
+        {
+            counts[step] += 1;
+        }
+    }
+    counts
+}
+
+/// Whether the kernel finds stores by one call.
+fn has_one_call() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
+/// A write was a copy of 64 KiB by three system calls; a file that was made longer was copied, with its new zeros, page
+/// by page, and the zeros took memory; a SYNC read eight bytes for each page of the map.
+#[test]
+fn calls_on_a_mapped_file_cost_what_they_change() {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: no strace");
+        return;
+    }
+    let program = build("maps_cost");
+    for folder in [Folder::new("maps-cost"), Folder::on_disk("maps-cost")] {
+        std::fs::write(folder.path().join("atomic"), vec![1; SIZE]).unwrap();
+        let trace = folder.path().join("trace");
+        succeed(under(&folder, "strace").args(["-f", "-o"]).arg(&trace).arg(&program).arg("atomic"));
+        for ((step, _, most), count) in STEPS.into_iter().zip(calls(&trace)) {
+            println!("{step}: {count} system calls");
+            assert!(count <= most || step == "sync" && !has_one_call(), "{step}: {count} system calls, and not {most}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
