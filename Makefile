@@ -229,7 +229,7 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(DOC)
 	install -m 644 $(wildcard docs/*.md) $(DOC)/docs
 	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man1 $(MAN)/man3 $(MAN)/man5 $(MAN)/man7 $(DOC)/examples $(dir $(COMPLETIONS))
-	install -m 644 include/famio.h $(INCLUDE)
+	install -m 644 include/famio.h include/famio_vnvml.h $(INCLUDE)
 	install -m 644 $(RELEASE)/libfamio/libfamio.a $(LIBDIR)
 	install -m 755 $(RELEASE)/libfamio/libfamio.so.$(VERSION) $(LIBDIR)
 	cp -Pf $(addprefix $(RELEASE)/libfamio/,$(wordlist 1,2,$(SHARED))) $(LIBDIR)
@@ -274,7 +274,7 @@ REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q
 uninstall: ## Remove what install put under PREFIX
 	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
 	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md))
-	rm -f $(INCLUDE)/famio.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
+	rm -f $(INCLUDE)/famio.h $(INCLUDE)/famio_vnvml.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
 	rm -f $(MAN)/man1/famio.1 $(MAN)/man1/famio-*.1 $(addprefix $(MAN)/man5/,$(notdir $(wildcard man/*.5))) $(COMPLETIONS)
 	rm -f $(addprefix $(MAN)/man3/,$(notdir $(wildcard man/*.3))) $(addprefix $(MAN)/man7/,$(notdir $(wildcard man/*.7)))
 	rm -f $(addprefix $(DOC)/examples/,$(notdir $(wildcard examples/*))) $(addprefix $(DOC)/systemd/,$(notdir $(wildcard packaging/systemd/*)))

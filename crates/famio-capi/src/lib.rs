@@ -1,14 +1,15 @@
-//! The functions of `include/famio.h`: they convert the results of the library from the convention of system calls to
+//! The functions of `include/famio.h` and `include/famio_vnvml.h`: they convert the results of the library from the convention of system calls to
 //! that of C.
 //!
 //! They go through a table: in a program under `famio run`, the interposer's, which has the files.
-#![allow(clippy::missing_safety_doc, reason = "include/famio.h and the man pages say what each takes")]
+#![allow(clippy::missing_safety_doc, reason = "the headers and the man pages say what each takes")]
 
 mod copies;
 mod files;
 mod maps;
 mod others;
 mod transactions;
+mod vnvml;
 
 use core::cell::Cell;
 use famio::posix::Ret;

@@ -63,7 +63,7 @@ fn the_header_compiles_without_a_warning() {
         let source = libraries().join(format!("header-{standard}.txt"));
         std::fs::write(
             &source,
-            "#include <famio.h>\n#include <famio.h>\nint main(void) { return nvclose(-1) == 0; }\n",
+            "#include <famio_vnvml.h>\n#include <famio_vnvml.h>\n#include <famio.h>\n#include <famio.h>\nint main(void) { return nvclose(-1) == nv_release(); }\n",
         )
         .unwrap();
         let mut command = Command::new(compiler);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Folder, Linked, beside, build, command, succeed, under_valgrind};
+use common::{Folder, Linked, Mounted, beside, build, command, succeed, under_valgrind};
 use std::process::Command;
 
 const ERRORS: &str = "crates/famio-capi/tests/programs/errors.c";
@@ -103,12 +103,14 @@ fn of_a_bad_disk() {
         let folder = Folder::on_disk(&format!("errors-{fails}"));
         assert_eq!(scenarios(fails, &folder, &[fails, "is_whole"]), ["file"]);
     }
+    let folder = Folder::on_disk("errors-vnvml");
+    assert_eq!(scenarios("vnvml", &folder, &["vnvml_sync_fails", "vnvml_is_whole"]), ["one", "two"]);
 }
 
 #[test]
 fn of_a_quota() {
     for folder in [Folder::on_disk("errors-quota"), Folder::new("errors-quota")] {
-        scenarios("quota", &folder, &["over_quota"]);
+        scenarios("quota", &folder, &["over_quota", "vnvml_over_quota"]);
     }
 }
 
@@ -162,42 +164,5 @@ fn of_a_full_file_system() {
         let Some(mounted) = Mounted::new(folder.path(), kind) else { return };
         let program = build("crates/famio-capi/tests/programs/failing.c", Linked::Shared);
         succeed(command(&program).arg("full").current_dir(&mounted.0).env("FAMIO_JOURNAL", "always"));
-    }
-}
-
-/// A small file system, mounted only for this thread and its children, until dropped.
-struct Mounted(std::path::PathBuf);
-
-impl Mounted {
-    /// `None`, with a loud message, if this process may not mount.
-    fn new(folder: &std::path::Path, kind: &str) -> Option<Self> {
-        let point = folder.join(kind);
-        std::fs::create_dir(&point).unwrap();
-        let run = |program: &str, args: &[&str]| {
-            let done = Command::new(program).args(args).output();
-            done.is_ok_and(|done| done.status.success())
-        };
-        // SAFETY: numbers.
-        let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]);
-        let to = point.to_str().unwrap();
-        let mounted = alone
-            && if kind == "tmpfs" {
-                run("mount", &["-t", "tmpfs", "-o", "size=16m", "famio-test", to])
-            } else {
-                let image = folder.join("image");
-                std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
-                let image = image.to_str().unwrap();
-                run("mkfs.ext4", &["-q", "-F", "-m", "0", image]) && run("mount", &["-o", "loop", image, to])
-            };
-        if !mounted {
-            eprintln!("SKIPPED: it takes root, and a {kind}, for a small file system of its own");
-        }
-        mounted.then_some(Self(point))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

@@ -2,45 +2,9 @@
 
 mod common;
 
-use common::{Folder, Linked, beside, build, command, succeed, under_valgrind};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-/// Runs `program FILE work...` on one file repeatedly; each run is killed after it has printed some lines, at a
-/// moment that depends on the number of the kill. The next run checks what it finds, and prints the round that it has
-/// found: not older than the last one printed, and at most one newer.
-fn kills(program: &Path, file: &Path, work: &[&str], checks: Option<&[&str]>, count: u32) {
-    let mut said = 0u64;
-    let number = |line: &str| -> u64 { line.split_whitespace().last().unwrap().parse().unwrap() };
-    for kill in 0..count {
-        if let Some(check) = checks {
-            let found = number(succeed(command(program).arg(file).args(check)).trim());
-            assert!((said..=said + 1).contains(&found), "{found} was found, {said} was said");
-            said = found;
-        }
-        let mut child = command(program).arg(file).args(work).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = number(&lines.next().unwrap().unwrap());
-        if checks.is_none() {
-            assert!((said..=said + 1).contains(&first), "{first} was found, {said} was said");
-        }
-        said = said.max(first);
-        for line in lines.by_ref().take(kill as usize % 7 * 5) {
-            said = number(&line.unwrap());
-        }
-        // Somewhere in the following rounds.
-        for _ in 0..kill % 5 * 300 {
-            std::hint::spin_loop();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        // What it printed until then.
-        for line in lines.map_while(Result::ok) {
-            said = number(&line);
-        }
-    }
-}
+use common::{Folder, Linked, beside, build, command, kills, succeed, under_valgrind};
+use std::path::PathBuf;
+use std::process::Command;
 
 fn both(name: &str, work: impl Fn(&Folder)) {
     for folder in [Folder::new(name), Folder::on_disk(name)] {
@@ -96,7 +60,8 @@ fn the_containers_in_cpp_survive_kills() {
 /// A transfer must be in both files or in none.
 #[test]
 fn the_banks_in_c_and_rust_survive_kills() {
-    for program in [build("examples/bank.c", Linked::Shared), beside("examples/bank")] {
+    let in_c = ["examples/bank.c", "examples/nv_bank.c"].map(|source| build(source, Linked::Shared));
+    for program in in_c.into_iter().chain([beside("examples/bank")]) {
         both("bank", |folder| {
             succeed(command(&program).arg(folder.path()).args(["transfer", "3"]));
             assert_eq!(succeed(command(&program).arg(folder.path()).arg("check")), "3\n");

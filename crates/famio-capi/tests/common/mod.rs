@@ -1,8 +1,9 @@
 //! Links the library as it is installed, and builds programs with it.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -162,5 +163,77 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A small file system, mounted only for this thread and its children, until dropped.
+pub struct Mounted(pub PathBuf);
+
+impl Mounted {
+    /// `None`, with a loud message, if this process may not mount.
+    pub fn new(folder: &Path, kind: &str) -> Option<Self> {
+        let point = folder.join(kind);
+        std::fs::create_dir(&point).unwrap();
+        let run = |program: &str, args: &[&str]| {
+            let done = Command::new(program).args(args).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        // SAFETY: numbers.
+        let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]);
+        let to = point.to_str().unwrap();
+        let mounted = alone
+            && if kind == "tmpfs" {
+                run("mount", &["-t", "tmpfs", "-o", "size=16m", "famio-test", to])
+            } else {
+                let image = folder.join("image");
+                std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+                let image = image.to_str().unwrap();
+                run("mkfs.ext4", &["-q", "-F", "-m", "0", image]) && run("mount", &["-o", "loop", image, to])
+            };
+        if !mounted {
+            eprintln!("SKIPPED: it takes root, and a {kind}, for a small file system of its own");
+        }
+        mounted.then_some(Self(point))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Runs `program FILE work...` on one file repeatedly; each run is killed after it has printed some lines, at a
+/// moment that depends on the number of the kill. The next run checks what it finds, and prints the round that it has
+/// found: not older than the last one printed, and at most one newer.
+pub fn kills(program: &Path, file: &Path, work: &[&str], checks: Option<&[&str]>, count: u32) {
+    let mut said = 0u64;
+    let number = |line: &str| -> u64 { line.split_whitespace().last().unwrap().parse().unwrap() };
+    for kill in 0..count {
+        if let Some(check) = checks {
+            let found = number(succeed(command(program).arg(file).args(check)).trim());
+            assert!((said..=said + 1).contains(&found), "{found} was found, {said} was said");
+            said = found;
+        }
+        let mut child = command(program).arg(file).args(work).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = number(&lines.next().unwrap().unwrap());
+        if checks.is_none() {
+            assert!((said..=said + 1).contains(&first), "{first} was found, {said} was said");
+        }
+        said = said.max(first);
+        for line in lines.by_ref().take(kill as usize % 7 * 5) {
+            said = number(&line.unwrap());
+        }
+        // Somewhere in the following rounds.
+        for _ in 0..kill % 5 * 300 {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it printed until then.
+        for line in lines.map_while(Result::ok) {
+            said = number(&line);
+        }
     }
 }

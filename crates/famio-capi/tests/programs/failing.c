@@ -2,6 +2,7 @@
  * argument. A filter for this thread's system calls simulates a bad disk or a quota. */
 #define _GNU_SOURCE
 #include <famio.h>
+#include <famio_vnvml.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -127,6 +128,52 @@ static void is_whole(void) {
   CHECK(!nvclose(fd));
 }
 
+static char *region(const char *path, size_t size, int kind) {
+  char *region = nv_allocate(path, size, kind);
+  CHECK(region != NULL);
+  return region;
+}
+
+/* The commit of a transaction over two regions cannot be made durable: it shows nowhere, and no other follows. */
+static void vnvml_sync_fails(void) {
+  CHECK(!nv_init(NULL));
+  char *one = region("one", 8 * PAGE, NV_PRIVATE), *two = region("two", 8 * PAGE, NV_SHARED);
+  nv_tx *tx = nv_txbegin();
+  CHECK(!nv_write(tx, one, "first", 5) && !nv_write(tx, two, "first", 5) && !nv_commit(tx));
+  no_flush();
+  tx = nv_txbegin();
+  CHECK(!nv_write(tx, one, "other", 5) && !nv_write(tx, two, "other", 5));
+  FAILS(nv_commit(tx), EIO);
+  CHECK(!memcmp(one, "first", 5));
+  tx = nv_txbegin();
+  CHECK(!nv_write(tx, one, "third", 5));
+  FAILS(nv_commit(tx), EIO);
+  CHECK(!memcmp(one, "first", 5));
+}
+
+/* After that: one of the first two, in both. */
+static void vnvml_is_whole(void) {
+  CHECK(!nv_init(NULL));
+  char *one = region("one", 8 * PAGE, NV_SHARED), *two = region("two", 8 * PAGE, NV_PRIVATE);
+  CHECK((!memcmp(one, "first", 5) || !memcmp(one, "other", 5)) && !memcmp(one, two, 8 * PAGE));
+  CHECK(!nv_release());
+}
+
+/* No space because of a quota: nothing of the transaction is left, and committed data stays. */
+static void vnvml_over_quota(void) {
+  CHECK(!nv_init(NULL));
+  size_t size = 64 << 20;
+  char *one = region("one", size, NV_PRIVATE), *much = malloc(size);
+  memset(much, 'm', size);
+  nv_tx *tx = nv_txbegin();
+  CHECK(!nv_write(tx, one, "first", 5) && !nv_commit(tx));
+  answer(SYS_fallocate, SYS_fallocate, SECCOMP_RET_ERRNO | EDQUOT);
+  tx = nv_txbegin();
+  CHECK(!nv_write(tx, one, much, size));
+  FAILS(nv_commit(tx), EDQUOT);
+  CHECK(!memcmp(one, "first\0", 6) && !one[size - 1]);
+}
+
 /* No space because of a quota: the write reports it, and committed data stays. */
 static void over_quota(void) {
   int fd = begin();
@@ -210,11 +257,15 @@ static void in_handler(int number) {
   FAILS(nvtx_commit(tx), EDEADLK);
   FAILS(nvrollback(of_handler), EDEADLK);
   FAILS(nvmmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, of_handler, 0), EDEADLK);
+  FAILS(nv_allocate("other", PAGE, NV_SHARED), EDEADLK);
+  FAILS(nv_txbegin(), EDEADLK);
+  FAILS(nv_release(), EDEADLK);
 }
 
 /* The signal comes from the flush itself, with the file's locks held. */
 static void in_a_handler(void) {
   of_handler = begin();
+  CHECK(!nv_init(NULL));
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_handler = in_handler;
@@ -300,6 +351,9 @@ static const struct {
     {"full", full},             {"in_a_handler", in_a_handler}, {"no_memory", no_memory}, {"limited", limited},
     {"deleted", deleted},
     {"forbidden", forbidden},
+    {"vnvml_sync_fails", vnvml_sync_fails},
+    {"vnvml_is_whole", vnvml_is_whole},
+    {"vnvml_over_quota", vnvml_over_quota},
 };
 
 int main(int argc, char **argv) {

@@ -1,6 +1,7 @@
-/* Prints the sizes, offsets and constants of famio.h. */
+/* Prints the sizes, offsets and constants of famio.h and famio_vnvml.h. */
 #define _GNU_SOURCE
 #include <famio.h>
+#include <famio_vnvml.h>
 #include <stdio.h>
 
 #define CONSTANT(name) printf("constant " #name " %d\n", (int)(name))
@@ -19,6 +20,8 @@ int main(void) {
   CONSTANT(NVRECOVER_USE_FILE);
   CONSTANT(NVTX_CHECK);
   CONSTANT(NVTX_NOSYNC);
+  CONSTANT(NV_PRIVATE);
+  CONSTANT(NV_SHARED);
   printf("size nvcounters %zu\n", sizeof(struct nvcounters));
   FIELD(nvcounters, size);
   FIELD(nvcounters, committed);

@@ -32,7 +32,7 @@ pub use base::buffers::{Access, UserBuf};
 pub(crate) use base::calls::{Call, Grace, give_way};
 pub use base::modified::Modified;
 pub(crate) use descriptors::Descriptors;
-pub(crate) use engine::home::{Home, copy_in, zero_out};
+pub(crate) use engine::home::{Home, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
 pub use lifetime::process::{close_all, disown_all, release_all};

@@ -135,6 +135,15 @@ impl Transaction {
         unsafe { self.part_of(file)?.write(offset, buf) }
     }
 
+    /// The last `len` bytes that were written to a file, as the commit will write them: the caller's memory may have
+    /// changed since.
+    ///
+    /// # Errors
+    /// `EXDEV`: the file has not joined.
+    pub fn last_written(&mut self, file: &Arc<AtomicFile>, len: usize) -> Result<&[u8]> {
+        Ok(self.part_of(file)?.last_written(len))
+    }
+
     /// As [`write`](Self::write), from readable memory.
     ///
     /// # Errors

@@ -94,6 +94,11 @@ impl Part {
         self.file.see_overwritten(&(offset..end.max(offset)), seen)
     }
 
+    /// The last `len` bytes that were written to it.
+    pub fn last_written(&self, len: usize) -> &[u8] {
+        self.set.last_written(len)
+    }
+
     /// # Safety
     /// The buffer may be overwritten; it may also be a bad address.
     pub unsafe fn read(&mut self, offset: u64, buf: UserBuf) -> Result<usize> {

@@ -8,6 +8,7 @@
 
 mod copies;
 mod cow;
+mod isolated;
 mod loads;
 mod mapped_range;
 mod maps;
@@ -21,6 +22,7 @@ mod watch;
 
 use super::atomic::disowned;
 pub(crate) use copies::{Bytes, copy, file_at, is_mapped_at, string_length};
+pub(crate) use isolated::may_drop_copies;
 pub(crate) use maps::{
     Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
@@ -355,15 +357,23 @@ impl AtomicFile {
             return Ok(());
         }
         let Some(keeper) = self.keeper.lock().take() else { return Ok(()) };
-        if self.fds.goes_as_last(keeper.as_raw_fd()) {
-            let removed = self.remove_descriptor(keeper.as_raw_fd());
+        self.close_ours(keeper)
+    }
+
+    /// Closes a descriptor of the library that stood in for one of the program.
+    ///
+    /// # Errors
+    /// Those of [`remove_descriptor`](Self::remove_descriptor).
+    pub(crate) fn close_ours(&self, ours: InternalFd) -> Result<()> {
+        if self.fds.goes_as_last(ours.as_raw_fd()) {
+            let removed = self.remove_descriptor(ours.as_raw_fd());
             if self.is_demoted() {
-                core::mem::forget(keeper); // the kernel's descriptors may have locks now, which a close would drop
+                core::mem::forget(ours); // the kernel's descriptors may have locks now, which a close would drop
             }
             return removed;
         }
         // The program has opened the file again, and may hold locks that a close would drop.
-        self.fds.leave(keeper);
+        self.fds.leave(ours);
         Ok(())
     }
 }

@@ -56,6 +56,11 @@ impl WriteSet {
         &self.bytes[from..from + len]
     }
 
+    /// The last `len` bytes that were written to it.
+    pub fn last_written(&self, len: usize) -> &[u8] {
+        &self.bytes[self.bytes.len() - len..]
+    }
+
     /// Approximate bytes in a record of a joint commit.
     pub fn len_of_record(&self) -> usize {
         self.bytes.len() + (self.steps.len() + 4) * 16

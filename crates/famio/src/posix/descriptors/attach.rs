@@ -43,6 +43,15 @@ pub(in crate::posix) fn attach(
     attach_as(config, fd, policy::path_of(fd, said), false, flags, kernel_access, position)
 }
 
+/// Says once that the settings weaken durability, if they do.
+pub(in crate::posix) fn warn_if_weakened(config: &Config) {
+    if let Some(warning) = config.warning()
+        && say_once(Once::Weakened)
+    {
+        crate::sys::log::say_always(&[warning.as_bytes()]);
+    }
+}
+
 /// As [`attach`]; `is_real`: the path is certainly the kernel's name of the file.
 pub(in crate::posix) fn attach_as(
     config: &Config,
@@ -55,11 +64,7 @@ pub(in crate::posix) fn attach_as(
 ) -> Result<Handle> {
     // One uninterrupted section for signal handlers: a handler that finds the file finds its description, too.
     let _held = Held::of_process();
-    if let Some(warning) = config.warning()
-        && say_once(Once::Weakened)
-    {
-        crate::sys::log::say_always(&[warning.as_bytes()]);
-    }
+    warn_if_weakened(config);
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut settings = config.settings_of(&path);

@@ -81,6 +81,32 @@ fn adopt(fd: RawFd, theirs: &'static Description) {
     }
 }
 
+/// Number of [`Unlisted`].
+static UNLISTED: AtomicUsize = AtomicUsize::new(0);
+
+/// An atomic file that the program uses without a descriptor of its own: while this lives, [`any`] is true.
+pub(in crate::posix) struct Unlisted(());
+
+impl Unlisted {
+    pub fn new() -> Self {
+        UNLISTED.fetch_add(1, Ordering::Relaxed);
+        FAST_PATH.descriptors.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+
+    /// Whether there are any.
+    pub fn any() -> bool {
+        UNLISTED.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        FAST_PATH.descriptors.fetch_sub(1, Ordering::Relaxed);
+        UNLISTED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Whether any descriptor, or any map, is an atomic file's.
 #[inline]
 pub fn any() -> bool {

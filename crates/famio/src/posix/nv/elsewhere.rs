@@ -1,6 +1,6 @@
 //! Which copy of this library has the process's files: the interposer's if there is one, otherwise this one.
 
-use super::{Table, VERSION, calls, transactions};
+use super::{Table, VERSION, calls, transactions, vnvml};
 use crate::error::{Error, Result};
 use core::ffi::CStr;
 use core::ptr;
@@ -46,6 +46,15 @@ pub static TABLE: Table = Table {
     tx_abort: transactions::abort,
     rollback: transactions::rollback,
     tx_join: transactions::join,
+    vnvml_init: vnvml::init,
+    vnvml_release: vnvml::release,
+    vnvml_allocate: vnvml::allocate,
+    vnvml_free: vnvml::free,
+    vnvml_trim: vnvml::trim,
+    vnvml_begin: vnvml::begin,
+    vnvml_write: vnvml::write,
+    vnvml_commit: vnvml::commit,
+    vnvml_abort: vnvml::abort,
 };
 
 /// The function that the interposer exports: it takes no arguments and returns its table.

@@ -8,6 +8,7 @@ mod elsewhere;
 mod handles;
 mod recover;
 mod transactions;
+mod vnvml;
 
 pub use crate::posix::life::by_program::claim_hooks;
 pub use crate::posix::runtime::message::{last as last_message, write as write_message};
@@ -21,7 +22,7 @@ use core::ffi::{c_char, c_void};
 use std::os::fd::RawFd;
 
 /// Changes with every change of [`Table`].
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// The calls. `include/famio.h` documents them.
 #[repr(C)]
@@ -68,4 +69,15 @@ pub struct Table {
     pub tx_abort: unsafe extern "C" fn(usize) -> Ret,
     pub rollback: unsafe extern "C" fn(RawFd) -> Ret,
     pub tx_join: unsafe extern "C" fn(usize, RawFd) -> Ret,
+    pub vnvml_init: unsafe extern "C" fn(*const c_char) -> Ret,
+    pub vnvml_release: unsafe extern "C" fn() -> Ret,
+    /// Returns an address.
+    pub vnvml_allocate: unsafe extern "C" fn(*const c_char, usize, i32) -> Ret,
+    pub vnvml_free: unsafe extern "C" fn(usize) -> Ret,
+    pub vnvml_trim: unsafe extern "C" fn(usize) -> Ret,
+    /// Returns a handle, never 0.
+    pub vnvml_begin: unsafe extern "C" fn() -> Ret,
+    pub vnvml_write: unsafe extern "C" fn(usize, usize, *const u8, usize) -> Ret,
+    pub vnvml_commit: unsafe extern "C" fn(usize) -> Ret,
+    pub vnvml_abort: unsafe extern "C" fn(usize) -> Ret,
 }

@@ -72,7 +72,10 @@ impl AtomicFile {
 
     /// Runs `work` with a descriptor of the file that is written: on an overlay file system, a read-only one may
     /// still lead to another file.
-    pub(super) fn by_its_descriptor<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    pub(in crate::file::shadow) fn by_its_descriptor<T>(
+        &self,
+        work: impl FnOnce(BorrowedFd<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.fds.with(self.fds.has_writable(), work)
     }
 

@@ -25,3 +25,4 @@ mod trim;
 use crate::file::parts::cow_maps::{CowMaps, PAGE, page_end, second_map};
 
 pub(super) use map::remap;
+pub(super) use trim::{is_alone, many};

@@ -21,7 +21,7 @@ const MANY: u64 = 64 << 20;
 
 const STAY: &[u8] = b": its map holds more than a quarter of this machine's memory in copied pages, which cannot be dropped while the program has several threads";
 
-fn many() -> u64 {
+pub(in crate::file::shadow) fn many() -> u64 {
     MANY.min(size_limit() / 16)
 }
 
@@ -198,7 +198,7 @@ fn copied_below(cow: &CowMaps, map: &MappedRange, end: u64) -> Result<Vec<Range<
 
 /// Whether only this thread could store in a map: it is the program's only one, and the kernel has not been asked to
 /// read into memory asynchronously.
-fn is_alone() -> bool {
+pub(in crate::file::shadow) fn is_alone() -> bool {
     crate::pmem::TestHooks::current().alone
         || !crate::file::reads_may_end_later()
             && crate::thread::current().ours.get() == 0
