@@ -3,7 +3,7 @@
 
 use crate::campaign::Job;
 use crate::case::Case;
-use crate::explore::Effort;
+use crate::explorer::Effort;
 use crate::machine::Machine;
 use famio::pmem::record::Call;
 
