@@ -94,7 +94,7 @@ fn records(recorder: &Recorder) -> Vec<Vec<Option<u8>>> {
 
 #[test]
 fn a_record_is_found_when_its_folder_and_the_pool_are_synced() {
-    let (none, empty, whole) = (vec![], vec![None], vec![Some(1)]);
+    let (none, empty, whole) = (&[][..], &[None][..], &[Some(1)][..]);
     let folder = Folder::new();
     File::create(folder.0.join("file")).unwrap();
     let pool = folder.0.join(".famio");
@@ -105,12 +105,12 @@ fn a_record_is_found_when_its_folder_and_the_pool_are_synced() {
     let path = pool.join("joint/1.joint");
     let record = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     recorder.fsync(record.as_fd()).unwrap();
-    assert_eq!(records(recorder), [none.clone(), empty.clone()]);
+    assert_eq!(records(recorder), [none, empty]);
     recorder.fsync(File::open(pool.join("joint")).unwrap().as_fd()).unwrap();
-    assert_eq!(records(recorder), [none.clone(), empty.clone()], "the folder itself may be gone");
+    assert_eq!(records(recorder), [none, empty], "the folder itself may be gone");
     recorder.pwritev(record.as_fd(), &[&[1; 8]], 0).unwrap();
     recorder.fdatasync(record.as_fd()).unwrap();
-    assert_eq!(records(recorder), [none.clone(), whole.clone()]);
+    assert_eq!(records(recorder), [none, whole]);
 
     // A process that is killed now leaves it visible, not durable.
     let mut replay = recorder.trace().replay();
@@ -119,9 +119,9 @@ fn a_record_is_found_when_its_folder_and_the_pool_are_synced() {
     assert_eq!(image.names.records.len(), 1);
     recorder.begin(folder.place(), Some(start)).unwrap();
     recorder.mark(1);
-    assert_eq!(records(recorder), [none.clone(), whole.clone()]);
+    assert_eq!(records(recorder), [none, whole]);
     recorder.fsync(File::open(&pool).unwrap().as_fd()).unwrap();
-    assert_eq!(records(recorder), [whole.clone()]);
+    assert_eq!(records(recorder), [whole]);
     std::fs::remove_file(path).unwrap();
     recorder.mark(2);
     assert_eq!(records(recorder), [none, whole], "a crash may bring it back");
