@@ -204,7 +204,7 @@ mod tests {
     fn only_names_of_ours_are_looked_at() {
         let name = |end: &str| format!("famio-fe00-a1b2-0123456789abcdef-00000000000000ff.{end}");
         assert_eq!(
-            ["arena", "epoch", "shadow", "door", "arena.x"].map(|end| kind_of(&name(end)).is_some()),
+            ["arena", "epoch", "shadow", "control", "arena.x"].map(|end| kind_of(&name(end)).is_some()),
             [true, true, true, false, false]
         );
         assert_eq!(["famio-1-2.arena", "x", "famio-.arena"].map(kind_of), [None; 3]);

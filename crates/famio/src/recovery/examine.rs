@@ -34,6 +34,14 @@ pub(super) struct Examined {
 }
 
 impl Examined {
+    /// Whether the file is marked as having a journal, and has none.
+    pub fn is_without_journal(&self) -> bool {
+        self.is_marked
+            && self.growing.is_none()
+            && self.journal.is_none()
+            && matches!(self.verdict, Verdict::Conflict(_))
+    }
+
     /// The journal's name in its pool.
     pub fn name(&self) -> String {
         journal_name(&self.identity)

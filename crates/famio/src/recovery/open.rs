@@ -54,7 +54,7 @@ pub(crate) fn at_open(
         }
         own.as_fd()
     };
-    let examined = match examine(fd, Some(owner_lock), settings, true, Given::default()) {
+    let examined = match examine_with_journal(fd, Some(owner_lock), settings, true) {
         Err(e) if is_denied(&e) && is_leftover(fd, owner_lock, settings) => return Ok(()),
         examined => examined?,
     };
@@ -164,9 +164,27 @@ const CLAIMS: u32 = 1000;
 /// # Errors
 /// `EIO`: file and journal contradict each other.
 pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
-    match examine(file, None, settings, false, Given::default())?.verdict {
+    match examine_with_journal(file, None, settings, false)?.verdict {
         Verdict::Conflict(text) => Err(conflict(&text)),
         _ => Ok(()),
+    }
+}
+
+/// As [`examine`]. A marked file without its journal is looked at again for a while: after `rm -r .famio`, another
+/// process may be making the journal anew or be about to remove the mark, and nothing tells of that process.
+fn examine_with_journal(
+    file: BorrowedFd<'_>,
+    owner_lock: Option<&OwnerLock>,
+    settings: &Settings,
+    writable: bool,
+) -> Result<Examined> {
+    let look = || match examine(file, owner_lock, settings, writable, Given::default()) {
+        Ok(examined) if examined.is_without_journal() => Err(Ok(examined)),
+        examined => examined.map_err(Err),
+    };
+    match await_other(look, |error| error.is_ok()) {
+        Ok(examined) | Err(Ok(examined)) => Ok(examined),
+        Err(Err(error)) => Err(error),
     }
 }
 
@@ -227,20 +245,20 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
 /// up.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
-    Ok(await_lease(open, |e| *e == Errno::WOULDBLOCK)?)
+    Ok(await_other(open, |e| *e == Errno::WOULDBLOCK)?)
 }
 
-/// Calls `open` until it returns anything but an error for which `is_leased` says that a process is about to give its
-/// lease up; for a second, which is less than the kernel would wait.
-pub(super) fn await_lease<T, E>(
+/// Calls `open` until it returns anything but an error for which `may_pass` says that another process may be about to
+/// end its cause, as it gives a lease up; for a second, which is less than the kernel would wait.
+pub(super) fn await_other<T, E>(
     open: impl Fn() -> core::result::Result<T, E>,
-    is_leased: impl Fn(&E) -> bool,
+    may_pass: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {
     const TRIES: u32 = 100;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     for _ in 1..TRIES {
         match open() {
-            Err(e) if is_leased(&e) => {
+            Err(e) if may_pass(&e) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
             }
             opened => return opened,

@@ -3,7 +3,7 @@
 use super::examine::examine;
 use super::find::{Located, Place};
 use super::given::Given;
-use super::open::{Known, await_lease, in_session, is_ordinary, owner_lock_given, recover};
+use super::open::{Known, await_other, in_session, is_ordinary, owner_lock_given, recover};
 use super::walk::{Visitor, walk};
 use super::{Options, Outcome, Owner, Progress, Report, Use, joint};
 use crate::error::{Error, Result};
@@ -94,7 +94,7 @@ pub(super) fn open_unless_held(
     let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
     // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
     // process is attached to the control page yet.
-    match await_lease(open, |e| is_leased(e) && !is_held(looked, settings)) {
+    match await_other(open, |e| is_leased(e) && !is_held(looked, settings)) {
         Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
         opened => opened.map(Some),
     }

@@ -14,7 +14,7 @@ pub fn squat_shared_memory(mind: &mut Mind) {
     let key = format!("famio-{:x}-{inode:x}", stat.dev());
     let name = match mind.random.below(6) {
         0 | 1 => format!("{key}.arena"),
-        2 | 3 => format!("{key}.door"),
+        2 | 3 => format!("{key}.control"),
         4 => format!("{key}.epoch.{}", mind.random.below(4)),
         _ => format!("{key}.shadow.{}", mind.random.below(4)),
     };

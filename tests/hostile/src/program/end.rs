@@ -64,7 +64,7 @@ pub fn judge(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<O
 fn kind_of(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((_, "arena")) => "an arena",
-        Some((_, "door")) => "a door",
+        Some((_, "control")) => "a control file",
         Some((_, "journal")) => "a journal",
         _ if name.starts_with("the mark") => "a mark",
         _ if name == ".famio/" => ".famio",
