@@ -348,7 +348,8 @@ mod tests {
         let dropped = [first, 2 * LARGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
         // SAFETY: our map of memory, whose bytes stay.
         check(unsafe { syscall(libc::SYS_madvise, dropped) }).unwrap();
-        assert_eq!(watched.take(16 << 20), [page(pages.start as u64)..page(pages.end as u64)]);
+        let dropped = page(pages.start as u64)..page(pages.end as u64);
+        assert_eq!(watched.take(16 << 20), std::slice::from_ref(&dropped));
         assert!(watched.take(16 << 20).is_empty());
     }
 }
