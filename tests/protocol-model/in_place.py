@@ -1,7 +1,7 @@
 """Journals in place: what is stored, flushed and fenced, and in which order. Words: docs/format.md.
 
-The code: crates/famio/src/journal/inplace, file/inplace, file/session/{write,sync,close,attach}.rs, index/gate.rs,
-recovery/in_place.rs. Change this first.
+The code: crates/famio/src/journal/inplace, file/inplace, file/session/{write,sync,close,attach}.rs, index/calls/gate.rs,
+recovery/formats/in_place.rs. Change this first.
 """
 import itertools
 
@@ -202,11 +202,11 @@ class InPlace(Protocol):
         kind = "undo" if self.policy == "undo" else "map"
         state = self.state(block)
         if state and state[1] != kind and bits & ~fresh:
-            if not self.rule("switch.settles"):
+            if not self.rule("switch.checkpoints"):
                 self.kinds = self.kinds[:state[0]] + (kind,) + self.kinds[state[0] + 1:]
                 state = self.state(block)
             elif not state[3]:
-                self.settle_block(block, state, thread)
+                self.checkpoint_block(block, state, thread)
                 state = None
         piece = block, new, bits, fresh, again or solo or not large, thread
         if not bits & ~fresh and not (self.in_log(state) & bits):
@@ -345,19 +345,19 @@ class InPlace(Protocol):
                 self.flush(HOME[block][g], name + ".copy.flush", thread)
         self.fence(name + ".copy.fence", thread)
 
-    def settle(self, block):
+    def checkpoint(self, block):
         """Called by the background thread, which passes the gate like any other thread."""
         self.enter(BACKGROUND)
         state = self.state(block)
         if state and not state[3]:
-            self.settle_block(block, state, BACKGROUND)
+            self.checkpoint_block(block, state, BACKGROUND)
 
-    def settle_block(self, block, state, thread):
+    def checkpoint_block(self, block, state, thread):
         e = state[0]
         below = sum(1 << g for g in range(GRANULES) if (block * GRANULES + g) * 2 < self.committed_size)
         moving = self.committed_in_log(state) & below
         if moving:
-            self.copy_to_file(block, e, moving, "settle", thread)
+            self.copy_to_file(block, e, moving, "checkpoint", thread)
         self.m.store(ENTRY[e], CHECK, 0)                    # free: one word
         self.flush(ENTRY[e], "free.flush", thread)
         self.fence("free.fence", thread)
@@ -448,7 +448,7 @@ class InPlace(Protocol):
         for block in range(BLOCKS):
             state = self.state(block)
             if state:
-                self.settle_block(block, state, 0)
+                self.checkpoint_block(block, state, 0)
         if self.physical() != self.size:
             self.ftruncate(self.size)
         self.fdatasync("close.fdatasync")
@@ -536,7 +536,7 @@ HOLES = {
     "undo.starts-with-no-bits": "undo 'copies the newer bitmap'",
     "undo.preimage.fence": "undo: pre-image and bit share one fence",
     "alternate.flips-from-committed": "alternate: a second write of an epoch flips again",
-    "switch.settles": "a policy switch changes the entry in place",
+    "switch.checkpoints": "a policy switch changes the entry in place",
     "reuse.clears-versions": "a reused entry keeps the old block's versions",
     "reuse.clears-before-check": "a reused entry clears the old versions last",
     "grow.writes-zeros": "growing relies on sizes alone",

@@ -167,7 +167,7 @@ class Search:
         elif op[0] == "t":
             return famio.resize(int(op[1]))
         elif op[0] == "k" and len(op) > 1:
-            famio.settle(int(op[1]))
+            famio.checkpoint(int(op[1]))
         elif op in ("k", "j", "e", "h", "f", "g", "E"):
             return famio.background(op)
         elif op in "szURA":

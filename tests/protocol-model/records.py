@@ -1,6 +1,6 @@
 """Journals of records: what is appended, synced and used again, and in which order. Words: docs/format.md.
 
-The code: crates/famio/src/journal/records, file/records, recovery/records.rs. Change this first. Here a block is a granule,
+The code: crates/famio/src/journal/records, file/records, recovery/formats/records.rs. Change this first. Here a block is a granule,
 a record holds at most two, in a page behind its head, and segments have 4 or 5 pages.
 """
 import itertools
@@ -76,13 +76,13 @@ class Records(Protocol):
         self.low = CAPACITY * 9                     # the lowest size since the file itself was cut: none
         self.dirty = False
         self.held, self.open_ = (None,) * ALL, frozenset()      # what buffers hold; granules of the open epoch
-        self.waiting, self.queue = (), ()           # settling: granules for the next pass, and of this one
+        self.waiting, self.queue = (), ()           # checkpointing: granules for the next pass, and of this one
         self.target = self.finished = 0
         self.under_way = self.overwritten = self.was_cut = False
         # The log.
         self.segments = ()                          # (generation, highest epoch) of each
         self.current = self.anchor = None           # (segment, next page); the segment with the last durable commit or note
-        self.generation = self.previous = self.committed = self.settled = self.tail = 0
+        self.generation = self.previous = self.committed = self.checkpointed = self.tail = 0
         self.begun = False
         self.log_size = self.log_committed_size = self.log_cut = self.size
 
@@ -178,7 +178,7 @@ class Records(Protocol):
         needed = self.current is not None and self.current[0] == index
         if self.rule("reuse.keeps-anchor"):
             needed |= self.anchor == index
-        tail = self.tail if self.rule("reuse.tail-durable") else self.settled
+        tail = self.tail if self.rule("reuse.tail-durable") else self.checkpointed
         return generation == 0 or (not needed and last_epoch <= tail)
 
     def free_segment(self):
@@ -206,7 +206,7 @@ class Records(Protocol):
         if self.reserve(granules):
             return True
         for _ in range(2):
-            self.settle_round()
+            self.checkpoint_round()
             self.end_pass()
         return self.reserve(granules)
 
@@ -231,7 +231,7 @@ class Records(Protocol):
         data = (DATA,) + tuple(half for granule in granules for half in self.held[granule])
         behind = check(now[page + pages]) if page + pages < len(now) else 0
         old = check(now[page + 1]) if granules else 0
-        head = (RECORD, kind, generation, epoch, (segment, page), self.committed, self.settled, size, cut, pages,
+        head = (RECORD, kind, generation, epoch, (segment, page), self.committed, self.checkpointed, size, cut, pages,
                 self.previous if self.rule("record.chained") else 0, behind, tuple(granules),
                 check(data) if granules else 0, old)
         self.put_page(segment, page, head)
@@ -257,12 +257,12 @@ class Records(Protocol):
         if self.current is None or self.current[1] >= LENGTHS[self.current[0]] or self.begun:
             return False
         others = [i for i in range(len(self.segments)) if i != self.current[0]]
-        return any(not self.is_free(i) and self.segments[i][1] <= self.settled for i in others)
+        return any(not self.is_free(i) and self.segments[i][1] <= self.checkpointed for i in others)
 
     def log_flush(self, name, fails=False):
         self.sync_file(name, JOURNAL, fails)
         if not fails:
-            self.tail, self.anchor = self.settled, self.current[0]
+            self.tail, self.anchor = self.checkpointed, self.current[0]
 
     def sync(self, thread=0, fails=False):
         if not self.dirty:
@@ -292,19 +292,19 @@ class Records(Protocol):
         self.waiting += tuple(granules)
         self.open_, self.cut = frozenset(), self.size
         if self.finished:
-            self.settled, self.finished = max(self.settled, self.finished), 0
+            self.checkpointed, self.finished = max(self.checkpointed, self.finished), 0
         self.sync_returns()
         return None
 
-    # --- settling
+    # --- checkpointing
     def background(self, op):
         if op == "k":
-            self.settle_round()
+            self.checkpoint_round()
         elif op == "j":
-            self.settle_round(1)
+            self.checkpoint_round(1)
         elif op in "eE":
             if op == "E":
-                self.settle_round()
+                self.checkpoint_round()
             self.end_pass()
         elif op == "h":
             self.shrink()
@@ -315,10 +315,10 @@ class Records(Protocol):
             return "failed"
         return None
 
-    def settle_round(self, most=ALL):
-        if self.cut < self.committed_size and self.rule("settle.waits-for-cut"):
+    def checkpoint_round(self, most=ALL):
+        if self.cut < self.committed_size and self.rule("checkpoint.waits-for-cut"):
             return                                  # the open epoch has cut the file
-        if self.low <= CAPACITY and self.rule("settle.applies-cut"):
+        if self.low <= CAPACITY and self.rule("checkpoint.applies-cut"):
             if self.low < self.physical():
                 self.ftruncate(self.low)
             self.low, self.was_cut = CAPACITY * 9, True
@@ -327,13 +327,13 @@ class Records(Protocol):
             self.target, self.under_way = self.committed, True
             self.overwritten = self.was_cut = False
         for granule in [self.queue[-1 - i] for i in range(min(most, len(self.queue)))]:
-            self.settle_granule(granule)
+            self.checkpoint_granule(granule)
             self.queue = self.queue[:-1]
 
-    def settle_granule(self, granule):
+    def checkpoint_granule(self, granule):
         if self.held[granule] is None:
             return
-        if granule in self.open_ and self.rule("settle.only-committed"):
+        if granule in self.open_ and self.rule("checkpoint.only-committed"):
             self.overwritten = True
             return
         for i, half in enumerate(self.held[granule]):
@@ -345,25 +345,25 @@ class Records(Protocol):
     def end_pass(self, fails=False):
         if not self.under_way or self.queue:
             return
-        self.sync_file("settle.fdatasync", FILE, fails)
+        self.sync_file("checkpoint.fdatasync", FILE, fails)
         if fails:
             self.set_header("suspect.header.fdatasync", state="suspect")
             return
         self.under_way = False
-        if self.overwritten and self.rule("settle.overwritten-waits"):
+        if self.overwritten and self.rule("checkpoint.overwritten-waits"):
             self.finished = self.target             # their committed copies are in the journal alone, until the next commit
         else:
-            self.settled = max(self.settled, self.target)
+            self.checkpointed = max(self.checkpointed, self.target)
 
     def shrink(self):
-        """With the gate closed, nothing open, nothing to settle."""
+        """With the gate closed, nothing open, nothing to checkpoint."""
         waits = self.dirty or self.waiting or self.under_way or any(h is not None for h in self.held)
         if waits or self.current is None:
             return
         if self.note_would_free():
             self.note()
         free = self.free_segment()
-        if free is not None and free < self.current[0] and self.settled >= self.committed:
+        if free is not None and free < self.current[0] and self.checkpointed >= self.committed:
             self.enter()
             self.record(NOTE, (), self.committed, self.log_committed_size, self.log_committed_size)
             self.log_flush("note.fdatasync")
@@ -401,7 +401,7 @@ class Records(Protocol):
             self.ftruncate(self.low)
         self.low = CAPACITY * 9
         for granule in range(ALL):
-            self.settle_granule(granule)
+            self.checkpoint_granule(granule)
         self.ftruncate(self.committed_size)
         self.sync_file("close.fdatasync", FILE)
         self.end("close")
@@ -586,10 +586,10 @@ HOLES = {
     "record.checks-data": "pages behind the first have no check",
     "record.cut": "a record has only the size after it",
     "recover.cuts": "replay does not cut",
-    "settle.waits-for-cut": "settling goes on while the open epoch has cut the file",
-    "settle.applies-cut": "settling does not cut the file first",
-    "settle.only-committed": "settling writes what the open epoch wrote",
-    "settle.overwritten-waits": "a pass that left overwritten granules frees their journal",
+    "checkpoint.waits-for-cut": "checkpointing goes on while the open epoch has cut the file",
+    "checkpoint.applies-cut": "checkpointing does not cut the file first",
+    "checkpoint.only-committed": "checkpointing writes what the open epoch wrote",
+    "checkpoint.overwritten-waits": "a pass that left overwritten granules frees their journal",
     "shrink.header-first": "segments go before the header says so",
     "recover.writes-last": "recovery relies on what was read, not written again",
     "scan.missing-note": "the chain ends where a note was overwritten",

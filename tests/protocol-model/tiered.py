@@ -7,7 +7,7 @@
 Two blocks of one granule; two segments of two records of one block each; two slots. Operations: wi write block i (w1 makes the file
 longer)  t cut to 1  z grow to 2 without a write  s SYNC  b write-back begins: pwrites  p the same of all but the last epoch  e it ends:
 fdatasync, tail  f its fdatasync fails  x forced: also what the open epoch has overwritten or cut off, from the log  o open (recovery; the first SYNC makes a new journal). The file had (9, 9). Blocks that are written lie in memory until they are in the file.
-The code: crates/famio/src/journal/tiered, file/records, recovery/tiered.rs. Change this first.
+The code: crates/famio/src/journal/tiered, file/records, recovery/formats/tiered.rs. Change this first.
 """
 import sys
 

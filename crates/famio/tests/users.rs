@@ -191,9 +191,7 @@ fn everywhere(with: impl Fn(&str, bool, &str)) {
 fn shared_memory() -> Vec<PathBuf> {
     let named = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        ["arena", "epoch", "shadow"]
-            .iter()
-            .any(|end| name.starts_with("famio-") && name.ends_with(&format!(".{end}")))
+        ["arena", "epoch", "shadow"].iter().any(|end| name.starts_with("famio-") && name.ends_with(&format!(".{end}")))
     };
     fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path()).filter(named).collect()
 }

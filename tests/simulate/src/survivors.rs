@@ -12,7 +12,7 @@ const LISTED: [(Option<&str>, &str, &str); 13] = [
     (None, "Fsync: file/parts/joint_records.rs* create", OWNER_AND_MODE),
     (
         Some("tiered"),
-        "FenceOfAll: index/alone.rs",
+        "FenceOfAll: index/calls/exclusive.rs",
         "for journals in place: writes go to memory that no crash leaves, and the commit fences what it stores",
     ),
     (Some("page-cache"), "ZerosWhenGrown", OLD_BYTES),

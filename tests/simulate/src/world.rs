@@ -550,8 +550,8 @@ impl Opened {
                 while self.atomic.checkpoint_round().map_err(text)? {}
                 Ok(())
             }
-            Op::Blocks => self.atomic.settle_part(false).map_err(text),
-            Op::EndPass => self.atomic.settle_part(true).map_err(text),
+            Op::Blocks => self.atomic.checkpoint_part(false).map_err(text),
+            Op::EndPass => self.atomic.checkpoint_part(true).map_err(text),
             Op::Policy(policy) => {
                 TestHooks { policy: Some(policy), ..TestHooks::current() }.enter();
                 Ok(())

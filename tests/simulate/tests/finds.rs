@@ -22,7 +22,7 @@ fn these_histories_find_what_others_do_not() {
     let found = [
         ("tiered/u: w0+20000 s 2:w0+30000 s", "Fence: journal/tiered/area.rs"),
         ("tiered/u+pool: j100+60", "sync_dir < journal/joint/folder.rs"),
-        ("tiered/u+pool: j100+60", "secure < recovery/joint.rs"),
+        ("tiered/u+pool: j100+60", "secure < recovery/formats/joint.rs"),
     ];
     for (history, part) in found {
         let (name, failure) = mutants::one(&history.parse().unwrap(), None, part).unwrap();

@@ -4,9 +4,9 @@
 //! If shared memory is nearly full, the arena goes on in a file on a disk, the *spill*. Then the disk limits what a
 //! program has written and not synced, as with a plain file.
 
-use super::growth::{GROWTH, Growth, RESERVED, RESERVED_MAX, RESERVED_MIN};
 use super::shared::{MAGIC, SHARED, Shared};
 use crate::error::{Error, Result};
+use crate::index::blocks::growth::{GROWTH, Growth, RESERVED, RESERVED_MAX, RESERVED_MIN};
 use crate::map::huge;
 use crate::sync::Ordering;
 use crate::sys::InternalFd;

@@ -2,9 +2,9 @@
 //! installed by compare-and-swap and never removed while the arena lives (Libnvmmio, section 3.2).
 
 use super::arena::Arena;
-use super::block::{BITS, BLOCKS_MAX, FANOUT, LEVELS};
-use super::cell::Cell;
 use crate::error::{Error, Result};
+use crate::index::blocks::block::{BITS, BLOCKS_MAX, FANOUT, LEVELS};
+use crate::index::blocks::cell::Cell;
 use crate::sync::{AtomicU64, Ordering};
 
 /// An inner node: offsets of the nodes below, 0 if there is none.

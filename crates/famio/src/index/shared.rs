@@ -1,10 +1,10 @@
 //! The first pages of an arena: the state that all processes of a session share.
 
-use super::counts::EpochCounts;
-use super::deferred::Deferred;
-use super::gate::{Gate, Slot};
 use super::lock::SharedLock;
-use super::totals::Totals;
+use crate::index::blocks::deferred::Deferred;
+use crate::index::calls::counts::EpochCounts;
+use crate::index::calls::gate::{Gate, Slot};
+use crate::index::calls::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::sync::atomic::AtomicU8;
 

@@ -2,14 +2,14 @@
 //! file. So the information that processes exchange through it (`index::control`) comes only from users who could
 //! also change the file's bytes, and only they can lock it.
 
-use super::access::{check_shared, give_to_writers_of};
-use super::beside::may_be_beside;
 use super::identity::Identity;
 use super::mark::{self, Mark, Marked};
-use super::pool::{Pool, journal_name};
-use super::reach::{look, open_looked_at};
 use crate::error::{Error, Result};
 use crate::index::{CONTROL_SIZE, Control};
+use crate::journal::pools::access::{check_shared, give_to_writers_of};
+use crate::journal::pools::beside::may_be_beside;
+use crate::journal::pools::pool::{Pool, journal_name};
+use crate::journal::pools::reach::{look, open_looked_at};
 use crate::sys::{self, InternalFd, internal, write_at};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ fn name_of(file: BorrowedFd<'_>) -> Result<String> {
 
 /// The name of the control file beside a journal.
 pub(crate) fn name_beside(journal: &str) -> String {
-    journal.strip_suffix(super::pool::SUFFIX).unwrap_or(journal).to_owned() + SUFFIX
+    journal.strip_suffix(crate::journal::pools::pool::SUFFIX).unwrap_or(journal).to_owned() + SUFFIX
 }
 
 /// Opens the control file, if there is one.

@@ -1,13 +1,13 @@
 //! The life of one journal, from its creation to its clean end.
 
-use super::beside::beside_path;
 use super::header::{GEOMETRY_WORDS, Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::lock;
 use super::mark::{self, Mark};
-use super::pool::{Pool, is_beside_name, journal_name};
 use super::records::Keeper;
 use crate::error::{Error, Result};
+use crate::journal::pools::beside::beside_path;
+use crate::journal::pools::pool::{Pool, is_beside_name, journal_name};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};

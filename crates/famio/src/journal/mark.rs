@@ -6,11 +6,11 @@
 //! attribute along (`cp -a`, `rsync -X`) is detected by the identity in it. `fdatasync` does not make an attribute
 //! durable; [`persist`] does.
 
-use super::access;
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
 use super::growing_mark::{GrowingMark, VERSION_GROWING};
 use super::identity::Identity;
 use crate::error::{Error, Result};
+use crate::journal::pools::access;
 use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::settings::Durability;

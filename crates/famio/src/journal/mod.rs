@@ -29,8 +29,6 @@
 //! was not committed, so that what a power cut tore is not judged later by the stricter rules for a journal of this
 //! boot. A journal in place is only read, and ends with its recovery.
 
-pub(crate) mod access;
-mod beside;
 mod boot;
 mod bytes;
 pub(crate) mod control;
@@ -42,9 +40,7 @@ pub(crate) mod joint;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub mod mark;
-mod place;
-pub mod pool;
-pub(crate) mod reach;
+pub(crate) mod pools;
 pub mod records;
 mod stamp;
 #[cfg(test)]
@@ -52,15 +48,15 @@ pub(crate) mod testing;
 pub(crate) mod tiered;
 mod verdict;
 
-pub use access::check_journal;
-pub(crate) use access::{check_shared, give_to_owner_of, give_to_writers_of};
-pub(crate) use beside::{beside_path, is_not_beside, may_be_beside, name_to_make};
+pub use self::pools::access::check_journal;
+pub(crate) use self::pools::access::{check_shared, give_to_owner_of, give_to_writers_of};
+pub(crate) use self::pools::beside::{beside_path, is_not_beside, may_be_beside, name_to_make};
+pub use self::pools::place::{folder_of, has_lost_its_name, path_of};
+pub use self::pools::pool::{Pool, journal_name, sync_dir};
 pub use boot::{BootClock, BootId};
 pub use growing_mark::{GrowingMark, RangeHash};
 pub use header::{Header, Kind, State};
 pub use identity::{HANDLE_MAX, Identity};
 pub use mark::{JournalId, Mark, Marked};
-pub use place::{folder_of, has_lost_its_name, path_of};
-pub use pool::{Pool, journal_name, sync_dir};
 pub use stamp::Stamp;
 pub use verdict::{Facts, Journal, Verdict, verdict};

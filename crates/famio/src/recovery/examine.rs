@@ -1,7 +1,6 @@
 //! Examines a file: its mark, its journal, and the verdict that follows.
 
 use super::given::{Given, pool_of};
-use super::growing;
 use super::outsider;
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
@@ -10,6 +9,7 @@ use crate::journal::{
     BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path,
     journal_name, mark, path_of, verdict,
 };
+use crate::recovery::formats::growing;
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use std::os::fd::{AsFd, BorrowedFd};

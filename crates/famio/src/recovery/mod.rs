@@ -4,56 +4,38 @@
 //! Recovery is idempotent and may crash anywhere: until the journal is marked *clean* it holds everything that
 //! recovery needs, and a repetition gives the same bytes. Recovery changes no file but the one that the journal
 //! names. A journal that it cannot read stays as it is, with its file.
-// Cycle: forget, in_use, survey: reports of one folder each show some of what the others find
 
-mod backup;
 mod check;
-mod copying;
-mod destination;
+mod copies;
 mod examine;
-mod find;
-mod forget;
+mod formats;
 mod given;
-mod growing;
-mod in_place;
-mod in_use;
-mod joint;
-mod leases;
 mod open;
-mod openers;
 mod outsider;
-mod paths;
-mod records;
-mod restore;
-mod survey;
-mod tiered;
+mod search;
 mod unfinished;
-mod view;
-mod walk;
-#[cfg(test)]
-mod walk_tests;
 
 use crate::error::Error;
 pub use crate::index::Owner;
 use std::path::PathBuf;
 
-pub use backup::{Backup, backup};
-pub use check::{Checked, Condition, Problem, check, check_journal};
-pub use forget::{Orphan, forget};
-pub(crate) use growing::{end as end_growing, hash_of};
-pub use in_use::{Growing, InUse, Session, Times, Totals, growing as growing_at, in_use};
+pub use self::copies::backup::{Backup, backup};
+pub use self::copies::restore::{Restored, restore};
+pub(crate) use self::copies::view::{Step, is_immutable, steps};
+pub(crate) use self::formats::growing::{end as end_growing, hash_of};
+pub use self::search::forget::{Orphan, forget};
+pub use self::search::in_use::{Growing, InUse, Session, Times, Totals, growing as growing_at, in_use};
 #[doc(hidden)]
-pub use in_use::{bounds_of_times, is_control_name};
+pub use self::search::in_use::{bounds_of_times, is_control_name};
+#[doc(hidden)]
+pub use self::search::paths::hand_overs;
+pub(crate) use self::search::paths::recover_path as recover_all;
+pub use self::search::survey::{Found, survey};
+pub use check::{Checked, Condition, Problem, check, check_journal};
 pub(crate) use open::{
     Known, at_open, commits_since_attach, has_ended, in_session, is_in_session, is_ordinary, left_journal, look,
     owner_lock, writable,
 };
-#[doc(hidden)]
-pub use paths::hand_overs;
-pub(crate) use paths::recover_path as recover_all;
-pub use restore::{Restored, restore};
-pub use survey::{Found, survey};
-pub(crate) use view::{Step, is_immutable, steps};
 
 // Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
 pub use crate::file::recover_path;

@@ -3,14 +3,15 @@
 use super::Replayed;
 use super::examine::{Examined, conflict, examine};
 use super::given::Given;
-use super::{Options, Outcome, Progress, Silent, Use, growing, in_place, joint, records, tiered};
+use super::{Options, Outcome, Progress, Silent, Use};
 use crate::error::{Error, Result};
 use crate::index::{Control, OwnerLock};
-use crate::journal::access::as_owner;
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
+use crate::journal::pools::access::as_owner;
 use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
 use crate::pmem::{Domain, medium};
+use crate::recovery::formats::{growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
 use crate::settings::Settings;
 use crate::sys::log::{self, Level};

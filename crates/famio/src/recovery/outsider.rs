@@ -2,7 +2,7 @@
 //! the boot, and has the time when the last writer left and the size of the file then.
 
 use crate::error::Result;
-use crate::index::{ALONE, ARENA_MAGIC, Alone, OwnerLock, SLOTS, Shared, Slot};
+use crate::index::{ARENA_MAGIC, EXCLUSIVE_WORDS, Exclusive, OwnerLock, SLOTS, Shared, Slot};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -28,11 +28,11 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
     if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
         return Some("another program changed the size of the file after the crash");
     }
-    let alone = offset_of!(Shared, gate.alone) + offset_of!(Alone, inside);
-    let alone = (0..ALONE).map(|i| alone + i * size_of::<Alone>());
+    let exclusive = offset_of!(Shared, gate.exclusive_words) + offset_of!(Exclusive, inside);
+    let exclusive = (0..EXCLUSIVE_WORDS).map(|i| exclusive + i * size_of::<Exclusive>());
     // The killed process may have had any of the slots.
     let slots = (0..SLOTS).map(|i| offset_of!(Shared, slots) + i * size_of::<Slot>() + offset_of!(Slot, inside));
-    let busy = alone.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
+    let busy = exclusive.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
     if !busy && touched != 0 && changed > touched + SLACK {
         return Some("another program changed the file after the crash");

@@ -3,7 +3,7 @@
 //! next copy to the same name removes it if its process has died.
 
 use crate::error::{Error, Result};
-use crate::journal::reach::{is_regular, look, open_looked_at};
+use crate::journal::pools::reach::{is_regular, look, open_looked_at};
 use crate::sys::{InternalFd, openat};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat};
 use std::ffi::{OsStr, OsString};

@@ -3,7 +3,7 @@
 //! dirty lines (`pending.rs`).
 
 use super::arena;
-use crate::index::gate::LONG;
+use crate::index::calls::gate::LONG;
 use crate::index::{Arena, Cell, Index, Version};
 use crate::journal::{Free, Geometry};
 use crate::sync::{AtomicU64, Ordering, spawn};

@@ -1,8 +1,8 @@
 //! The gate: writers and SYNC, and a thread in exclusive mode.
 
 use super::arena;
-use crate::index::alone::prepare_process;
-use crate::index::gate::LONG;
+use crate::index::calls::exclusive::prepare_process;
+use crate::index::calls::gate::LONG;
 use crate::index::{Arena, PutOff};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;

@@ -319,7 +319,7 @@ impl Split<'_> {
 
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         let again = || open_again_low(self.base(), OFlags::RDWR | OFlags::NONBLOCK);
-        let opened = crate::journal::access::as_owner(self.base(), again)?;
+        let opened = crate::journal::pools::access::as_owner(self.base(), again)?;
         rustix::fs::fcntl_setfl(&opened, OFlags::RDWR)?;
         Ok(opened)
     }

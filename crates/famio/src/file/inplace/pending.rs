@@ -10,7 +10,7 @@ use super::state::State;
 use crate::error::{Error, Result};
 use crate::file::base::bits::{GRANULE, runs};
 use crate::file::engine::context::Context;
-use crate::index::alone::stripe;
+use crate::index::calls::exclusive::stripe;
 use crate::index::{BLOCK, Cell, PENDING};
 use crate::map::guard;
 use core::sync::atomic::{AtomicU64, Ordering};

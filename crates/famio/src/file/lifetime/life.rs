@@ -353,11 +353,11 @@ impl AtomicFile {
 
     /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
     #[doc(hidden)]
-    pub fn settle_part(&self, ends: bool) -> Result<()> {
+    pub fn checkpoint_part(&self, ends: bool) -> Result<()> {
         let step = if ends { PassStep::End } else { PassStep::Blocks };
         let test_hooks = TestHooks::current();
         TestHooks { busy: true, ..test_hooks }.enter();
-        let checkpointed = self.session().map(|session| session.settle_step(&self.fds, step));
+        let checkpointed = self.session().map(|session| session.checkpoint_step(&self.fds, step));
         test_hooks.enter();
         checkpointed.transpose().map(drop)
     }

@@ -495,7 +495,7 @@ impl AtomicFile {
             return None; // the background has just taken the session over, to end it
         }
         if self.ownership.membership.is_read_along() {
-            session.may_be_alone.store(false, Ordering::Relaxed);
+            session.may_be_exclusive.store(false, Ordering::Relaxed);
         }
         let synced = session.sync(&self.fds, is_done, || self.ownership.committed(session.arena.shared()));
         if synced.as_ref().is_err_and(Refusal::is_session_ended) {

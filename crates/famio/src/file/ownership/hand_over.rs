@@ -57,7 +57,7 @@ impl Session {
             self.engine.take_state(cx, &mut words)?;
             return left.map(|()| false);
         }
-        self.may_be_alone.store(false, Ordering::Release);
+        self.may_be_exclusive.store(false, Ordering::Release);
         shared.gate.grant(self.me, false);
         // From here on its writers may be killed while others go on.
         shared.follow_up.fetch_or(if is_open { follow_up::OTHERS } else { 0 }, Ordering::AcqRel);
@@ -125,7 +125,7 @@ impl Session {
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         let closed = self.close_but_for_the_gone()?;
-        self.may_be_alone.store(false, Ordering::Release);
+        self.may_be_exclusive.store(false, Ordering::Release);
         shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);

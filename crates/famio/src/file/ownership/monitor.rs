@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
 use crate::file::base::background_wakeup::Watched;
 use crate::file::session::Session;
-use crate::index::alone::prepare_process;
+use crate::index::calls::exclusive::prepare_process;
 use crate::index::{KERNELS, WriterState};
 use crate::sys::{Word, monotonic_now};
 use core::sync::atomic::Ordering;
@@ -27,14 +27,14 @@ impl AtomicFile {
 
     /// Allows exclusive mode again once the other processes have left.
     fn monitor_companions(&self) {
-        let is_shared = |session: &Session| !session.may_be_alone.load(Ordering::Relaxed);
+        let is_shared = |session: &Session| !session.may_be_exclusive.load(Ordering::Relaxed);
         if self.ownership.is_owner.load(Ordering::Acquire)
             && self.with_session(is_shared) == Some(true)
             && !self.ownership.membership.has_others()
             && prepare_process()
         {
             self.ownership.membership.set_read_along(false); // a process that comes at this moment notices, and requests ownership
-            self.with_session(|session| session.may_be_alone.store(true, Ordering::Relaxed));
+            self.with_session(|session| session.may_be_exclusive.store(true, Ordering::Relaxed));
             self.is_wanted.store(false, Ordering::Release);
         }
     }

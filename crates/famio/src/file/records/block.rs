@@ -27,7 +27,7 @@ impl Records {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
-            self.settle_what_can_be(cx)?;
+            self.checkpoint_what_can_be(cx)?;
         }
         if self.tier.as_ref().map_or(buffers > checkpoint::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it while that helps.

@@ -167,12 +167,12 @@ impl Records {
     /// The journal is full: writes everything that is committed to the file, to free all of it. Returns whether there
     /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        let any = self.settle_what_can_be(cx)?;
+        let any = self.checkpoint_what_can_be(cx)?;
         Ok(self.force(cx)? || any)
     }
 
     /// The same, except for what the open epoch has overwritten.
-    pub(super) fn settle_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
+    pub(super) fn checkpoint_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
         let mut any = self.wait_for_others_flush();
         // A pass may have been under way; later blocks take another one. Blocks that others are writing are left to
         // them.

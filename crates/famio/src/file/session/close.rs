@@ -70,11 +70,11 @@ impl Session {
     /// One checkpoint round by the background: in quiet moments, when the journal is filling up, or while an outsider
     /// may read the file.
     pub fn checkpoint_some(&self, fds: &Descriptors) -> Result<Left> {
-        self.settle_step(fds, PassStep::Round)
+        self.checkpoint_step(fds, PassStep::Round)
     }
 
     /// As [`checkpoint_some`](Self::checkpoint_some), or a part of that.
-    pub(in crate::file) fn settle_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
+    pub(in crate::file) fn checkpoint_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.engine.prepare()?;

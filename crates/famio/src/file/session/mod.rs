@@ -28,7 +28,7 @@ pub(crate) struct Session {
     /// This process's slot.
     pub me: u32,
     /// Whether a thread may have exclusive mode: not while there are other processes, which could not read along.
-    pub may_be_alone: AtomicBool,
+    pub may_be_exclusive: AtomicBool,
     /// The arena's generation when this process became the owner: it counts sessions, and changes of the owner.
     pub generation: AtomicU64,
     /// The arena's number on the control page.

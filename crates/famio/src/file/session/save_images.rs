@@ -151,12 +151,16 @@ impl Session {
         Ok(())
     }
 
-    /// The epoch is committed, so its images are obsolete. With the gate closed. `alone`: a thread may get exclusive
+    /// The epoch is committed, so its images are obsolete. With the gate closed. `may_be_exclusive`: a thread may get exclusive
     /// mode from now on.
-    pub(in crate::file) fn end_images(&self, alone: bool) {
+    pub(in crate::file) fn end_images(&self, may_be_exclusive: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);
-        let next = if !alone && self.imaging.membership.may_have_other_writers() { images::ALL } else { images::NONE };
+        let next = if !may_be_exclusive && self.imaging.membership.may_have_other_writers() {
+            images::ALL
+        } else {
+            images::NONE
+        };
         // Compared first: most epochs change nothing here, and other threads read the line.
         if next != shared.images.load(Ordering::Relaxed) {
             shared.images.store(next, Ordering::Release);

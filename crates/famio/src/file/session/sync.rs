@@ -92,12 +92,12 @@ impl Session {
         // After it: a process that is killed between the two has nothing open, as its journal says.
         shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
-        let alone = self.may_be_alone.load(Ordering::Relaxed);
-        self.end_images(alone);
+        let may_be_exclusive = self.may_be_exclusive.load(Ordering::Relaxed);
+        self.end_images(may_be_exclusive);
         let done = shared.counts.take();
         shared.totals.end_epoch(&done);
         next_epoch(shared, &done, self.choice);
-        shared.gate.grant(self.me, alone);
+        shared.gate.grant(self.me, may_be_exclusive);
         crate::file::base::background_wakeup::notify();
         Ok(())
     }

@@ -91,7 +91,7 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
     let all: Vec<Attached<'_>> = shares.iter().zip(sessions.iter().map(|session| &**session)).collect();
     for (share, session) in &all {
         if share.file.ownership.membership.is_read_along() {
-            session.may_be_alone.store(false, Ordering::Relaxed);
+            session.may_be_exclusive.store(false, Ordering::Relaxed);
         }
         session.show_before_close(&share.file.fds)?;
     }

@@ -43,7 +43,7 @@ impl AtomicFile {
             let apply = || {
                 let work = |session: &Session| {
                     if self.ownership.membership.is_read_along() {
-                        session.may_be_alone.store(false, Ordering::Relaxed); // as at a SYNC
+                        session.may_be_exclusive.store(false, Ordering::Relaxed); // as at a SYNC
                     }
                     let committed = || self.ownership.committed(session.arena.shared());
                     let committed: Option<&dyn Fn()> = if at_once { Some(&committed) } else { None };

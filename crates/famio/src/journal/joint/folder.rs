@@ -2,8 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
-use crate::journal::reach::{look, open_looked_at};
-use crate::journal::{JournalId, Pool, access, lock, sync_dir};
+use crate::journal::pools::access;
+use crate::journal::pools::beside::is_sticky;
+use crate::journal::pools::reach::{look, open_looked_at};
+use crate::journal::{JournalId, Pool, lock, sync_dir};
 use crate::pmem::Medium;
 use crate::settings::Durability;
 use crate::sys::InternalFd;
@@ -25,8 +27,8 @@ pub(crate) struct Folder<'a> {
 /// The name of the folder: one for all files of the pool, or, in a pool with the sticky bit, where users may not
 /// remove each other's files, one for each owner.
 fn name_for(pool: &Pool, file: BorrowedFd<'_>) -> Result<String> {
-    let is_sticky = access::is_sticky(&fstat(pool.folder())?);
-    Ok(if is_sticky { format!("{FOLDER}-{}", fstat(file)?.st_uid) } else { FOLDER.into() })
+    let sticky = is_sticky(&fstat(pool.folder())?);
+    Ok(if sticky { format!("{FOLDER}-{}", fstat(file)?.st_uid) } else { FOLDER.into() })
 }
 
 /// The records that may have a part of `file`. `None`: the pool has no such folder, or one that cannot be trusted.

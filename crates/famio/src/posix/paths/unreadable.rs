@@ -2,8 +2,8 @@
 //! the file.
 
 use super::selected::is_open;
-use crate::journal::access::as_owner;
 use crate::journal::control;
+use crate::journal::pools::access::as_owner;
 use crate::posix::call::look::stat_at;
 use crate::posix::descriptors::table;
 use crate::posix::runtime::say::say;

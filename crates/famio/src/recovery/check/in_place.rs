@@ -9,7 +9,7 @@ use crate::journal::inplace::{
     Commit, EXTENT_OFFSET, Geometry, Image, Key, SEGMENTS_MAX, SEGMENTS_START, SLOTS, STRIDE, Stored,
 };
 use crate::pmem::medium;
-use crate::recovery::in_place::wrong_with;
+use crate::recovery::formats::in_place::wrong_with;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 

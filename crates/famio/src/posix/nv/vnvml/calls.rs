@@ -6,7 +6,7 @@ use super::state;
 use super::transaction::Work;
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
-use crate::journal::pool::Pool;
+use crate::journal::pools::pool::Pool;
 use crate::map::guard;
 use crate::posix::Ret;
 use crate::posix::descriptors::attach::warn_if_weakened;

@@ -1,0 +1,474 @@
+//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`membership`),
+//! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
+//! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
+
+use super::control_page::{CHANGE, HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
+use crate::beside::is_beside_name;
+use crate::error::{Error, Result};
+use crate::index::calls::totals::Totals;
+use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
+use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
+use core::mem::offset_of;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::time::Timespec;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// The owner lock: the byte that a process locks while it may change the file, or recovers it.
+const CLAIM: Range<i64> = (1 << 20)..(1 << 20) + 1;
+/// The byte that a process locks for the moment in which it attaches or detaches.
+const ATTACHING: Range<i64> = CLAIM.end..CLAIM.end + 1;
+
+/// Tries, and the pause after each, before a lock counts as held: another process may have it for a moment.
+const TRIES: u32 = 30;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Rounds of [`TRIES`] in which a process that attaches waits for another: about four seconds.
+const ROUNDS: u32 = 130;
+
+/// The process that may change a file: its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its process id, in its own PID namespace.
+    pub pid: u32,
+    /// That namespace is another one than this process's, as in a container: the number means nothing here.
+    pub is_contained: bool,
+}
+
+impl Owner {
+    /// Its process id, if it means something to this process.
+    pub fn pid_here(self) -> Option<u32> {
+        (!self.is_contained).then_some(self.pid)
+    }
+
+    pub(in crate::index) fn me() -> Self {
+        Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
+    }
+
+    /// As the control page stores it.
+    pub(in crate::index) fn word(self) -> u64 {
+        u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
+    }
+
+    fn of_word(word: u64) -> Option<Self> {
+        let (pid, namespace) = (word as u32, (word >> 32) as u32);
+        let is_contained = ![0, namespaces::of_process(Self::me().pid)].contains(&namespace);
+        (pid != 0).then_some(Self { pid, is_contained })
+    }
+}
+
+impl core::fmt::Display for Owner {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let of = if self.is_contained { " of another PID namespace (a container)" } else { "" };
+        write!(f, "process {}{of}", self.pid)
+    }
+}
+
+/// An open control file.
+pub(crate) struct Control {
+    file: InternalFd,
+}
+
+/// Keeps other processes from attaching and detaching until it is dropped.
+pub(crate) struct Attaching<'a>(&'a Control);
+
+impl Drop for Attaching<'_> {
+    fn drop(&mut self) {
+        unlock(&self.0.file, ATTACHING);
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Control {
+    /// Another open file description of the same file.
+    pub(in crate::index) fn open_again(&self) -> Result<InternalFd> {
+        self.file.open_again(OFlags::RDWR)
+    }
+
+    /// `file` has at least [`SIZE`] bytes, and its permissions were checked.
+    pub fn new(file: InternalFd) -> Self {
+        Self { file }
+    }
+
+    /// Its device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        self.file.identity()
+    }
+
+    /// Whether the file still has its name, so that other processes find it.
+    pub fn has_name(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 1)
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> String {
+        path_of(self.file.as_fd()).map_or("a control file".into(), |path| path.display().to_string())
+    }
+
+    /// Waits until no other process attaches or detaches. `EAGAIN` after some seconds: a process has stopped there.
+    pub fn attaching(&self) -> Result<Attaching<'_>> {
+        for _ in 0..ROUNDS {
+            if lock_soon(&self.file, ATTACHING, Lock::Exclusive)? {
+                return Ok(Attaching(self));
+            }
+        }
+        Err(Error::with(libc::EAGAIN, format!("{}: another process does not end its attach", self.path())))
+    }
+
+    /// As [`attaching`](Self::attaching), but waits only briefly.
+    pub fn try_attaching(&self) -> Option<Attaching<'_>> {
+        matches!(lock_soon(&self.file, ATTACHING, Lock::Exclusive), Ok(true)).then_some(Attaching(self))
+    }
+
+    /// Tries to take the owner lock; briefly again if `soon`.
+    pub(in crate::index) fn lock_owner_lock(&self, how: Lock, soon: bool) -> Result<bool> {
+        if soon { lock_soon(&self.file, CLAIM, how) } else { try_lock(&self.file, CLAIM, how) }
+    }
+
+    pub(in crate::index) fn unlock_owner_lock(&self) {
+        unlock(&self.file, CLAIM);
+    }
+
+    /// Whether another open description has the owner lock, in a way that excludes this process.
+    pub fn is_owned(&self) -> bool {
+        is_locked(&self.file, CLAIM, Lock::Shared)
+    }
+
+    /// The owner; `None`: there is none, or its identity is unknown.
+    pub fn owner(&self) -> Option<Owner> {
+        let word = self.word(offset_of!(Page, owner));
+        Owner::of_word(word).filter(|_| self.is_owned())
+    }
+
+    /// Whether the members share memory in another folder than this process.
+    pub fn is_elsewhere(&self) -> bool {
+        let of = [offset_of!(Page, shm), offset_of!(Page, shm_inode)].map(|at| self.word(at));
+        self.word(offset_of!(Page, magic)) == MAGIC && of != <[u64; 2]>::from(shm::identity()) && is_anybody(self)
+    }
+
+    /// The error of a process that finds that.
+    pub fn kept_out(&self) -> Error {
+        let what = format!(
+            "in use as an atomic file by processes that share memory in another folder than {}, perhaps in another container; \
+             give all of them one folder on tmpfs by the setting shm (FAMIO_SHM, famio run --shm DIR); its control file is {}",
+            shm::folder(),
+            self.path()
+        );
+        Error::with(libc::EBUSY, what)
+    }
+
+    /// Whether a process has a session, died with one, or left an open epoch.
+    pub fn is_in_use(&self) -> bool {
+        Page::is_in_use(self.word(offset_of!(Page, magic)), self.word(offset_of!(Page, state)))
+    }
+
+    /// A value that changes with each session that begins or ends.
+    pub fn changes(&self) -> u64 {
+        self.word(offset_of!(Page, state))
+    }
+
+    /// Whether there is a session that no process owns at this moment.
+    pub fn has_unowned_session(&self) -> bool {
+        let unowned = SESSION | UNOWNED;
+        self.is_in_use() && self.word(offset_of!(Page, state)) & unowned == unowned && is_anybody(self)
+    }
+
+    /// How often ownership was handed over on request since the file was made. It wraps around.
+    pub fn hand_overs(&self) -> u32 {
+        let mut word = [0; 4];
+        let _ = read_at(&self.file, offset_of!(Page, hand_overs) as u64, &mut word);
+        u32::from_ne_bytes(word)
+    }
+
+    /// Whether there is a hand-over image that is kept though all processes were killed.
+    pub fn has_kept_epoch(&self) -> bool {
+        let [state, kept, epoch] =
+            [offset_of!(Page, state), offset_of!(Page, kept), offset_of!(Page, epoch)].map(|at| self.word(at));
+        self.is_in_use() && state & HAS_IMAGE != 0 && kept != 0 && epoch >= kept
+    }
+
+    /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
+    pub fn drop_epoch(&self) {
+        let state = self.word(offset_of!(Page, state));
+        if self.is_in_use() && state & HAS_IMAGE != 0 {
+            self.set_word(offset_of!(Page, state), (state & !HAS_IMAGE).wrapping_add(CHANGE));
+            self.set_word(offset_of!(Page, kept), 0);
+            let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
+            let path = Page::path(self.identity(), key, number, "epoch");
+            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+        }
+    }
+
+    /// The path of the last session's arena, in the folder of shared memory; `None`: there is none.
+    pub(in crate::index) fn arena_path(&self) -> Option<String> {
+        let number = self.word(offset_of!(Page, arena));
+        (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
+    }
+
+    /// Opens the arena of the last session for reading. `None`: there is none.
+    ///
+    /// # Errors
+    /// `EACCES`: it belongs to another user.
+    pub fn open_arena(&self) -> Result<Option<InternalFd>> {
+        let Some(path) = self.arena_path() else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match crate::sys::openat(CWD, &*path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
+    }
+
+    /// Asks the session not to write back for so many nanoseconds, if this process may.
+    pub fn hold_write_backs(&self, nanoseconds: u64) {
+        self.set_until(offset_of!(Totals, hold), nanoseconds);
+    }
+
+    /// Keeps the next SYNC from ending, and all threads from writing, for so many nanoseconds; 0: no longer.
+    pub fn freeze(&self, nanoseconds: u64) {
+        self.set_until(offset_of!(Totals, freeze), nanoseconds);
+    }
+
+    fn set_until(&self, word: usize, nanoseconds: u64) {
+        let Some(path) = self.arena_path() else { return };
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(arena) = crate::sys::openat(CWD, &*path, flags, Mode::empty()) else { return };
+        let mut magic = [0; 8];
+        let is_arena = read_at(&arena, 0, &mut magic).is_ok_and(|length| length == 8);
+        if is_arena && u64::from_ne_bytes(magic) == crate::index::shared::MAGIC {
+            let until = if nanoseconds > 0 { crate::sys::monotonic_now() + nanoseconds } else { 0 };
+            let at = offset_of!(crate::index::Shared, totals) + word;
+            let _ = write_at(&arena, at as u64, &until.to_ne_bytes());
+        }
+    }
+
+    pub(in crate::index) fn set_owner(&self, owner: Owner) {
+        self.set_word(offset_of!(Page, owner), owner.word());
+    }
+
+    /// Forgets the arena and removes it, if this process may.
+    pub(in crate::index) fn forget_arena(&self) {
+        if let Some(path) = self.arena_path() {
+            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            self.set_arena(0);
+        }
+    }
+
+    /// As [`forget_arena`](Self::forget_arena), for an arena with nothing to recover. If this process may not remove
+    /// it (it has changed its user or root), it stays named, so that the next process can.
+    pub(in crate::index) fn remove_arena(&self) {
+        let Some(path) = self.arena_path() else { return };
+        let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+        if matches!(removed, Ok(()) | Err(Errno::NOENT)) && !shm::is_gone() {
+            self.set_arena(0);
+        }
+    }
+
+    pub(in crate::index) fn set_arena(&self, number: u64) {
+        self.set_word(offset_of!(Page, arena), number);
+    }
+
+    /// A random number for the names of what belongs to this file, so that other users cannot guess them.
+    pub(in crate::index) fn key(&self) -> Result<u64> {
+        match self.word(offset_of!(Page, key)) {
+            0 => {
+                let key = random()?;
+                self.set_word(offset_of!(Page, key), key);
+                Ok(key)
+            }
+            key => Ok(key),
+        }
+    }
+
+    /// A word of the page; 0 if another process has cut the file.
+    fn word(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        let _ = read_at(&self.file, at as u64, &mut word);
+        u64::from_ne_bytes(word)
+    }
+
+    fn set_word(&self, at: usize, word: u64) {
+        if crate::sys::file_size_limit() >= SIZE as u64 {
+            let _ = write_at(&self.file, at as u64, &word.to_ne_bytes());
+            return;
+        }
+        // A write could raise SIGXFSZ; a store cannot.
+        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new map of a page that the file still has (looked at just before, unless it is cut in between);
+        // unmapped at once.
+        unsafe {
+            let Ok(page) = rustix::mm::mmap(core::ptr::null_mut(), SIZE, access, kind, self.file.as_fd(), 0) else {
+                return;
+            };
+            if self.has_page() {
+                page.cast::<u8>().add(at).cast::<AtomicU64>().as_ref().inspect(|to| to.store(word, Ordering::Release));
+            }
+            let _ = rustix::mm::munmap(page, SIZE);
+        }
+    }
+
+    fn has_page(&self) -> bool {
+        rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_size >= SIZE as i64)
+    }
+
+    /// Removes the file's name, and `.famio/` around it if that is empty. Called by the last member while no other
+    /// process attaches. Best effort: a file that stays is used again, or removed by the next process.
+    pub(in crate::index) fn remove_name(&self) {
+        let Ok(path) = path_of(self.file.as_fd()) else { return };
+        let Ok(own) = rustix::fs::fstat(&self.file) else { return };
+        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino));
+        if same && rustix::fs::unlinkat(CWD, &path, AtFlags::empty()).is_ok() {
+            remove_folder(&path);
+        }
+    }
+
+    /// After a rename: removes `.famio/` at the old place if it is empty.
+    pub fn remove_folder_at(&self, old: &Path) {
+        remove_folder(old);
+    }
+
+    /// After a recovery: removes the file and the shared memory of killed processes, unless a process is attached or
+    /// has the owner lock.
+    pub fn remove_if_unused(&self) {
+        let Some(_attaching) = self.try_attaching() else { return };
+        let is_needed = self.arena_path().is_some() || self.has_kept_epoch();
+        if !is_needed && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
+            self.remove_shared_memory();
+            self.remove_name();
+        }
+    }
+
+    /// Removes the hand-over image and the shared shadow that it names, which no process has any more.
+    fn remove_shared_memory(&self) {
+        if self.word(offset_of!(Page, magic)) != MAGIC {
+            return;
+        }
+        let key = self.word(offset_of!(Page, key));
+        let named = [
+            (offset_of!(Page, epoch), "epoch"),
+            (offset_of!(Page, unfinished), "epoch"),
+            (offset_of!(Page, shadow), "shadow"),
+        ];
+        for (number, what) in named.map(|(at, what)| (self.word(at), what)) {
+            if number != 0 {
+                let path = Page::path(self.identity(), key, number, what);
+                let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            }
+        }
+    }
+
+    /// As [`remove_if_unused`](Self::remove_if_unused), for a control file in `folder` without a journal beside it:
+    /// then its arena has nothing to recover.
+    pub fn remove_unused_from(&self, folder: BorrowedFd<'_>, name: &CStr) {
+        let Some(_attaching) = self.try_attaching() else { return };
+        if !self.has_kept_epoch() && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
+            self.remove_arena();
+            self.remove_shared_memory();
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+        }
+    }
+}
+
+fn remove_folder(file: &Path) {
+    let Some(folder) = file.parent() else { return };
+    let is_beside = folder.file_name().is_some_and(is_beside_name);
+    if is_beside {
+        let _ = rustix::fs::unlinkat(CWD, folder, AtFlags::REMOVEDIR);
+    }
+}
+
+/// A random number that cannot be guessed; not 0.
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if length == bytes.len() { Ok(u64::from_ne_bytes(bytes).max(1)) } else { Err(Error::new(libc::EIO)) }
+}
+
+fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
+    for _ in 1..TRIES {
+        if try_lock(file, bytes.clone(), how)? {
+            return Ok(true);
+        }
+        let _ = rustix::thread::nanosleep(&PAUSE);
+    }
+    try_lock(file, bytes, how)
+}
+
+/// A control file with its own name, for tests.
+/// Whether any process is attached, through another open description than this one.
+pub(in crate::index) fn is_anybody(control: &Control) -> bool {
+    is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
+}
+
+#[cfg(test)]
+pub(in crate::index) struct TestControl(std::path::PathBuf);
+
+#[cfg(test)]
+pub(in crate::index) fn for_test() -> TestControl {
+    let path = format!("/dev/shm/famio-test-{}-{:x}.control", std::process::id(), random().unwrap());
+    std::fs::write(&path, [0; SIZE]).unwrap();
+    TestControl(path.into())
+}
+
+#[cfg(test)]
+impl TestControl {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Another open description, of a new file if the old one is gone.
+    pub fn open(&self) -> InternalFd {
+        let options = || std::fs::File::options().read(true).write(true).create(true).truncate(false).clone();
+        InternalFd::adopt(options().open(&self.0).unwrap().into()).unwrap()
+    }
+
+    pub fn again(&self) -> Control {
+        Control::new(self.open())
+    }
+}
+
+#[cfg(test)]
+impl Drop for TestControl {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_name_is_gone_or_another_files_is_known() {
+        let file = for_test();
+        let control = file.again();
+        assert!(control.has_name());
+        std::fs::remove_file(file.path()).unwrap();
+        assert!(!control.has_name());
+        let new = file.again();
+        control.remove_name(); // removes only its own name
+        assert!(new.has_name() && !control.has_name());
+        new.remove_name();
+        assert!(!new.has_name());
+    }
+
+    #[test]
+    fn it_goes_once_nobody_is_there() {
+        let file = for_test();
+        let (first, second) = (file.again(), file.again());
+        assert!(first.lock_owner_lock(Lock::Exclusive, false).unwrap());
+        second.remove_if_unused();
+        assert!(first.has_name());
+        first.unlock_owner_lock();
+        second.remove_if_unused();
+        assert!(!first.has_name());
+    }
+}

@@ -1,0 +1,423 @@
+//! The control page of an atomic file: all processes that have the file open (its *members*) map it.
+//!
+//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session. The
+//! page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
+//! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
+
+mod epoch;
+mod maps;
+mod places;
+mod positions;
+mod test_hooks;
+mod watch;
+
+pub(crate) use self::epoch::Sort;
+pub(crate) use self::maps::SharedSize;
+pub(crate) use self::places::{Writer, WriterState};
+pub(crate) use self::positions::Positions;
+
+use super::control::{Control, Owner, is_anybody};
+use super::control_page::{
+    CHANGE, END_WANTED, HAS_IMAGE, MAGIC, MOVED, NOBODYS, Page, SESSION, SHADOW, UNOWNED, map, place, unmap,
+};
+use super::life::LIVES;
+use crate::error::{Error, Result};
+use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
+use crate::sys::{InternalFd, shm};
+use crate::thread::Mutex;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::thread::futex;
+use rustix::time::Timespec;
+use std::sync::Arc;
+
+/// Attempts to open a control file that still has its name. An attempt fails if the last member removes the file just
+/// when this process opens it.
+const NAMELESS: u32 = 1000;
+
+/// This process's view of the control page of one file.
+///
+/// Invariant: `page` points to a mapped page as long as the value lives, or is null until this process has attached.
+pub(crate) struct Membership {
+    page: AtomicPtr<Page>,
+    /// `None`: detached.
+    control: Mutex<Option<Arc<Control>>>,
+    /// Device and inode of the control file that this process attached to last.
+    of: [AtomicU64; 2],
+    /// This process has attached, and has not been refused since, so the page describes this file's members.
+    has_attached: AtomicBool,
+    /// The last attach found members that share memory in another folder.
+    is_kept_out: AtomicBool,
+    place: AtomicU32,
+    id: AtomicU64,
+    writes: AtomicU64,
+    maps: AtomicU64,
+}
+
+impl Membership {
+    /// A detached one.
+    pub fn new() -> Self {
+        Self {
+            page: AtomicPtr::new(core::ptr::null_mut()),
+            control: Mutex::new(None),
+            of: Default::default(),
+            has_attached: AtomicBool::new(false),
+            is_kept_out: AtomicBool::new(false),
+            place: AtomicU32::new(0),
+            id: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            maps: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether this process has ever attached.
+    #[inline]
+    pub fn has_attached(&self) -> bool {
+        self.has_attached.load(Ordering::Acquire)
+    }
+
+    /// Whether the last attach failed because the members share memory in another folder.
+    pub fn is_kept_out(&self) -> bool {
+        self.is_kept_out.load(Ordering::Acquire)
+    }
+
+    /// Whether this process is attached. A detached process cannot tell which members live.
+    pub fn is_here(&self) -> bool {
+        self.control.lock().is_some()
+    }
+
+    /// The file's control file, while this process is attached.
+    pub fn control(&self) -> Option<Arc<Control>> {
+        self.control.lock().clone()
+    }
+
+    /// Attaches, or attaches again after [`leave`](Self::leave); does nothing if attached. `open` opens the control
+    /// file. `has_journal` says whether a crash left a journal; the first member asks, since the page that recorded
+    /// it may have been swept.
+    ///
+    /// # Errors
+    /// Those of `open`. `EBUSY`: the file has too many members, or they share memory in another folder. Errors of a
+    /// configured folder.
+    pub fn come(
+        &self,
+        mut open: impl FnMut() -> Result<InternalFd>,
+        mut has_journal: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let mut here = self.control.lock();
+        if here.is_some() {
+            return Ok(());
+        }
+        let shm = shm::begin_use()?;
+        self.is_kept_out.store(false, Ordering::Release);
+        for _ in 0..NAMELESS {
+            let control = Control::new(open()?);
+            let attaching = control.attaching().inspect_err(|_| control.remove_if_unused())?;
+            if !control.has_name() {
+                continue; // its last process removed it between our open and our lock
+            }
+            // In the place of the old page, since another thread may be reading that.
+            let old = self.page.load(Ordering::Acquire);
+            let failed = |e: Error| e.context(format_args!("mapping {}, where processes meet", control.path()));
+            let mapped = match map(&control, old) {
+                Ok(mapped) => mapped,
+                Err(e) => {
+                    drop(attaching);
+                    control.remove_if_unused(); // the file may have been made for this process alone
+                    return Err(failed(e));
+                }
+            };
+            self.page.store(mapped.as_ptr(), Ordering::Release);
+            let (device, inode) = control.identity();
+            self.of[0].store(device, Ordering::Release);
+            self.of[1].store(inode, Ordering::Release);
+            self.has_attached.store(true, Ordering::Release);
+            let came = self.come_in(&control, shm, &mut has_journal);
+            drop(attaching);
+            if came.is_err() {
+                self.has_attached.store(false, Ordering::Release); // the page says nothing about this process
+                control.remove_if_unused();
+            }
+            came?;
+            *here = Some(Arc::new(control));
+            return Ok(());
+        }
+        Err(Error::with(libc::EAGAIN, "its control file is removed again and again"))
+    }
+
+    /// Detaches without any hand-over, because the file is now found by another control file. The remaining members
+    /// have to attach to that one as well. A hand-over image here is lost.
+    pub fn leave_behind(&self) {
+        let mut here = self.control.lock();
+        if let Some(control) = here.take() {
+            self.change(MOVED, MOVED);
+            let at = self.place.load(Ordering::Acquire);
+            self.page().members[at as usize].id.store(0, Ordering::Release);
+            LIVES.remove(&self.page().members[at as usize].life);
+            unlock(&*control, place(at));
+            control.remove_if_unused();
+        }
+    }
+
+    fn come_in(&self, control: &Control, shm: (u64, u64), has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
+        let page = self.page();
+        control.key()?;
+        if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
+            // All earlier members are gone, and so is what they had not committed.
+            let left = has_journal()?;
+            self.remove_unfinished();
+            if page.magic.load(Ordering::Acquire) == MAGIC {
+                self.keep_or_forget_epoch();
+            } else {
+                self.forget_epoch();
+            }
+            if self.state() & SHADOW != 0 && self.has_stores() {
+                page.lost_stores.store(1, Ordering::Release);
+            }
+            self.forget_shadow();
+            // A journal counts as a session of a killed process: nobody may read the file before it is recovered.
+            let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
+            page.state.store(state.wrapping_add(CHANGE), Ordering::Release);
+            page.members.iter().for_each(|member| member.id.store(0, Ordering::Relaxed));
+            page.unknown_stores.store(0, Ordering::Relaxed);
+            page.places.store(0, Ordering::Relaxed);
+            page.stuck.store(0, Ordering::Relaxed);
+            page.apart.store(0, Ordering::Relaxed);
+            page.all_killed.store(left.into(), Ordering::Relaxed);
+            page.shm.store(shm.0, Ordering::Release);
+            page.shm_inode.store(shm.1, Ordering::Release);
+            page.magic.store(MAGIC, Ordering::Release);
+        }
+        if (page.shm.load(Ordering::Acquire), page.shm_inode.load(Ordering::Acquire)) != shm {
+            self.is_kept_out.store(true, Ordering::Release);
+            return Err(control.kept_out());
+        }
+        self.take_place(control)
+    }
+
+    fn page(&self) -> &Page {
+        if !self.has_attached() {
+            return &NOBODYS;
+        }
+        // SAFETY: mapped as long as the value lives (its invariant), or null; the page consists of atomic words, for
+        // which every bit pattern is valid.
+        unsafe { self.page.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODYS)
+    }
+
+    /// The path of shared memory that belongs to this file. Only a process that may write the file can know it.
+    fn path(&self, number: u64, what: &str) -> String {
+        let of = self.of.each_ref().map(|word| word.load(Ordering::Acquire));
+        Page::path(of.into(), self.page().key.load(Ordering::Acquire), number, what)
+    }
+
+    /// A number that was never given out before.
+    pub fn number(&self) -> u64 {
+        self.page().numbers.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// [`SESSION`], [`HAS_IMAGE`] and the other bits, and above them a count of changes.
+    #[inline]
+    pub fn state(&self) -> u64 {
+        self.page().state.load(Ordering::Acquire)
+    }
+
+    /// The number of the session's arena; 0: there is none yet.
+    #[inline]
+    pub fn arena(&self) -> u64 {
+        self.page().arena.load(Ordering::Acquire)
+    }
+
+    /// Opens an arena for reading.
+    pub fn open_arena(&self, number: u64) -> Result<InternalFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
+    }
+
+    /// Opens an arena for an owner.
+    pub fn open_arena_to_own(&self, number: u64) -> Result<InternalFd> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
+    }
+
+    /// Records this process as the owner, for messages.
+    pub fn set_owner(&self) {
+        self.page().owner.store(Owner::me().word(), Ordering::Relaxed);
+    }
+
+    /// Whether all processes of the last session were killed, so that no member has their uncommitted changes.
+    pub fn were_all_killed(&self) -> bool {
+        self.page().all_killed.load(Ordering::Acquire) != 0
+    }
+
+    /// This process cannot attach to the sessions of others: a session then ends when the owner changes.
+    pub fn set_apart(&self) {
+        self.page().apart.store(1, Ordering::Release);
+    }
+
+    /// This process waits but cannot own the session: its owner is to end it instead of handing it over.
+    pub fn ask_for_end(&self) {
+        let _ = self.page().apart.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The session that a process waited for has ended, or there is none.
+    pub fn note_end(&self) {
+        let _ = self.page().apart.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether the session is to end instead of being handed over (see [`set_apart`](Self::set_apart),
+    /// [`ask_for_end`](Self::ask_for_end)).
+    pub fn is_apart(&self) -> bool {
+        self.page().apart.load(Ordering::Acquire) != 0
+    }
+
+    /// Sets whether another process reads along in the session.
+    pub fn set_read_along(&self, is: bool) {
+        self.page().read_along.store(is.into(), Ordering::Release);
+    }
+
+    /// Whether a process reads along, or did since ownership was acquired.
+    #[inline]
+    pub fn is_read_along(&self) -> bool {
+        self.page().read_along.load(Ordering::Acquire) != 0
+    }
+
+    /// Records that this process has a session, or no longer has it. Only the owner calls it.
+    pub fn set_session(&self, there: bool) {
+        let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
+        self.page().holder.store(holder, Ordering::Release);
+        self.page().all_killed.store(0, Ordering::Release);
+        self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
+        self.give(); // watchers are to watch this process, readers to look again
+    }
+
+    /// The session goes on without an owner (`is`), or this process owns it again. Members that read along in it go
+    /// on.
+    pub fn set_unowned(&self, is: bool) {
+        let holder = &self.page().holder;
+        // A session that is not unowned has a holder at every moment at which this process may be killed.
+        if !is {
+            holder.store(self.place.load(Ordering::Acquire) + 1, Ordering::Release);
+        }
+        self.change(SESSION | UNOWNED, if is { SESSION | UNOWNED } else { SESSION });
+        if is {
+            holder.store(0, Ordering::Release);
+        }
+    }
+
+    /// Whether there is a session without an owner.
+    pub fn has_unowned(&self) -> bool {
+        self.state() & (SESSION | UNOWNED) == SESSION | UNOWNED
+    }
+
+    fn change(&self, bits: u64, to: u64) {
+        let next = self.state() & !bits | to;
+        self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
+    }
+
+    /// How often ownership was handed over until now, for [`wait`](Self::wait).
+    pub fn given(&self) -> u32 {
+        self.page().given.load(Ordering::SeqCst)
+    }
+
+    /// Requests ownership from the owner.
+    pub fn ring(&self) {
+        self.ring_and(|_| {});
+    }
+
+    /// As [`ring`](Self::ring). `note` gets the number of earlier requests before any process is woken.
+    pub fn ring_and(&self, note: impl FnOnce(u32)) {
+        let requests = &self.page().requests;
+        note(requests.fetch_add(1, Ordering::SeqCst));
+        let _ = futex::wake(requests, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Waits until ownership is handed over after `given` was read, or for `patience`.
+    pub fn wait(&self, given: u32, patience: Timespec) {
+        let _ = futex::wait(&self.page().given, futex::Flags::empty(), given, Some(&patience));
+    }
+
+    /// Wakes all members that wait for ownership.
+    pub fn give(&self) {
+        let given = &self.page().given;
+        given.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(given, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Counts that the owner hands over because another process asked.
+    pub fn count_hand_over(&self) {
+        self.page().hand_overs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The futex word that counts requests.
+    pub fn requests(&self) -> &AtomicU32 {
+        &self.page().requests
+    }
+
+    /// Records that the owner (its process id) cannot hand over, or (0) that it can again.
+    pub fn set_stuck(&self, pid: u32) {
+        self.page().stuck.store(pid, Ordering::SeqCst);
+    }
+
+    /// The process id of an owner that cannot hand over; 0: none.
+    pub fn stuck(&self) -> u32 {
+        self.page().stuck.load(Ordering::SeqCst)
+    }
+
+    /// Detaches and returns true. Returns false if this process must commit first: it is the last member, and there
+    /// is a hand-over image or there are stores at unknown places; or it is the last member that can own an unowned
+    /// session.
+    pub fn leave(&self) -> bool {
+        let mut here = self.control.lock();
+        let Some(control) = here.as_ref() else { return true };
+        let attaching = control.try_attaching();
+        let others = self.others_at(control);
+        if !others && (self.state() & HAS_IMAGE != 0 || self.shadow().is_some() && self.unknown_stores() != 0) {
+            return false;
+        }
+        if self.is_last_attached(control) {
+            return false;
+        }
+        let at = self.place.load(Ordering::Acquire);
+        self.leave_maps();
+        self.page().members[at as usize].id.store(0, Ordering::Release);
+        LIVES.remove(&self.page().members[at as usize].life);
+        if attaching.is_some() && !others {
+            self.remove_unfinished();
+            self.forget_shadow();
+            if self.state() & SESSION == 0 && !control.is_owned() {
+                control.remove_arena(); // the process was killed after its session had ended
+            }
+            // The control file stays if it names an arena: recovery has to know what is in there.
+            if control.arena_path().is_none() {
+                control.remove_name();
+            }
+        }
+        unlock(&**control, place(at));
+        drop(attaching);
+        *here = None;
+        true
+    }
+
+    /// In a forked child: the member slot is the parent's.
+    pub fn forget(&self) {
+        // The child has no mapping of the page.
+        self.has_attached.store(false, Ordering::Release);
+        self.page.store(core::ptr::null_mut(), Ordering::Release);
+        if let Some(mut here) = self.control.try_lock() {
+            *here = None;
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if let Some(page) = NonNull::new(*self.page.get_mut()) {
+            LIVES.remove(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
+            // SAFETY: our mapping; no reference into it outlives the value.
+            unsafe { unmap(page) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

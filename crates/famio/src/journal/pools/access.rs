@@ -1,0 +1,206 @@
+//! Ownership and permissions of Famio's own files: no user may access them who may not access the file they belong to
+//! (rule 11).
+
+use super::beside::is_sticky;
+use crate::error::{Error, Result};
+use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fchmod, fchown, fstat};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+const SET_GROUP: u32 = 0o2000;
+
+/// Creates a folder for journals. It gets its parent's owner (if this process may set that), group and mode: every
+/// user who may write the parent must find what a killed process of another user has left in the folder. In a parent
+/// with the sticky bit, it belongs to the file's owner alone. An existing folder is left as it is.
+pub(in crate::journal) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: BorrowedFd<'_>) -> Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    }
+    let flags = rustix::fs::OFlags::RDONLY
+        | rustix::fs::OFlags::DIRECTORY
+        | rustix::fs::OFlags::NOFOLLOW
+        | rustix::fs::OFlags::CLOEXEC;
+    let folder = match crate::sys::openat(parent, name, flags, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(()), // removed again; the caller notices
+        Err(e) => return Err(e.into()),
+    };
+    let (above, here) = (fstat(parent)?, fstat(&folder)?);
+    if is_sticky(&above) {
+        let owner = fstat(file)?;
+        if is_root() && owner.st_uid != here.st_uid {
+            fchown(&folder, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;
+        }
+    } else {
+        if is_root() && (above.st_uid, above.st_gid) != (here.st_uid, here.st_gid) {
+            fchown(&folder, Some(Uid::from_raw(above.st_uid)), Some(Gid::from_raw(above.st_gid)))?;
+        }
+        let theirs = Some(Gid::from_raw(above.st_gid));
+        let same_group = is_root() || above.st_gid == here.st_gid || fchown(&folder, None, theirs).is_ok();
+        // If the group is not the parent's, its members are "others" in the parent.
+        let others = above.st_mode & 0o007;
+        let open = if same_group { above.st_mode & 0o777 } else { (others << 3 | others) & above.st_mode };
+        fchmod(&folder, Mode::from_raw_mode(0o700 | open | here.st_mode & SET_GROUP))?;
+    }
+    Ok(())
+}
+
+/// Whether journals of `file` may lie in a folder: only the file's owner, root, this user, or users who may replace
+/// the file in `parent` anyway, may replace files in it.
+pub(in crate::journal) fn check_folder(
+    folder: BorrowedFd<'_>,
+    parent: Option<BorrowedFd<'_>>,
+    file: Option<BorrowedFd<'_>>,
+) -> Result<()> {
+    let stat = fstat(folder)?;
+    let parent = parent.map(fstat).transpose()?;
+    let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
+    let me = rustix::process::geteuid().as_raw();
+    let keeper = parent.filter(|parent| !is_sticky(parent)).map(|parent| parent.st_uid);
+    // If a group, or everybody, may write the surrounding folder, any of them may have created this one; but they
+    // could replace the file as well.
+    let is_shared = parent.is_some_and(|parent| !is_sticky(&parent) && parent.st_mode & 0o022 != 0);
+    let trusted = is_shared || [0, me].contains(&stat.st_uid) || [owner, keeper].contains(&Some(stat.st_uid));
+    if owner.is_some() && !trusted {
+        let text =
+            format!("belongs to user {}, not to the file's owner, root or you; choose a pool of your own", stat.st_uid);
+        return Err(Error::with(libc::EACCES, text));
+    }
+    let anybody = |stat: &Stat| stat.st_mode & 0o002 != 0 && !is_sticky(stat);
+    if anybody(&stat) && !parent.is_some_and(|parent| anybody(&parent)) {
+        return Err(Error::with(libc::EACCES, "everybody can replace journals in it; chmod o-w or +t"));
+    }
+    Ok(())
+}
+
+/// Gives a journal the owner, group and mode of its file, as far as this process may.
+pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<()> {
+    give(file, journal, |file, same_group| if same_group { file.st_mode & 0o066 } else { 0 })
+}
+
+/// Gives one of Famio's files to the users who may write `file`, and to no others: a user who may only read the file
+/// must not be able to lock it.
+pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> Result<()> {
+    give(file, ours, writers_of)
+}
+
+/// `mode` computes the permissions beyond the owner's, from the file's state and whether our file has its group.
+/// Group bits are for the file's group, or are not set.
+fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32) -> Result<()> {
+    let (like, here) = (fstat(file)?, fstat(ours)?);
+    let mut now = here.st_mode & 0o7777;
+    let mut set = |to: u32| match core::mem::replace(&mut now, to) == to {
+        true => Ok(()),
+        false => fchmod(ours, Mode::from_raw_mode(to)),
+    };
+    if (like.st_uid, like.st_gid) != (here.st_uid, here.st_gid) {
+        set(0o600)?; // the old mode must not apply to the new group
+    }
+    if is_root() && like.st_uid != here.st_uid {
+        fchown(ours, Some(Uid::from_raw(like.st_uid)), None)?;
+    }
+    let same_group = like.st_gid == here.st_gid || fchown(ours, None, Some(Gid::from_raw(like.st_gid))).is_ok();
+    Ok(set(0o600 | mode(&like, same_group))?)
+}
+
+/// The permissions, beyond the owner's, of something for the writers of a file. `same_group`: it has the file's
+/// group.
+fn writers_of(file: &Stat, same_group: bool) -> u32 {
+    let group = if file.st_mode & 0o020 != 0 && same_group { 0o060 } else { 0 };
+    let others = if file.st_mode & 0o002 != 0 { 0o006 } else { 0 };
+    group | others
+}
+
+/// Whether shared memory can come from a user who may write `file`, and only such users can write it: a regular file
+/// with at most one name.
+///
+/// # Errors
+/// `EACCES`, with the reason if not.
+pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
+    let refused = |what: String| Err(Error::with(libc::EACCES, format!("{what}; not used")));
+    let (here, like) = (fstat(ours)?, fstat(file)?);
+    if FileType::from_raw_mode(here.st_mode) != FileType::RegularFile {
+        return refused("not a regular file".into());
+    }
+    if here.st_nlink > 1 {
+        return refused(format!("has {} names, not one", here.st_nlink));
+    }
+    let allowed = writers_of(&like, here.st_gid == like.st_gid);
+    let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
+    // If the group, or everybody, may write the file, any of them may have created this.
+    if !by_owner && allowed & 0o022 == 0 {
+        return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
+    }
+    if here.st_mode & 0o077 & !allowed != 0 {
+        return refused(format!("mode {:03o} admits users who may not write the file", here.st_mode & 0o777));
+    }
+    Ok(())
+}
+
+/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root or this
+/// user, and that only users can write who may write the file. Without the file, checks what can be checked.
+pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
+    let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
+    let stat = fstat(journal)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return refused("a symbolic link, not a journal".into()),
+        _ => return refused("not a regular file".into()),
+    }
+    if stat.st_nlink != 1 {
+        return refused(format!("has {} names, not one", stat.st_nlink));
+    }
+    let Some(file) = file else { return Ok(()) };
+    let file = fstat(file)?;
+    // If the group, or everybody, may write the file, any of them may have created this.
+    let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
+    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && !by_writer {
+        return refused(format!(
+            "belongs to user {}, not to the file's owner ({}), root or you",
+            stat.st_uid, file.st_uid
+        ));
+    }
+    if writers_beyond(&stat, &file) != 0 {
+        return refused(format!(
+            "mode {:03o} lets users write it who may not write the file (mode {:03o}); chmod go-w",
+            stat.st_mode & 0o777,
+            file.st_mode & 0o777
+        ));
+    }
+    Ok(())
+}
+
+/// Write permissions on the journal that the file does not give.
+fn writers_beyond(journal: &Stat, file: &Stat) -> u32 {
+    let allowed = if journal.st_gid == file.st_gid { file.st_mode } else { file.st_mode & !0o020 };
+    journal.st_mode & 0o022 & !allowed
+}
+
+/// Makes a call that needs permissions on a file. If the file's mode denies them to its owner (0444), its owner gets
+/// them for the duration of the call: an open descriptor allows writes, but not changes of attributes. A kill in
+/// between leaves the mode changed.
+pub(crate) fn as_owner<T>(
+    file: BorrowedFd<'_>,
+    mut call: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let denied = match call() {
+        Err(Errno::ACCESS) => Errno::ACCESS,
+        done => return done,
+    };
+    let stat = fstat(file)?;
+    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+    let own = Mode::RUSR | Mode::WUSR;
+    if mode.contains(own) || stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(denied);
+    }
+    fchmod(file, mode | own)?;
+    let done = call();
+    fchmod(file, mode)?;
+    done
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,115 @@
+//! The pool beside a file, for settings that name no pool: `.famio/`. In a folder with the sticky bit, such as
+//! `/tmp`, where users may not remove each other's files, the files of each owner have their own: `.famio-UID/`.
+
+pub use crate::beside::{BESIDE, is_beside_name};
+use crate::error::{Error, Result};
+use crate::sys::InternalFd;
+use rustix::fs::{CWD, Stat, fstat, lstat, stat};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+const STICKY: u32 = 0o1000;
+
+pub(in crate::journal) fn is_sticky(folder: &Stat) -> bool {
+    folder.st_mode & STICKY != 0
+}
+
+/// Its name for files of `owner` in `folder`.
+fn name_in(folder: &Stat, owner: impl FnOnce() -> u32) -> Cow<'static, str> {
+    if is_sticky(folder) { Cow::Owned(format!("{BESIDE}-{}", owner())) } else { Cow::Borrowed(BESIDE) }
+}
+
+/// Its path for the file at this path, for messages and hints; it need not exist.
+pub(crate) fn beside_path(file: &Path) -> PathBuf {
+    let folder = file.parent().and_then(|folder| stat(folder).ok());
+    let owner = || lstat(file).map_or(0, |file| file.st_uid);
+    file.with_file_name(&*folder.map_or(Cow::Borrowed(BESIDE), |folder| name_in(&folder, owner)))
+}
+
+/// The name of the pool for `file` in `parent`, its folder. In a folder with the sticky bit, only the file's owner or
+/// root can create the pool, since other users' would not be trusted.
+pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<Cow<'static, str>> {
+    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
+    if is_sticky(&folder) && ![0, owner].contains(&rustix::process::geteuid().as_raw()) {
+        let what = "its folder has the sticky bit, and only the file's owner can begin; choose a pool of your own";
+        return Err(Error::with(libc::EACCES, what));
+    }
+    Ok(name_in(&folder, || owner))
+}
+
+/// The names under which it may be found, since the folder's mode may have changed.
+pub(in crate::journal) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<[Cow<'static, str>; 2]> {
+    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
+    let (plain, own) = (Cow::Borrowed(BESIDE), Cow::Owned(format!("{BESIDE}-{owner}")));
+    Ok(if is_sticky(&folder) { [own, plain] } else { [plain, own] })
+}
+
+/// Whether there certainly is no pool for files of `owner` beside the file at this path. Two system calls, and no
+/// descriptor.
+pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
+    is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
+}
+
+/// Whether nothing of this name is in the folder of `file`.
+fn is_missing(file: &Path, name: &str) -> bool {
+    matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
+}
+
+/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes ten.
+/// `path`: the kernel's path of the file, if known.
+pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
+    let path = path.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))?;
+    if !is_missing(&path, BESIDE) {
+        return Ok(true);
+    }
+    let folder = path.parent().map(|folder| rustix::fs::statat(CWD, folder, rustix::fs::AtFlags::empty()));
+    match folder {
+        Some(Ok(folder)) if is_sticky(&folder) => {
+            Ok(!is_missing(&path, &name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
+        }
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::testing::Scratch;
+    use std::ffi::OsStr;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn names() {
+        let dir = Scratch::new();
+        let (file, owner) = (dir.path("file"), rustix::process::geteuid().as_raw());
+        assert!(is_not_beside(&file, owner));
+        for name in [".famio".to_owned(), format!(".famio-{owner}")] {
+            std::fs::create_dir(dir.path(&name)).unwrap();
+            assert!(!is_not_beside(&file, owner), "{name}");
+            std::fs::remove_dir(dir.path(&name)).unwrap();
+        }
+        for (name, is) in [(".famio", true), (".famio-0", true), (".famio-1000", true), (".famio-", false)] {
+            assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
+        }
+        assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn a_folder_with_the_sticky_bit_has_one_for_each_owner() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), "x").unwrap();
+        let file = std::fs::File::open(dir.path("file")).unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(beside_path(&dir.path("file")), dir.path(BESIDE));
+        assert!(!may_be_beside(file.as_fd(), None).unwrap());
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let own = format!("{BESIDE}-{me}");
+        assert_eq!(beside_path(&dir.path("file")), dir.path(&own));
+        assert!(!may_be_beside(file.as_fd(), None).unwrap());
+        std::fs::create_dir(dir.path(&own)).unwrap();
+        assert!(may_be_beside(file.as_fd(), None).unwrap());
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+use crate::beside::BESIDE;
+use crate::journal::testing::Scratch;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::slice;
+
+fn file_in(dir: &Scratch, mode: u32) -> File {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(dir.path("data")).unwrap();
+    file.set_permissions(Permissions::from_mode(mode)).unwrap();
+    file
+}
+
+fn name_of(file: &File) -> String {
+    journal_name(&Identity::of_fd(file.as_fd()).unwrap())
+}
+
+fn am_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_pool_beside_the_file_comes_and_goes() {
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o640);
+    assert!(Pool::find(file.as_fd(), None).unwrap().is_none());
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    assert!(pool.is_beside() && pool.path() == dir.path(BESIDE));
+    let name = name_of(&file);
+    let journal = pool.create(file.as_fd(), &name).unwrap();
+    assert_eq!(rustix::fs::fstat(&journal).unwrap().st_mode & 0o777, 0o640);
+    pool.sync(Durability::Power, crate::pmem::medium(crate::pmem::Domain::PageCache, false)).unwrap();
+    assert_eq!(pool.create(file.as_fd(), &name).unwrap_err().errno(), libc::EEXIST);
+    assert!(pool.open(&name, Some(file.as_fd())).unwrap().is_some());
+    File::create(pool.path_of("note.txt")).unwrap();
+    assert_eq!(pool.list().unwrap(), slice::from_ref(&name));
+    assert_eq!(Pool::at(pool.path(), None).unwrap().list().unwrap(), slice::from_ref(&name));
+    pool.remove(&name).unwrap();
+    pool.remove(&name).unwrap();
+    assert!(pool.open(&name, Some(file.as_fd())).unwrap().is_none());
+    pool.remove_if_empty();
+    assert!(pool.path().exists(), "a foreign file is in it");
+    fs::remove_file(pool.path_of("note.txt")).unwrap();
+    pool.remove_if_empty();
+    assert!(!pool.path().exists());
+    pool.remove_if_empty();
+}
+
+#[test]
+fn a_named_pool_must_be_there_and_stays() {
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o600);
+    let path = dir.path("pool");
+    let error = Pool::make(file.as_fd(), Some(&path)).err().unwrap();
+    assert_eq!(error.errno(), libc::ENOENT);
+    assert!(error.to_string().contains("pool") && error.to_string().contains("no such file"), "{error}");
+    fs::create_dir(&path).unwrap();
+    let pool = Pool::make(file.as_fd(), Some(&path)).unwrap();
+    assert!(!pool.is_beside());
+    pool.remove_if_empty();
+    assert!(path.exists());
+}
+
+#[test]
+fn the_folder_is_as_open_as_its_parent() {
+    let dir = Scratch::new();
+    fs::set_permissions(dir.root(), Permissions::from_mode(0o750)).unwrap();
+    if am_root() {
+        chown(dir.root(), Some(1234), Some(2345)).unwrap();
+    }
+    let file = file_in(&dir, 0o660);
+    Pool::make(file.as_fd(), None).unwrap();
+    let made = fs::metadata(dir.path(BESIDE)).unwrap();
+    assert_eq!(made.mode() & 0o777, 0o750);
+    if am_root() {
+        assert_eq!((made.uid(), made.gid()), (1234, 2345));
+    }
+    fs::remove_dir(dir.path(BESIDE)).unwrap();
+    fs::set_permissions(dir.root(), Permissions::from_mode(0o1777)).unwrap();
+    let made = Pool::make(file.as_fd(), None).unwrap();
+    let owner = fs::metadata(dir.path("data")).unwrap().uid();
+    assert_eq!(made.path(), dir.path(&format!("{BESIDE}-{owner}")));
+    let made = fs::metadata(made.path()).unwrap();
+    assert_eq!((made.mode() & 0o777, made.uid()), (0o700, owner));
+}
+
+#[test]
+fn the_journal_is_the_owners() {
+    if !am_root() {
+        return;
+    }
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o664);
+    chown(dir.path("data"), Some(1234), Some(2345)).unwrap();
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    let journal = rustix::fs::fstat(pool.create(file.as_fd(), "j").unwrap()).unwrap();
+    assert_eq!((journal.st_uid, journal.st_gid, journal.st_mode & 0o777), (1234, 2345, 0o664));
+    chown(pool.path_of("j"), Some(99), None).unwrap();
+    pool.open("j", Some(file.as_fd())).unwrap().expect("of one of the group that may write the file");
+    fs::set_permissions(dir.path("data"), Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(pool.path_of("j"), Permissions::from_mode(0o644)).unwrap();
+    let error = pool.open("j", Some(file.as_fd())).unwrap_err();
+    assert!(error.to_string().contains("belongs to user 99"), "{error}");
+    chown(pool.path(), Some(99), None).unwrap();
+    let error = Pool::find(file.as_fd(), None).err().unwrap();
+    assert!(error.to_string().contains("belongs to user 99"), "{error}");
+}
+
+#[test]
+fn planted_files_are_refused() {
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o644);
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    let refused = |name: &str, why: &str| {
+        let error = pool.open(name, Some(file.as_fd())).unwrap_err();
+        assert!(error.to_string().contains(why) && error.to_string().contains(name), "{error}");
+        assert_eq!(error.errno(), libc::EIO);
+    };
+    symlink("/etc/passwd", pool.path_of("link")).unwrap();
+    refused("link", "symbolic link");
+    assert_eq!(pool.create(file.as_fd(), "link").unwrap_err().errno(), libc::EEXIST);
+    rustix::fs::mknodat(&pool.folder, "fifo", FileType::Fifo, Mode::RWXU, 0).unwrap();
+    refused("fifo", "not a regular file");
+    fs::write(pool.path_of("one"), "").unwrap();
+    fs::hard_link(pool.path_of("one"), pool.path_of("two")).unwrap();
+    refused("two", "has 2 names");
+    fs::write(pool.path_of("open"), "").unwrap();
+    fs::set_permissions(pool.path_of("open"), Permissions::from_mode(0o666)).unwrap();
+    refused("open", "lets users write it who may not write the file");
+    symlink(dir.root(), dir.path("sub")).unwrap();
+    fs::remove_dir_all(pool.path()).unwrap();
+    symlink(dir.root(), dir.path(BESIDE)).unwrap();
+    assert!(Pool::find(file.as_fd(), None).is_err(), "a link in the place of .famio");
+}
+
+#[test]
+fn two_that_make_and_remove_do_not_meet() {
+    let dir = Scratch::new();
+    let files: Vec<File> = (0..3).map(|i| File::create(dir.path(&format!("f{i}"))).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let name = name_of(file);
+                    let (pool, _journal) = Pool::create_for(file.as_fd(), None, &name).unwrap();
+                    pool.remove(&name).unwrap();
+                    pool.remove_if_empty();
+                }
+            });
+        }
+    });
+    assert!(!dir.path(BESIDE).exists());
+}
+
+#[test]
+fn names_are_told() {
+    assert!(is_journal_name("00112233445566778899aabbccddeeff.journal"));
+    for other in ["", ".journal", "00112233445566778899aabbccddeef.journal", "00112233445566778899AABBCCDDEEFF.journal"]
+    {
+        assert!(!is_journal_name(other));
+    }
+}

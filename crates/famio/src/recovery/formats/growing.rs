@@ -1,0 +1,175 @@
+//! Recovery of a growing file, which has no journal: bytes beyond its committed size are cut off.
+
+use crate::error::Result;
+use crate::journal::live::durability_of;
+use crate::journal::{BootId, GrowingMark, Identity, RangeHash, Stamp, mark};
+use crate::pmem::{Domain, Medium, detect, medium};
+use crate::recovery::{Options, Outcome};
+use crate::settings::{Durability, Settings};
+use crate::sys::each_piece;
+use core::fmt::Display;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// What is wrong with a growing file, as the text of a conflict; `None` if nothing is.
+pub(in crate::recovery) fn conflict(
+    mark: &GrowingMark,
+    identity: &Identity,
+    stamp: &Stamp,
+    path: &Path,
+) -> Result<Option<String>> {
+    let what: &dyn Display = if mark.identity != identity.hash128() as u64 {
+        &"the file carries the mark of another file: it is a copy of one that was being written, and may be half of it"
+    } else if mark.boot.is_some() && mark.boot != Some(BootId::current()?) {
+        &"what was committed of it was not made to survive the end of its boot, which has ended"
+    } else if stamp.size < mark.base && !mark.is_found {
+        &format_args!("the file has {} bytes, and {} were committed", stamp.size, mark.base)
+    } else if stamp.changed().0 > i64::from(mark.until) && stamp.size != mark.base {
+        &"another program changed the file after the crash"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(conflict_text(what, path)))
+}
+
+/// The text of a conflict of a file without a journal.
+fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "{what} (file {file}); it is kept as it is: famio recover --use=journal takes it back to its last SYNC, --use=file keeps all"
+    )
+}
+
+/// The committed size, given what the file holds now.
+pub(in crate::recovery) fn committed(file: BorrowedFd<'_>, mark: &GrowingMark, size: u64) -> Result<u64> {
+    let base = if mark.is_found { mark.base.min(size) } else { mark.base };
+    if mark.new == mark.base || size < mark.new {
+        return Ok(base);
+    }
+    Ok(if hash_of(file, mark.base, mark.new)? == Some(mark.hash) { mark.new } else { base })
+}
+
+/// The hash of a range. `None`: the file ends inside it.
+pub(crate) fn hash_of(file: BorrowedFd<'_>, from: u64, to: u64) -> Result<Option<u128>> {
+    let mut hash = RangeHash::default();
+    let is_whole = each_piece(file, from..to, |_, piece| {
+        hash.update(piece);
+        Ok(())
+    })?;
+    Ok(is_whole.then(|| hash.get()))
+}
+
+/// Cuts the file to its committed size and removes the mark, as after a clean close. `keeps_all`: the file is
+/// accepted as it is. Also returns the number of bytes cut off.
+pub(in crate::recovery) fn recover(
+    file: BorrowedFd<'_>,
+    mark: &GrowingMark,
+    settings: &Settings,
+    options: Options,
+    keeps_all: bool,
+) -> Result<(Outcome, u64)> {
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let committed = if keeps_all { size } else { committed(file, mark, size)? };
+    if !options.dry_run {
+        let mut mark = *mark;
+        let found = detect(file, settings).map_or(Domain::PageCache, |found| found.domain);
+        let medium = medium(found, false);
+        let durability = durability_of(found);
+        if durability == Durability::Power {
+            if mark.new > mark.base && committed >= mark.new {
+                write_again(file, &mut mark, medium)?;
+            }
+            medium.fsync(file)?;
+        }
+        end(file, &mark, (committed, size), durability, medium)?;
+    }
+    let outcome = match keeps_all {
+        true => Outcome::Discarded,
+        false if committed == size => Outcome::Clean,
+        false => Outcome::Recovered,
+    };
+    Ok((outcome, size.saturating_sub(committed)))
+}
+
+/// Writes the hashed bytes once more: if the kernel failed to write them, it still shows them and believes them
+/// written. A crash in between must not count as a change by an outsider.
+fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium) -> Result<()> {
+    each_piece(file, mark.base..mark.new, |at, piece| {
+        mark::say_it_is_ours(file, mark)?;
+        medium.pwritev(file, &[piece], at)
+    })?;
+    Ok(())
+}
+
+/// Ends a growing file of `size` bytes, at least `committed` of them durable, as one of `committed` bytes without a
+/// mark. First the mark is reduced to the size: a mark with a hash must not reappear after other processes may have
+/// overwritten the file.
+pub(crate) fn end(
+    file: BorrowedFd<'_>,
+    mark: &GrowingMark,
+    (committed, size): (u64, u64),
+    durability: Durability,
+    medium: &dyn Medium,
+) -> Result<()> {
+    if durability == Durability::Power && (!mark.is_plain() || mark.base != committed) {
+        mark::set_growing(file, &mark.of_size(committed), false)?;
+        medium.fsync(file)?;
+    }
+    if size > committed {
+        medium.ftruncate(file, committed)?;
+    }
+    mark::remove(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Marked;
+    use crate::journal::testing::Scratch;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// A file of seven bytes: three are committed, the others have a hash. Long ago.
+    fn file_and_mark(scratch: &Scratch) -> (File, GrowingMark, Identity) {
+        let path = scratch.path("file");
+        std::fs::write(&path, b"abcdefg").unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let identity = Identity::of_path(&path).unwrap();
+        let hash = hash_of(file.as_fd(), 3, 7).unwrap().unwrap();
+        let identity_hash = identity.hash128() as u64;
+        let mark =
+            GrowingMark { base: 3, new: 7, hash, is_found: false, boot: None, until: 1000, identity: identity_hash };
+        mark::set_growing(file.as_fd(), &mark, true).unwrap();
+        (file, mark, identity)
+    }
+
+    /// A recovery that had written the hashed bytes, and then ended, looked like an outsider's change to the next
+    /// one.
+    #[test]
+    fn a_recovery_that_ends_early_is_no_change_by_somebody_else() {
+        let scratch = Scratch::new();
+        let (file, mut mark, identity) = file_and_mark(&scratch);
+        let found = |file: &File| {
+            let Some(Marked::Growing(mark)) = mark::get_any(file.as_fd()).unwrap() else { panic!("it has no mark") };
+            conflict(&mark, &identity, &Stamp::of(file.as_fd()).unwrap(), Path::new("/f")).unwrap()
+        };
+        assert!(found(&file).is_some_and(|text| text.contains("another program changed")));
+        write_again(file.as_fd(), &mut mark, medium(Domain::PageCache, false)).unwrap();
+        assert_eq!(found(&file), None);
+    }
+
+    /// In the first seconds of the next boot, the file was accepted as it was.
+    #[test]
+    fn what_was_not_to_survive_the_boot_is_a_conflict_in_any_other() {
+        let scratch = Scratch::new();
+        let (file, mark, identity) = file_and_mark(&scratch);
+        let stamp = Stamp::of(file.as_fd()).unwrap();
+        let of = |boot| {
+            let mark = GrowingMark { boot: Some(boot), until: u32::MAX, ..mark.of_size(3) };
+            conflict(&mark, &identity, &stamp, Path::new("/f")).unwrap()
+        };
+        let current = BootId::current().unwrap();
+        assert_eq!(of(current), None);
+        assert!(of(BootId([1; 16])).is_some_and(|text| text.contains("the end of its boot")));
+    }
+}

@@ -1,0 +1,7 @@
+//! Recovery from each kind of journal.
+
+pub(super) mod growing;
+pub(super) mod in_place;
+pub(super) mod joint;
+pub(super) mod records;
+pub(super) mod tiered;

@@ -1,0 +1,74 @@
+//! Which files have a lease, from the kernel's list: the only way to see, without disturbing it, whether a process
+//! has a growing file open.
+
+use crate::sys::{InternalFd, monotonic_now, read_at};
+use rustix::fs::{CWD, Mode, OFlags, major, minor, stat};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use std::path::Path;
+
+/// The most bytes of the list that are read.
+const MOST: usize = 4 << 20;
+/// Pause between two attempts to open a file with a lease.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Nanoseconds after which the caller is told which process has the lease. A process that is not stopped gives it up
+/// within milliseconds.
+const LONG: u64 = 1_000_000_000;
+
+/// Opens a file for reading, after waiting for the end of another process's lease. If that takes long, calls `told`
+/// with the process.
+pub(in crate::recovery) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<InternalFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let begun = monotonic_now();
+    let mut is_told = false;
+    loop {
+        match crate::sys::openat(CWD, path, flags | OFlags::NONBLOCK, Mode::empty()) {
+            Err(Errno::AGAIN) => {}
+            opened => return opened,
+        }
+        if !is_told && monotonic_now() > begun + LONG {
+            told(stat(path).ok().and_then(|stat| holder(stat.st_dev, stat.st_ino)));
+            is_told = true;
+        }
+        let _ = rustix::thread::nanosleep(&PAUSE);
+    }
+}
+
+/// The process that has a lease on a file; `None` if the kernel does not say.
+pub(in crate::recovery) fn holder(device: u64, inode: u64) -> Option<u32> {
+    let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    while text.len() < MOST
+        && let Ok(read @ 1..) = read_at(&list, text.len() as u64, &mut piece)
+    {
+        text.extend_from_slice(&piece[..read]);
+    }
+    let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()))
+}
+
+/// `1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF`
+fn holder_in(line: &[u8], file: &[u8]) -> Option<u32> {
+    let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    if words.nth(1) != Some(b"LEASE") {
+        return None;
+    }
+    let (process, of) = (words.nth(2)?, words.next()?);
+    if of == file { core::str::from_utf8(process).ok()?.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_told_from_a_lock() {
+        let holder = |line| holder_in(line, b"fe:00:1234");
+        assert_eq!(holder(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF"), Some(4711));
+        assert_eq!(holder(b"1: LEASE  BREAKING  READ  4711 fe:00:1234 0 EOF"), Some(4711));
+        assert_eq!(holder(b"1: LEASE  ACTIVE    WRITE 4711 fe:00:12345 0 EOF"), None);
+        assert_eq!(holder(b"1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"), None);
+        assert_eq!(holder(b""), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether a process has a file open that is about to be replaced: it would go on with a file that has no name any
+//! more.
+//!
+//! The kernel grants a write lease only while no other process has the file open or mapped, and a read lease only
+//! while none has it open for writing. Only the file's owner and root can have a lease, and not on every file system;
+//! otherwise `/proc` is searched, as far as this process may read it.
+
+use crate::error::{Error, Result};
+use crate::sys::{check, openat, read_at, syscall};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, major, minor, statat};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const F_SETSIG: usize = 10;
+const F_SETLEASE: usize = 1024;
+/// The most bytes of a list of mappings that are read.
+const MOST: usize = 16 << 20;
+
+/// Which processes count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::recovery) enum Who {
+    /// Processes that have the file open or mapped.
+    Anybody,
+    /// Only those that have it open for writing.
+    Writers,
+}
+
+/// An error if another process has the file open. `file`: the caller's only descriptor, open for writing with
+/// [`Who::Anybody`], for reading with [`Who::Writers`].
+///
+/// # Errors
+/// `EBUSY`, with the process if `/proc` names it.
+pub(in crate::recovery) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> {
+    let is_free = try_lease(file, who);
+    if is_free == Some(true) {
+        return Ok(());
+    }
+    match (find(&fstat(file)?, who), is_free) {
+        (Some(process), _) => Err(busy(Some(process))),
+        (None, Some(false)) => Err(busy(None)),
+        _ => Ok(()),
+    }
+}
+
+/// The error for such a process.
+pub(in crate::recovery) fn busy(process: Option<u32>) -> Error {
+    let who = match process {
+        Some(process) => format!("process {process} ({})", command(process)),
+        None => "a process of another user or container".into(),
+    };
+    Error::with(libc::EBUSY, format!("{who} has it open; stop that first"))
+}
+
+/// Whether the kernel grants a lease, which is released at once. `None`: the kernel does not say.
+fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
+    let fcntl = |command, argument: i32| {
+        // SAFETY: no memory is passed.
+        check(unsafe { syscall(libc::SYS_fcntl, [file.as_raw_fd() as usize, command, argument as usize, 0, 0, 0]) })
+    };
+    // On other file systems, such as NFS, a lease is refused for other reasons, too.
+    if !crate::pmem::is_known(file) {
+        return None;
+    }
+    // If another process opens the file meanwhile, the default signal would end this process; `SIGURG` is ignored by
+    // default.
+    fcntl(F_SETSIG, libc::SIGURG).ok()?;
+    let kind = if who == Who::Anybody { libc::F_WRLCK } else { libc::F_RDLCK };
+    match fcntl(F_SETLEASE, kind) {
+        Ok(_) => {
+            let _ = fcntl(F_SETLEASE, libc::F_UNLCK);
+            Some(true)
+        }
+        Err(e) if e.errno() == libc::EAGAIN => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Another process that has the file open, as far as `/proc` tells.
+fn find(file: &Stat, who: Who) -> Option<u32> {
+    let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let processes = numbers_in("/proc");
+    let others = || processes.iter().copied().filter(|&process| process != own);
+    let mapped = || others().find(|&process| who == Who::Anybody && has_mapped(process, file));
+    others().find(|&process| has_open(process, file, who)).or_else(mapped)
+}
+
+fn has_open(process: u32, file: &Stat, who: Who) -> bool {
+    let folder = format!("/proc/{process}/fd");
+    let is_it = |number: &u32| {
+        let found = statat(CWD, format!("{folder}/{number}"), AtFlags::empty());
+        found.is_ok_and(|found| (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino))
+    };
+    numbers_in(&folder).iter().any(|number| {
+        is_it(number) && {
+            let flags = flags_of(process, *number).unwrap_or(OFlags::RDWR);
+            // An `O_PATH` descriptor cannot read anything.
+            !flags.contains(OFlags::PATH) && (who == Who::Anybody || !(flags & OFlags::RWMODE).is_empty())
+        }
+    })
+}
+
+/// The flags of a process's descriptor: `flags: 0100002`.
+fn flags_of(process: u32, number: u32) -> Option<OFlags> {
+    let text = text_of(&format!("/proc/{process}/fdinfo/{number}"), 4096)?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    Some(OFlags::from_bits_retain(u32::from_str_radix(flags.trim(), 8).ok()?))
+}
+
+/// `7f00-7f01 rw-s 00000000 fe:00 1234 /path`
+fn has_mapped(process: u32, file: &Stat) -> bool {
+    let wanted = format!("{:02x}:{:02x}", major(file.st_dev), minor(file.st_dev));
+    let inode = file.st_ino.to_string();
+    text_of(&format!("/proc/{process}/maps"), MOST).is_some_and(|text| {
+        text.lines().any(|line| {
+            let mut words = line.split_ascii_whitespace().skip(3);
+            words.next() == Some(&*wanted) && words.next() == Some(&*inode)
+        })
+    })
+}
+
+fn command(process: u32) -> String {
+    text_of(&format!("/proc/{process}/comm"), 4096).unwrap_or_default().trim_end().into()
+}
+
+fn numbers_in(folder: &str) -> Vec<u32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = openat(CWD, folder, flags, Mode::empty()) else { return Vec::new() };
+    let Ok(entries) = crate::sys::list(&folder) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect()
+}
+
+fn text_of(path: &str, most: usize) -> Option<String> {
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut piece = vec![0; 1 << 14];
+    while text.len() < most
+        && let Ok(read @ 1..) = read_at(&file, text.len() as u64, &mut piece)
+    {
+        text.extend_from_slice(&piece[..read]);
+    }
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::testing::Scratch;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::process::{Child, Command, Stdio};
+
+    /// Starts a process that has the file open by this redirection.
+    fn opener(path: &std::path::Path, redirection: &str) -> Child {
+        let mut shell = Command::new("sh");
+        let line = format!("exec 9{redirection}\"$0\"; echo ready; read end");
+        let mut child =
+            shell.args(["-c", &line]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+        child
+    }
+
+    #[test]
+    fn a_process_that_has_the_file_is_named_by_lease_and_by_proc() {
+        let scratch = Scratch::new();
+        let path = scratch.path("file");
+        std::fs::write(&path, "x").unwrap();
+        let (read, write) =
+            (|| File::open(&path).unwrap(), || File::options().read(true).write(true).open(&path).unwrap());
+        assert!(refuse(write().as_fd(), Who::Anybody).is_ok() && refuse(read().as_fd(), Who::Writers).is_ok());
+        for (redirection, is_writer) in [("<", false), ("<>", true)] {
+            let mut child = opener(&path, redirection);
+            let said = refuse(write().as_fd(), Who::Anybody).unwrap_err();
+            assert!(said.errno() == libc::EBUSY && said.to_string().contains(&format!("process {} (sh)", child.id())));
+            assert_eq!(refuse(read().as_fd(), Who::Writers).is_err(), is_writer, "{redirection}");
+            let stat = fstat(read()).unwrap();
+            assert_eq!(find(&stat, Who::Anybody), Some(child.id()));
+            assert_eq!(find(&stat, Who::Writers).is_some(), is_writer);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
+    }
+}

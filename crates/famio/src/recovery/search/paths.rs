@@ -1,0 +1,331 @@
+//! `famio recover PATH`: a file, a pool, or everything below a folder.
+
+use super::find::{Located, Place};
+use super::walk::{Visitor, walk};
+use crate::error::{Error, Result};
+use crate::index::{Control, OwnerLock};
+use crate::journal::pools::access::as_owner;
+use crate::journal::pools::reach::{is_regular, look, look_at, open_looked_at};
+use crate::journal::{Marked, Verdict, control, lock, mark};
+use crate::recovery::examine::examine;
+use crate::recovery::formats::joint;
+use crate::recovery::given::Given;
+use crate::recovery::open::{Known, await_other, in_session, is_ordinary, owner_lock_given, recover};
+use crate::recovery::{Options, Outcome, Owner, Progress, Report, Use};
+use crate::settings::Settings;
+use crate::sys::{InternalFd, identity, open_again};
+use rustix::fs::{FileType, OFlags, fstat};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Opens a file as its next user would, and commits the kept writes of a killed process. Returns whether there were
+/// any.
+pub(in crate::recovery) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
+
+/// See [`recover_path`](super::recover_path). `commit`: makes what a killed process left durable.
+pub(crate) fn recover_path(
+    path: &Path,
+    settings: &Settings,
+    options: &Options,
+    progress: &dyn Progress,
+    commit: &Commit,
+) -> Result<Vec<Report>> {
+    crate::sys::shm::choose(settings.shm.as_deref())?;
+    let mut all = All { settings, options: *options, progress, commit, reports: Vec::new(), seen: Seen::default() };
+    match kind_of(path)? {
+        FileType::Directory => walk(path, &mut all)?,
+        _ => {
+            let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+            all.conclude(&mut report, |all, report| {
+                let file = look_at(path)?;
+                all.one(file.as_fd(), Given::default(), settings, report)
+            });
+            all.reports.push(report);
+        }
+    }
+    if !options.dry_run {
+        crate::index::sweep();
+    }
+    Ok(all.reports)
+}
+
+pub(in crate::recovery) fn kind_of(path: &Path) -> Result<FileType> {
+    let stat = rustix::fs::stat(path).map_err(|e| Error::from(e).context(path.display()))?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// The files that a walk has handled, by device and inode, with their journals: the walk finds a file twice if it has
+/// a mark and its journal lies in a pool.
+#[derive(Default)]
+pub(in crate::recovery) struct Seen(HashMap<(u64, u64), PathBuf>);
+
+impl Seen {
+    pub fn file(&self, key: (u64, u64)) -> bool {
+        self.0.contains_key(&key)
+    }
+
+    pub fn journal(&self, key: (u64, u64), journal: &Path) -> bool {
+        self.0.get(&key).is_some_and(|seen| seen == journal)
+    }
+
+    pub fn add(&mut self, key: (u64, u64), journal: &Path) {
+        self.0.insert(key, journal.to_path_buf());
+    }
+}
+
+/// Whether a process has the file open in spite of its lease: it is attached to the file's control page, or the file
+/// grows without a journal.
+fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
+    owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
+}
+
+/// The result of `open` for a file known by an `O_PATH` descriptor. `None`: a process that has it open as an atomic
+/// file holds a lease on it.
+///
+/// # Errors
+/// Those of `open`; `EAGAIN`, after a second: another process holds a lease on it.
+pub(in crate::recovery) fn open_unless_held(
+    looked: BorrowedFd<'_>,
+    settings: &Settings,
+    open: impl Fn() -> Result<InternalFd>,
+) -> Result<Option<InternalFd>> {
+    let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
+    // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
+    // process is attached to the control page yet.
+    match await_other(open, |e| is_leased(e) && !is_held(looked, settings)) {
+        Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// The process that owns the file, if that can be told.
+pub(in crate::recovery) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<Owner> {
+    Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
+}
+
+/// How often the processes that have the file open have handed it over. `None`: it has no control file, so no process
+/// has it open. The count begins with the control file, and wraps around.
+///
+/// # Errors
+/// The file, or its control file, cannot be opened.
+pub fn hand_overs(path: &Path, settings: &Settings) -> Result<Option<u32>> {
+    let file = look_at(path)?;
+    let found = control::find(file.as_fd(), settings.pool.as_deref())?;
+    Ok(found.map(|found| Control::new(found).hand_overs()))
+}
+
+/// The setting that leads to a pool: none for a `.famio/`.
+pub(in crate::recovery) fn pool_setting(place: &Place) -> Option<PathBuf> {
+    (!place.pool.is_beside()).then(|| place.pool.path().to_path_buf())
+}
+
+/// What is known of a file that was found by its journal.
+pub(in crate::recovery) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
+    Given {
+        path: Some(&found.path),
+        folder: place.pool.parent().filter(|_| found.is_beside),
+        pool: Some(&place.pool).filter(|pool| !pool.is_beside()),
+    }
+}
+
+/// Opens, as the file's owner, a file whose mode denies its owner the access (0444). `error`: of the plain open.
+pub(in crate::recovery) fn open_own(looked: BorrowedFd<'_>, access: OFlags, error: Error) -> Result<InternalFd> {
+    if error.errno() != libc::EACCES {
+        return Err(error);
+    }
+    let Ok(readable) = open_looked_at(looked, OFlags::RDONLY) else { return Err(error) };
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY;
+    as_owner(readable.as_fd(), || open_again(readable.as_fd(), flags)).map_err(|_| error)
+}
+
+/// Whether a file without a journal, according to its mark, could not trust this journal. It may be the file's own,
+/// from before its owner or mode changed.
+fn is_strangers(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
+    matches!(mark::of_looked_at(file), Ok(None)) && place.pool.open_read_only(name, Some(file)).is_err()
+}
+
+fn report(journal: PathBuf, file: Option<PathBuf>) -> Report {
+    Report { journal, file, outcome: Outcome::NothingToDo, epoch: 0, bytes: 0, cut: None }
+}
+
+struct All<'a> {
+    settings: &'a Settings,
+    options: Options,
+    progress: &'a dyn Progress,
+    commit: &'a Commit,
+    reports: Vec<Report>,
+    seen: Seen,
+}
+
+impl Visitor for All<'_> {
+    fn journal(&mut self, place: &Place, name: &str) {
+        let journal = place.pool.path_of(name);
+        let mut report = report(journal.clone(), None);
+        let found = place.file_of(name).and_then(|found| Ok((identity(found.file.as_fd())?, found)));
+        match found {
+            Ok((key, _)) if self.seen.journal(key, &journal) => return,
+            Ok((key, found)) => {
+                self.seen.add(key, &journal);
+                report.file = Some(found.path.clone());
+                if is_strangers(place, name, found.file.as_fd()) {
+                    report.journal = journal;
+                    return self.reports.push(report);
+                }
+                let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
+                self.conclude(&mut report, |all, report| {
+                    let done = all.one(found.file.as_fd(), given(place, &found), &settings, report);
+                    done.map_err(|e| e.context(format_args!("journal {}", journal.display())))
+                });
+            }
+            Err(_) if place.is_forgotten(name) => self.conclude(&mut report, |all, report| {
+                report.outcome = Outcome::Clean;
+                if all.options.dry_run { Ok(()) } else { place.forget(name) }
+            }),
+            Err(e) => report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display()))),
+        }
+        report.journal = journal;
+        self.reports.push(report);
+    }
+
+    fn leftover(&mut self, place: &Place, name: &str) {
+        self.journal(place, name);
+    }
+
+    /// Left by processes that were killed before they had a journal, or after it was removed.
+    fn controls(&mut self, place: &Place, names: &[CString]) {
+        if self.options.dry_run {
+            return;
+        }
+        let folder = place.pool.folder();
+        for name in names {
+            let looked =
+                look(folder, name.to_bytes()).ok().filter(|looked| fstat(looked).is_ok_and(|stat| is_regular(&stat)));
+            let opened = looked.and_then(|looked| open_looked_at(looked.as_fd(), OFlags::RDWR).ok());
+            if let Some(opened) = opened {
+                Control::new(opened).remove_unused_from(folder, name);
+            }
+        }
+        joint::remove_all_old(&place.pool);
+        place.pool.remove_if_empty();
+    }
+
+    fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
+        let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+        let mut is_seen = false;
+        self.conclude(&mut report, |all, report| {
+            let file = look(folder, name)?;
+            let key = identity(file.as_fd())?;
+            is_seen = all.seen.file(key);
+            if is_seen {
+                return Ok(());
+            }
+            let given = Given { path: Some(path), folder: Some(folder), pool: None };
+            let done = all.one(file.as_fd(), given, all.settings, report);
+            all.seen.add(key, &report.journal);
+            done
+        });
+        if !is_seen {
+            self.reports.push(report);
+        }
+    }
+
+    fn unexamined(&mut self, path: &Path, why: Error) {
+        let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
+        report.outcome = Outcome::Unexamined(why);
+        self.reports.push(report);
+    }
+}
+
+impl All<'_> {
+    fn conclude(&mut self, report: &mut Report, act: impl FnOnce(&mut Self, &mut Report) -> Result<()>) {
+        if let Err(e) = act(self, report) {
+            report.outcome = Outcome::Failed(e);
+        }
+    }
+
+    /// Recovers one file, known by an `O_PATH` descriptor.
+    fn one(&self, looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, report: &mut Report) -> Result<()> {
+        let options = self.options;
+        let stat = fstat(looked)?;
+        if !is_regular(&stat) {
+            return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
+        }
+        let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
+        let open = || open_looked_at(looked, access).or_else(|e| open_own(looked, access, e));
+        let Some(file) = open_unless_held(looked, settings, open)? else {
+            report.outcome = Outcome::InUse(owner(looked, settings));
+            return Ok(());
+        };
+        let file = file.as_fd();
+        // A file found by a walk has a mark or a journal.
+        let may_be_left = given.path.is_some() || !is_ordinary(file, Known::default(), settings)?;
+        let owner_lock = match owner_lock_given(file, given, settings, true, may_be_left && !options.dry_run) {
+            Err(e) if e.errno() == libc::EBUSY => {
+                report.outcome = Outcome::InUse(owner(file, settings));
+                return Ok(());
+            }
+            owner_lock => owner_lock?,
+        };
+        let is_kept = owner_lock.as_ref().is_some_and(OwnerLock::may_keep);
+        let examined = examine(file, owner_lock.as_ref(), settings, !options.dry_run, given);
+        if is_kept
+            && options.on_conflict != Use::File
+            && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
+            && let Some(owner_lock) = owner_lock
+        {
+            owner_lock.leave();
+            report.journal.clone_from(&examined.journal_path);
+            return self.keep(file, &examined.file_path, settings, report);
+        }
+        let mut grew = false;
+        let done = examined.and_then(|examined| {
+            grew = examined.growing.is_some();
+            if !grew || examined.journal.is_some() {
+                report.journal.clone_from(&examined.journal_path);
+            }
+            if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
+                return Err(in_session());
+            }
+            recover(file, &examined, owner_lock.as_ref(), settings, options, self.progress)
+        });
+        if let Some(owner_lock) = owner_lock {
+            let control = owner_lock.control().clone();
+            if is_kept && !options.dry_run && matches!(done, Ok((Outcome::Discarded | Outcome::Recovered, ..))) {
+                control.drop_epoch(); // the user has decided
+            }
+            match &done {
+                // A dry run and a conflict leave the arena as it is: it knows when the last writer left.
+                _ if options.dry_run => owner_lock.leave(),
+                Ok((Outcome::Conflict(_), ..)) | Err(_) => owner_lock.leave(),
+                Ok(_) => owner_lock.release(),
+            }
+            if !options.dry_run {
+                control.remove_if_unused();
+            }
+        }
+        (report.outcome, report.epoch, report.bytes) = done?;
+        if grew && matches!(report.outcome, Outcome::Clean | Outcome::Recovered | Outcome::Discarded) {
+            report.cut = Some(core::mem::take(&mut report.bytes));
+        }
+        Ok(())
+    }
+
+    /// Commits what a killed last writer left, if that is to be kept.
+    fn keep(&self, file: BorrowedFd<'_>, path: &Path, settings: &Settings, report: &mut Report) -> Result<()> {
+        report.outcome = Outcome::Kept;
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::new(libc::EINVAL))?;
+        match (self.commit)(file, &name, settings) {
+            Ok(true) => {}
+            Ok(false) => report.outcome = Outcome::Recovered, // it could not be kept, which was reported
+            Err(e) if e.errno() == libc::EBUSY => report.outcome = Outcome::InUse(owner(file, settings)),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+}
