@@ -793,3 +793,26 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
         }
     });
 }
+
+/// The kernel's file was empty, so nothing was cut: what the others had written, which nobody had committed, stayed.
+#[test]
+fn an_open_cuts_what_others_have_not_committed() {
+    everywhere("renew", |folder, domain| {
+        for close in [false, true] {
+            std::fs::write(folder.path().join("atomic"), "").unwrap();
+            let mut agents: Vec<_> = (0..3).map(|_| Agent::new(folder, domain)).collect();
+            agents[0].each(&["open atomic", "write 0 first"]);
+            agents[1].each(&["open atomic", "append second"]);
+            if close {
+                agents[1].ok("close");
+            }
+            agents[2].ok("renew atomic");
+            assert_eq!(agents[2].tell("size"), "0", "{close}");
+            agents[2].ok("write 20 third");
+            agents[0].sees(0, &("0".repeat(20) + "third"));
+            agents[2].ok("sync");
+            agents.into_iter().rev().for_each(Agent::end);
+            assert!(folder.read("atomic") == [&[0; 20][..], b"third"].concat(), "{close}");
+        }
+    });
+}

@@ -17,6 +17,9 @@ int main(void) {
       if (fd >= 0) close(fd);
       fd = open(text, O_RDWR | O_CREAT, 0600);
       printf("%s\n", fd < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "renew %199s", text) == 1) {
+      fd = open(text, O_RDWR | O_TRUNC);
+      printf("%s\n", fd < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "look %199s", text) == 1) {
       fd = open(text, O_RDONLY);
       printf("%s\n", fd < 0 ? strerror(errno) : "ok");

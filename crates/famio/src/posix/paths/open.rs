@@ -365,8 +365,9 @@ fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags:
 /// removes.
 fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
     let Ok(stat) = stat_of(fd) else { return false };
-    let is_empty = if file.is_as_found() { stat.st_size == 0 } else { file.size() == 0 };
-    is_empty && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
+    // The kernel's file may be empty while other processes have bytes that are not committed.
+    let has_bytes = stat.st_size != 0 && file.is_as_found();
+    !has_bytes && file.size() == 0 && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
 }
 
 fn refused(path: &CStr, error: &Error) -> Ret {
