@@ -99,12 +99,18 @@ pub fn one(case: &Case, fail: Option<(Call, usize)>, text: &str) -> Result<(Stri
     ask();
     let away = Away::default();
     away.enter();
-    Explorer::listing(Effort::CLOSE).explore(case, fail).map_err(|failure| failure.to_string())?;
-    let names = sites::seen();
-    let parts = away.take_passed();
-    let found = parts.iter().filter_map(|&part| Some((part, name(case.machine, part, &names)?)));
-    let (part, name) =
-        found.into_iter().find(|(_, name)| name.contains(text)).ok_or("the history does not come by that")?;
+    // A glance passes nearly all that a close look does, in a fraction of the time.
+    let mut found = None;
+    for effort in [Effort::GLANCE, Effort::CLOSE] {
+        Explorer::listing(effort).explore(case, fail).map_err(|failure| failure.to_string())?;
+        let (names, parts) = (sites::seen(), away.take_passed());
+        let mut named = parts.iter().filter_map(|&part| Some((part, name(case.machine, part, &names)?)));
+        found = named.find(|(_, name)| name.contains(text));
+        if found.is_some() {
+            break;
+        }
+    }
+    let (part, name) = found.ok_or("the history does not come by that")?;
     Away::without(Some(part)).enter();
     let failure = Explorer::listing(Effort::CLOSE).explore(case, fail).err();
     Away::default().enter();

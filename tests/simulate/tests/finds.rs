@@ -20,7 +20,7 @@ fn a_library_without_its_fences_is_found_out() {
 #[test]
 fn these_histories_find_what_others_do_not() {
     let found = [
-        ("tiered/u: w0+20000 s 2:w0+30000 s", "Fence: journal/tiered/area.rs"),
+        ("tiered/u: 2:w0+33000 s", "Fence: journal/tiered/area.rs"),
         ("tiered/u+pool: j100+60", "sync_dir < journal/joint/folder.rs"),
         ("tiered/u+pool: j100+60", "secure < recovery/formats/joint.rs"),
     ];
