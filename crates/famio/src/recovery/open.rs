@@ -179,14 +179,16 @@ fn examine_with_journal(
     settings: &Settings,
     writable: bool,
 ) -> Result<Examined> {
-    let look = || match examine(file, owner_lock, settings, writable, Given::default()) {
-        Ok(examined) if examined.is_without_journal() => Err(Ok(examined)),
-        examined => examined.map_err(Err),
-    };
-    match await_other(look, |error| error.is_ok()) {
-        Ok(examined) | Err(Ok(examined)) => Ok(examined),
-        Err(Err(error)) => Err(error),
+    let look = || examine(file, owner_lock, settings, writable, Given::default());
+    let mut examined = look()?;
+    for _ in 1..TRIES {
+        if !examined.is_without_journal() {
+            break;
+        }
+        let _ = rustix::thread::nanosleep(&PAUSE);
+        examined = look()?;
     }
+    Ok(examined)
 }
 
 /// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may
@@ -246,20 +248,23 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
 /// up.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
-    Ok(await_other(open, |e| *e == Errno::WOULDBLOCK)?)
+    Ok(await_lease(open, |e| *e == Errno::WOULDBLOCK)?)
 }
 
-/// Calls `open` until it returns anything but an error for which `may_pass` says that another process may be about to
-/// end its cause, as it gives a lease up; for a second, which is less than the kernel would wait.
-pub(super) fn await_other<T, E>(
+/// Waits for another process, which may be about to end what is in the way: for a second, which is less than the
+/// kernel would wait for a lease.
+const TRIES: u32 = 100;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// Calls `open` until it returns anything but an error for which `is_leased` says that a process is about to give its
+/// lease up.
+pub(super) fn await_lease<T, E>(
     open: impl Fn() -> core::result::Result<T, E>,
-    may_pass: impl Fn(&E) -> bool,
+    is_leased: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {
-    const TRIES: u32 = 100;
-    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     for _ in 1..TRIES {
         match open() {
-            Err(e) if may_pass(&e) => {
+            Err(e) if is_leased(&e) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
             }
             opened => return opened,
