@@ -220,7 +220,7 @@ fn noise_in_the_page_crashes_nobody() {
 #[test]
 fn makes_shadows_until_it_is_killed() {
     use std::io::Write;
-    let Ok(path) = std::env::var("FAMIO_DOOR_OF") else { return };
+    let Ok(path) = std::env::var("FAMIO_CONTROL_OF") else { return };
     let control = || InternalFd::adopt(std::fs::File::options().read(true).write(true).open(&path).unwrap().into());
     let membership = Membership::new();
     membership.come(control, || Ok(false)).unwrap();
@@ -242,8 +242,9 @@ fn a_shadow_is_known_until_it_is_gone() {
     let membership = open(&file);
     for kill in 0..200 {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "index::membership::tests::makes_shadows_until_it_is_killed", "--nocapture"]);
-        command.env("FAMIO_DOOR_OF", file.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = concat!(module_path!(), "::makes_shadows_until_it_is_killed").strip_prefix("famio::").unwrap();
+        command.args(["--exact", child, "--nocapture"]);
+        command.env("FAMIO_CONTROL_OF", file.path()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "ready"));
