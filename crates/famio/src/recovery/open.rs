@@ -55,7 +55,7 @@ pub(crate) fn at_open(
         }
         own.as_fd()
     };
-    let examined = match examine_with_journal(fd, Some(owner_lock), settings, true) {
+    let examined = match examine(fd, Some(owner_lock), settings, true, Given::default()) {
         Err(e) if is_denied(&e) && is_leftover(fd, owner_lock, settings) => return Ok(()),
         examined => examined?,
     };
@@ -165,30 +165,24 @@ const CLAIMS: u32 = 1000;
 /// # Errors
 /// `EIO`: file and journal contradict each other.
 pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
-    match examine_with_journal(file, None, settings, false)?.verdict {
+    match examine(file, None, settings, false, Given::default())?.verdict {
         Verdict::Conflict(text) => Err(conflict(&text)),
         _ => Ok(()),
     }
 }
 
-/// As [`examine`]. A marked file without its journal is looked at again for a while: after `rm -r .famio`, another
-/// process may be making the journal anew or be about to remove the mark, and nothing tells of that process.
-fn examine_with_journal(
-    file: BorrowedFd<'_>,
-    owner_lock: Option<&OwnerLock>,
-    settings: &Settings,
-    writable: bool,
-) -> Result<Examined> {
-    let look = || examine(file, owner_lock, settings, writable, Given::default());
-    let mut examined = look()?;
-    for _ in 1..TRIES {
-        if !examined.is_without_journal() {
+/// Waits as long as the file is marked and has no journal, for a second. After `rm -r .famio`, another process may be
+/// making the journal anew or be about to remove the mark, and nothing tells of that process. Not for files of
+/// strangers, who could have many such.
+pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
+    let lacks_it =
+        || examine(file, None, settings, false, Given::default()).is_ok_and(|found| found.is_without_journal());
+    for _ in 0..TRIES {
+        if !lacks_it() {
             break;
         }
         let _ = rustix::thread::nanosleep(&PAUSE);
-        examined = look()?;
     }
-    Ok(examined)
 }
 
 /// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may

@@ -98,7 +98,14 @@ fn adopt_as_own(fd: RawFd, theirs: &'static Description) -> Result<Handle> {
     crate::file::end_lease_of_others(borrowed);
     theirs.file().own_in_child(&all);
     let settings = theirs.file().settings();
-    let file = AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings)?;
+    let open = || AtomicFile::open(borrowed, table::access(kernel_access), theirs.path(), settings);
+    let file = open().or_else(|error| {
+        if error.errno() != libc::EIO {
+            return Err(error);
+        }
+        crate::recovery::await_journal(borrowed, settings); // of the parent, which may be about to end
+        open()
+    })?;
     let position = (!theirs.is_shared()).then(|| theirs.position(fd));
     let own = Handle::new(file, theirs.path().to_owned(), theirs.flags(), kernel_access, position);
     for other in all {
