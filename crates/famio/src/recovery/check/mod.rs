@@ -102,7 +102,8 @@ pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
         return Ok(all.checked);
     }
     let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
-    let done = look_at(path).and_then(|file| with_file(file.as_fd(), Given::default(), settings, &mut checked));
+    let done =
+        look_at(path).and_then(|file| with_file(file.as_fd(), Given::default(), settings, &all.seen, &mut checked));
     checked.failed(done);
     Ok(vec![checked])
 }
@@ -124,7 +125,7 @@ impl Visitor for All<'_> {
                 self.seen.add(key, &journal);
                 checked.file = Some(found.path.clone());
                 let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
-                with_file(found.file.as_fd(), given(place, &found), &settings, &mut checked)
+                with_file(found.file.as_fd(), given(place, &found), &settings, &self.seen, &mut checked)
             }
             Err(e) => without_file(place, name, &e, &mut checked),
         };
@@ -141,7 +142,7 @@ impl Visitor for All<'_> {
                 return Ok(false);
             }
             let given = Given { path: Some(path), folder: Some(folder), pool: None };
-            let done = with_file(file.as_fd(), given, self.settings, &mut checked);
+            let done = with_file(file.as_fd(), given, self.settings, &self.seen, &mut checked);
             self.seen.add(key, &checked.journal);
             done.map(|()| true)
         });
@@ -196,12 +197,18 @@ impl Checked {
     }
 }
 
-fn with_file(looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, checked: &mut Checked) -> Result<()> {
+fn with_file(
+    looked: BorrowedFd<'_>,
+    given: Given<'_>,
+    settings: &Settings,
+    seen: &Seen,
+    checked: &mut Checked,
+) -> Result<()> {
     let stat = rustix::fs::fstat(looked)?;
     if !is_regular(&stat) {
         return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
     }
-    let Some(file) = open_unless_held(looked, settings, || open_looked_at(looked, OFlags::RDONLY))? else {
+    let Some(file) = open_unless_held(looked, settings, seen, || open_looked_at(looked, OFlags::RDONLY))? else {
         checked.condition = Condition::InUse(owner(looked, settings));
         return Ok(());
     };

@@ -15,6 +15,7 @@ use crate::recovery::{Options, Outcome, Owner, Progress, Report, Use};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,19 +61,23 @@ pub(in crate::recovery) fn kind_of(path: &Path) -> Result<FileType> {
 /// The files that a walk has handled, by device and inode, with their journals: the walk finds a file twice if it has
 /// a mark and its journal lies in a pool.
 #[derive(Default)]
-pub(in crate::recovery) struct Seen(HashMap<(u64, u64), PathBuf>);
+pub(in crate::recovery) struct Seen {
+    files: HashMap<(u64, u64), PathBuf>,
+    /// A lease was not given up in time. A walk waits in vain only once: a stranger may have leases on many files.
+    a_lease_stayed: Cell<bool>,
+}
 
 impl Seen {
     pub fn file(&self, key: (u64, u64)) -> bool {
-        self.0.contains_key(&key)
+        self.files.contains_key(&key)
     }
 
     pub fn journal(&self, key: (u64, u64), journal: &Path) -> bool {
-        self.0.get(&key).is_some_and(|seen| seen == journal)
+        self.files.get(&key).is_some_and(|seen| seen == journal)
     }
 
     pub fn add(&mut self, key: (u64, u64), journal: &Path) {
-        self.0.insert(key, journal.to_path_buf());
+        self.files.insert(key, journal.to_path_buf());
     }
 }
 
@@ -90,13 +95,18 @@ fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
 pub(in crate::recovery) fn open_unless_held(
     looked: BorrowedFd<'_>,
     settings: &Settings,
+    seen: &Seen,
     open: impl Fn() -> Result<InternalFd>,
 ) -> Result<Option<InternalFd>> {
     let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
     // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
     // process is attached to the control page yet.
-    match await_lease(open, |e| is_leased(e) && !is_held(looked, settings)) {
+    match await_lease(open, |e| is_leased(e) && !seen.a_lease_stayed.get() && !is_held(looked, settings)) {
         Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
+        Err(e) => {
+            seen.a_lease_stayed.set(is_leased(&e) || seen.a_lease_stayed.get());
+            Err(e)
+        }
         opened => opened.map(Some),
     }
 }
@@ -255,7 +265,7 @@ impl All<'_> {
         }
         let access = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
         let open = || open_looked_at(looked, access).or_else(|e| open_own(looked, access, e));
-        let Some(file) = open_unless_held(looked, settings, open)? else {
+        let Some(file) = open_unless_held(looked, settings, &self.seen, open)? else {
             report.outcome = Outcome::InUse(owner(looked, settings));
             return Ok(());
         };
