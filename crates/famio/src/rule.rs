@@ -55,7 +55,7 @@ rules! {
     CleanBeforeMarkGoes,
     MarkGoesBeforeJournal,
     HeaderGoesOnWithWeaker,
-    HeaderFlushesWhatItRead,
+    HeaderFlushesFirst,
     // Journals of records.
     ZerosBeforeCount,
     CountOfRecordsBeforeCut,

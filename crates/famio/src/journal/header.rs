@@ -321,28 +321,23 @@ impl Header {
         Self::read(&bytes[..length])
     }
 
-    /// Stores the first copy of a new journal's header, without a flush: a crash leaves a journal that is blank, or
-    /// has no valid copy. Nothing may rely on the journal before it is flushed.
-    pub fn begin(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
-        let bytes = self.next();
-        medium.pwritev(journal.as_fd(), &[&bytes], (Copy::Mirror as usize * COPY_LEN) as u64)
-    }
-
-    /// The journal was flushed after [`begin`](Self::begin).
-    pub fn has_begun(&mut self) {
-        self.copies.first = Copy::Primary;
-    }
-
     /// Stores both copies in a journal's file, one after the other, so that one of them is always valid: the weaker
     /// one durably, and then the other, which the next flush of the journal makes durable, at the latest the next
     /// store, which begins with it. After an error, the state on the medium is the old or the new one.
+    ///
+    /// In state *creating*: the mirror alone, without a flush. A crash leaves a journal that is blank, or has no valid
+    /// copy; nothing may rely on the journal before it [was flushed](Self::was_flushed).
     pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
-        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesWhatItRead) {
+        let bytes = self.next();
+        let write = |copy| write_copy(copy, &bytes, journal.as_fd(), medium);
+        if self.state == State::Creating {
+            self.copies = Copies { first: Copy::Primary, is_other_durable: false };
+            return write(Copy::Mirror);
+        }
+        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesFirst) {
             medium.fdatasync(journal.as_fd())?;
         }
-        self.copies.is_other_durable = true;
-        let bytes = self.next();
-        let write = |copy| medium.pwritev(journal.as_fd(), &[&bytes], (copy as usize * COPY_LEN) as u64);
+        self.was_flushed();
         let first = self.copies.first;
         write(first)?;
         medium.fdatasync(journal.as_fd())?;
@@ -356,11 +351,15 @@ impl Header {
     /// from once more, and flushes it. That copy may be only in a cache, left by a process that died or by a flush
     /// that failed; a power cut during a store of the other copy would then lose both.
     pub fn secure(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
-        let read_from = self.copies.first.other();
-        medium.pwritev(journal, &[&self.encode()], (read_from as usize * COPY_LEN) as u64)?;
+        write_copy(self.copies.first.other(), &self.encode(), journal, medium)?;
         medium.fdatasync(journal)?;
-        self.copies.is_other_durable = true;
+        self.was_flushed();
         Ok(())
+    }
+
+    /// The journal was flushed since the header was read or stored.
+    pub fn was_flushed(&mut self) {
+        self.copies.is_other_durable = true;
     }
 
     /// As [`store`](Self::store), in a mapped journal.
@@ -384,11 +383,12 @@ impl Header {
     }
 
     fn order(&self) -> [Copy; 2] {
-        match self.copies.first {
-            Copy::Primary => [Copy::Primary, Copy::Mirror],
-            Copy::Mirror => [Copy::Mirror, Copy::Primary],
-        }
+        [self.copies.first, self.copies.first.other()]
     }
+}
+
+fn write_copy(copy: Copy, bytes: &[u8; COPY_LEN], journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
+    medium.pwritev(journal, &[bytes], (copy as usize * COPY_LEN) as u64)
 }
 
 /// Whether a journal's creation was interrupted before its header was complete: the file cannot have a mark then.

@@ -161,8 +161,8 @@ fn the_next_store_begins_with_the_copy_that_was_not_flushed() {
     let dir = Scratch::new();
     let file = File::options().read(true).write(true).create_new(true).open(dir.path("j")).unwrap();
     let mut header = sample();
-    header.begin(&file, &KERNEL).unwrap();
-    header.has_begun();
+    header.store(&file, &KERNEL).unwrap();
+    assert!(is_blank(&fs::read(dir.path("j")).unwrap()), "creation was not finished");
     for state in [State::Active, State::Active, State::Suspect, State::Clean] {
         let begins_with = header.copies.first;
         header.state = state;

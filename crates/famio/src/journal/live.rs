@@ -86,7 +86,7 @@ impl Live {
             durability: durability_of(file_domain),
             medium,
         };
-        if let Err(e) = live.begin() {
+        if let Err(e) = live.store(State::Creating) {
             let _ = pool.remove(&live.name); // nothing refers to it yet
             pool.remove_if_empty();
             return Err(e);
@@ -131,14 +131,7 @@ impl Live {
         })
     }
 
-    /// Stores the header for the first time, in state *creating*. Not durable.
-    fn begin(&self) -> Result<()> {
-        self.file
-            .run(|journal| self.header.lock().begin(journal, self.medium))
-            .map_err(|e| e.context(format_args!("journal {}", self.path.display())))
-    }
-
-    /// Stores the header with a new state. Durable on return.
+    /// Stores the header with a new state. Durable on return, but for *creating*.
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock();
         header.state = state;
@@ -177,7 +170,7 @@ impl Live {
         if self.durability == Durability::Power {
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
-        self.header.lock().has_begun();
+        self.header.lock().was_flushed();
         self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
     }
 
@@ -476,13 +469,8 @@ impl Keeper for Live {
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
         let mut header = self.header.lock();
         change(&mut header);
-        // `activate` makes all of a new journal durable.
-        let stored = if header.state == State::Creating {
-            header.begin(journal, self.medium)
-        } else {
-            header.store(journal, self.medium)
-        };
-        stored.map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+        // Not durable for a new journal: `activate` makes all of that durable.
+        header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 }
 

@@ -4,7 +4,7 @@
 use super::super::{BLOCK, Batch, Block, PAGE, RecordLog};
 use super::test_hooks::JournalFile;
 use crate::journal::testing::Scratch;
-use crate::journal::{Header, Identity, Kind};
+use crate::journal::{Header, Identity, Kind, State};
 use crate::pmem::{Domain, medium};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,6 +21,7 @@ fn append_beside_bare_writes() {
     let identity = Identity::of_fd(data.as_fd()).unwrap();
     let mut header =
         Header::new(Kind::Records, Domain::PageCache, Domain::PageCache, identity, &dir.path("data")).unwrap();
+    header.state = State::Active;
     header.store(journal.as_fd(), medium).unwrap();
     let keeper = Arc::new(JournalFile::new(journal, header, medium));
     let mut log = RecordLog::create(keeper, 0, Default::default(), 1 << 30, medium).unwrap();
