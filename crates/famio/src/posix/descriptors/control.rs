@@ -1,10 +1,9 @@
 //! `fcntl` and `ioctl`: locks, leases and the like go to the kernel on the real descriptor.
 
 use super::description::{Description, KEPT};
+use super::verify::may_wait_for;
 use super::{close, dup, locks, mark, table};
-use crate::posix::call::lock::not_reentered;
 use crate::posix::call::user;
-use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw, steadily};
 use std::os::fd::RawFd;
 
@@ -65,9 +64,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
 /// description (`file::operations::twins`).
 fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     match table::get(fd) {
-        Some(handle) if handle.is_ours() && !in_vfork_child() && not_reentered().is_ok() => {
-            handle.file().while_numbers_stay(call)
-        }
+        Some(handle) if may_wait_for(&handle) => handle.file().while_numbers_stay(call),
         None if close::is_hidden(fd) => fail(libc::EBADF),
         _ => call(),
     }

@@ -104,13 +104,18 @@ pub(in crate::posix) fn offset_fits(fd: RawFd, handle: &Description, offset: u64
 /// for a moment (`file::operations::twins`).
 pub(in crate::posix) fn steadily(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
     let done = call();
-    if done != fail(libc::EBADF) || !table::is_managed(fd) || in_vfork_child() || lock::not_reentered().is_err() {
+    if done != fail(libc::EBADF) || !table::is_managed(fd) {
         return done;
     }
     match table::get(fd) {
-        Some(handle) if handle.is_ours() => handle.file().while_numbers_stay(call),
+        Some(handle) if may_wait_for(&handle) => handle.file().while_numbers_stay(call),
         _ => done,
     }
+}
+
+/// Whether this call may wait for a thread that leads the file's numbers to other descriptions.
+pub(super) fn may_wait_for(handle: &Description) -> bool {
+    handle.is_ours() && !in_vfork_child() && lock::not_reentered().is_ok()
 }
 
 /// The close-on-exec flag of `fd`; negative: it is not open.
@@ -123,8 +128,7 @@ pub(in crate::posix) fn descriptor_flags(fd: RawFd) -> Ret {
 pub(in crate::posix) fn is_still(fd: RawFd, handle: &Description) -> bool {
     let mut stat = stat_of(fd);
     // For a moment its number may be closed (`file::operations::twins`).
-    let may_wait = || handle.is_ours() && !in_vfork_child() && lock::not_reentered().is_ok();
-    if matches!(stat, Err(libc::EBADF)) && may_wait() {
+    if matches!(stat, Err(libc::EBADF)) && may_wait_for(handle) {
         stat = handle.file().while_numbers_stay(|| stat_of(fd));
     }
     match stat {
