@@ -175,14 +175,11 @@ pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
 /// making the journal anew or be about to remove the mark, and nothing tells of that process. Not for files of
 /// strangers, who could have many such.
 pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
-    let lacks_it =
-        || examine(file, None, settings, false, Given::default()).is_ok_and(|found| found.is_without_journal());
-    for _ in 0..TRIES {
-        if !lacks_it() {
-            break;
-        }
-        let _ = rustix::thread::nanosleep(&PAUSE);
-    }
+    let look = || match examine(file, None, settings, false, Given::default()) {
+        Ok(examined) if examined.is_without_journal() => Err(()),
+        _ => Ok(()),
+    };
+    let _ = await_others(look, |()| true);
 }
 
 /// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may
@@ -242,29 +239,26 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
 /// up.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
     let open = || as_owner(fd, || open_again(fd, OFlags::RDWR | OFlags::NONBLOCK));
-    Ok(await_lease(open, |e| *e == Errno::WOULDBLOCK)?)
+    Ok(await_others(open, |e| *e == Errno::WOULDBLOCK)?)
 }
 
-/// Waits for another process, which may be about to end what is in the way: for a second, which is less than the
-/// kernel would wait for a lease.
-const TRIES: u32 = 100;
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-
-/// Calls `open` until it returns anything but an error for which `is_leased` says that a process is about to give its
-/// lease up.
-pub(super) fn await_lease<T, E>(
-    open: impl Fn() -> core::result::Result<T, E>,
-    is_leased: impl Fn(&E) -> bool,
+/// Repeats `attempt` while it fails with an error for which `may_pass` says that another process may be about to end
+/// its cause: for a second, which is less than the kernel would wait for a lease.
+pub(super) fn await_others<T, E>(
+    attempt: impl Fn() -> core::result::Result<T, E>,
+    may_pass: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {
+    const TRIES: u32 = 100;
+    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     for _ in 1..TRIES {
-        match open() {
-            Err(e) if is_leased(&e) => {
+        match attempt() {
+            Err(e) if may_pass(&e) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
             }
-            opened => return opened,
+            done => return done,
         }
     }
-    open()
+    attempt()
 }
 
 fn is_denied(error: &Error) -> bool {

@@ -10,7 +10,7 @@ use crate::journal::{Marked, Verdict, control, lock, mark};
 use crate::recovery::examine::examine;
 use crate::recovery::formats::joint;
 use crate::recovery::given::Given;
-use crate::recovery::open::{Known, await_lease, in_session, is_ordinary, owner_lock_given, recover};
+use crate::recovery::open::{Known, await_others, in_session, is_ordinary, owner_lock_given, recover};
 use crate::recovery::{Options, Outcome, Owner, Progress, Report, Use};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
@@ -101,7 +101,7 @@ pub(in crate::recovery) fn open_unless_held(
     let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
     // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
     // process is attached to the control page yet.
-    match await_lease(open, |e| is_leased(e) && !seen.a_lease_stayed.get() && !is_held(looked, settings)) {
+    match await_others(open, |e| is_leased(e) && !seen.a_lease_stayed.get() && !is_held(looked, settings)) {
         Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
         Err(e) => {
             seen.a_lease_stayed.set(is_leased(&e) || seen.a_lease_stayed.get());
