@@ -1,9 +1,12 @@
-//! Small values in the caller's memory, copied by the kernel: a bad pointer gives `EFAULT` rather than a fault.
+//! Small values in the caller's memory, copied by the kernel, and paths there, which the guard reads: a bad pointer
+//! gives `EFAULT` rather than a fault.
 
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
+use crate::map::guard;
 use crate::posix::raw;
 use crate::sys::check;
+use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
 /// The most that one call transfers (the kernel's `MAX_RW_COUNT`).
@@ -23,6 +26,27 @@ pub(in crate::posix) unsafe fn get<T: Copy>(from: *const T) -> Result<T> {
     unsafe {
         copy_in(value.as_mut_ptr().cast(), from.cast(), size_of::<T>())?;
         Ok(value.assume_init())
+    }
+}
+
+/// A path, which the kernel may not have checked yet. The guard must be installed.
+///
+/// # Errors
+/// `EFAULT`: it cannot be read. `ENAMETOOLONG`.
+///
+/// # Safety
+/// The path is not changed while the result is in use.
+pub(in crate::posix) unsafe fn path<'a>(path: *const c_char) -> Result<&'a CStr> {
+    // `strnlen` may start reading before the path, in the same cache line.
+    let line = path.cast::<u8>().map_addr(|addr| addr & !63);
+    let most = (libc::PATH_MAX as usize).min(usize::MAX - path.addr());
+    // SAFETY: it only reads, and can be left at any point.
+    let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
+    match length {
+        // SAFETY: it has just been read up to its terminator.
+        Ok(length) if length < most => Ok(unsafe { CStr::from_ptr(path) }),
+        Ok(_) => Err(Error::new(libc::ENAMETOOLONG)),
+        Err(_) => Err(Error::new(libc::EFAULT)),
     }
 }
 
@@ -144,6 +168,19 @@ mod tests {
             assert_eq!(Vectors::copy(BAD as *const UserBuf, 1025).err().unwrap().errno(), libc::EINVAL);
         }
         assert_eq!(put(BAD as *mut u64, &1).unwrap_err().errno(), libc::EFAULT);
+    }
+
+    #[test]
+    fn a_path_that_can_not_be_read_is_an_error() {
+        guard::install().unwrap();
+        // SAFETY: bad addresses are an error.
+        let errno = |at: *const c_char| unsafe { path(at) }.map_err(|error| error.errno());
+        assert_eq!(errno(c"some/file".as_ptr()), Ok(c"some/file"));
+        let long = [b'x'; libc::PATH_MAX as usize];
+        assert_eq!(errno(long.as_ptr().cast()), Err(libc::ENAMETOOLONG));
+        for bad in [0, BAD, 65, usize::MAX] {
+            assert_eq!(errno(bad as *const c_char), Err(libc::EFAULT), "{bad:#x}");
+        }
     }
 
     #[test]

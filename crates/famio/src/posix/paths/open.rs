@@ -9,6 +9,7 @@ use crate::file::AtomicFile;
 use crate::map::guard;
 use crate::posix::call::lock;
 use crate::posix::call::look::{stat_at, stat_of};
+use crate::posix::call::user;
 use crate::posix::descriptors::attach::O_ATOMIC;
 use crate::posix::descriptors::attach::attach;
 use crate::posix::descriptors::attach::attach_as;
@@ -86,7 +87,7 @@ unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32
     }
     let config = process::config()?;
     // SAFETY: the caller's promise.
-    let said = unsafe { open_plain::readable(path) }?;
+    let said = unsafe { user::path(path) }.ok()?;
     if !config.globs.matches(dirfd, said.to_bytes(), false) || lock::not_reentered().is_err() || in_vfork_child() {
         return None;
     }

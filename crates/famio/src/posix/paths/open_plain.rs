@@ -3,8 +3,8 @@
 
 use super::selected::{is_open, may_match};
 use crate::fast_path::FAST_PATH;
-use crate::map::guard;
 use crate::posix::call::look::stat_of;
+use crate::posix::call::user;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::in_vfork_child;
@@ -142,20 +142,5 @@ pub(super) fn is_final(error: Ret) -> bool {
 /// As `openat`.
 unsafe fn may_be_selected(config: &Config, path: *const c_char) -> bool {
     // SAFETY: the caller's promise. While there are atomic files, the guard is installed.
-    unsafe { readable(path) }.is_none_or(|path| config.globs.may_match(path.to_bytes()))
-}
-
-/// The path, if it can be read. Called before the kernel has checked it; the guard must be installed.
-///
-/// # Safety
-/// The path is not changed while the result is in use.
-pub(super) unsafe fn readable<'a>(path: *const c_char) -> Option<&'a CStr> {
-    const MOST: usize = libc::PATH_MAX as usize;
-    // `strnlen` may start reading before the path, in the same cache line.
-    let line = path.cast::<u8>().map_addr(|addr| addr & !63);
-    let most = MOST.min(usize::MAX - path.addr());
-    // SAFETY: it only reads, and can be left at any point.
-    let length = unsafe { guard::run_on(line, most.saturating_add(64), || libc::strnlen(path, most)) };
-    // SAFETY: it has just been read up to its terminator.
-    length.ok().filter(|&length| length < most).map(|_| unsafe { CStr::from_ptr(path) })
+    unsafe { user::path(path) }.ok().is_none_or(|path| config.globs.may_match(path.to_bytes()))
 }

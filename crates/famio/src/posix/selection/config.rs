@@ -12,7 +12,7 @@ use crate::sys::shm;
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which files are atomic, and how.
 pub struct Config {
@@ -114,14 +114,10 @@ fn globs_of(name: &str, globs: &[u8], settings: &Settings) -> Result<Option<Glob
 fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(Settings, bool), String> {
     let mut settings = Settings::default();
     if let Some(pool) = variable("FAMIO_POOL").filter(|pool| !pool.is_empty()) {
-        let mut path = PathBuf::from(OsStr::from_bytes(pool));
-        if path.is_relative() {
-            path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(path);
-        }
-        settings.pool = Some(path);
+        settings.pool = Some(absolute(pool));
     }
     if let Some(shm) = variable("FAMIO_SHM").filter(|shm| !shm.is_empty()) {
-        let path = PathBuf::from(OsStr::from_bytes(&working_folder())).join(OsStr::from_bytes(shm));
+        let path = absolute(shm);
         // A program without access to the folder may have no atomic file; the first open of one reports this error.
         shm::check_kind(&path).or_else(|e| if e.errno() == libc::EACCES { Ok(()) } else { Err(e.to_string()) })?;
         settings.shm = Some(path);
@@ -232,8 +228,14 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&limit| limit > 0)
 }
 
+/// A path that stays the same when the working folder changes.
+pub(in crate::posix) fn absolute(path: &[u8]) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(path));
+    if path.is_absolute() { path.to_owned() } else { Path::new(OsStr::from_bytes(&working_folder())).join(path) }
+}
+
 /// The current folder; `/` if it is unknown.
-pub(in crate::posix) fn working_folder() -> Vec<u8> {
+fn working_folder() -> Vec<u8> {
     let mut buffer = [0u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most the buffer's length.
     let length = unsafe { raw!(SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) };

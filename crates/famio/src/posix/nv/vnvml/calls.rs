@@ -9,17 +9,16 @@ use crate::file::UserBuf;
 use crate::journal::pools::pool::Pool;
 use crate::map::guard;
 use crate::posix::Ret;
+use crate::posix::call::user;
 use crate::posix::descriptors::attach::warn_if_weakened;
 use crate::posix::life::process;
 use crate::posix::nv::calls::told;
 use crate::posix::runtime::message::caught;
-use crate::posix::selection::config::working_folder;
+use crate::posix::selection::config::absolute;
 use core::cell::Cell;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
-use std::ffi::{CStr, CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 /// `NV_PRIVATE` and `NV_SHARED`.
@@ -63,18 +62,15 @@ fn check_thread(id: usize, lists: &state::List) -> Result<()> {
 /// `EFAULT`: a bad address. `ENAMETOOLONG`.
 ///
 /// # Safety
-/// It ends with a zero, if it can be read.
+/// It is not changed meanwhile.
 unsafe fn path_at(path: *const c_char) -> Result<CString> {
-    const LONGEST: usize = libc::PATH_MAX as usize;
     guard::install()?;
-    // SAFETY: the closure only reads; a fault in the path is an error.
-    let len = unsafe { guard::run_on(path.cast(), LONGEST, || libc::strnlen(path, LONGEST)) };
-    match len {
-        Err(_) => Err(Error::with(libc::EFAULT, "the path lies at a bad address")),
-        Ok(LONGEST) => Err(Error::new(libc::ENAMETOOLONG)),
-        // SAFETY: it was just read, up to its end.
-        Ok(_) => Ok(unsafe { CStr::from_ptr(path) }.to_owned()),
-    }
+    // SAFETY: the caller's promise.
+    let read = unsafe { user::path(path) };
+    read.map(CStr::to_owned).map_err(|error| match error.errno() {
+        libc::EFAULT => Error::with(libc::EFAULT, "the path lies at a bad address"),
+        _ => error,
+    })
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn init(pool: *const c_char) -> Ret {
@@ -83,11 +79,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn init(pool: *const c_char) -> Ret {
             return state::begin(None);
         }
         // SAFETY: the caller's promise.
-        let path = unsafe { path_at(pool) }?;
-        let mut path = PathBuf::from(OsStr::from_bytes(path.to_bytes()));
-        if path.is_relative() {
-            path = Path::new(OsStr::from_bytes(&working_folder())).join(path);
-        }
+        let path = absolute(unsafe { path_at(pool) }?.to_bytes());
         Pool::at(&path, None)?;
         state::begin(Some(path))
     };
