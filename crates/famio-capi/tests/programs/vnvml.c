@@ -16,32 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "expect.h"
+
 #define PAGE 4096
 #define SIZE (8 * PAGE)
-
-static int failed;
-static void *const bad = (void *)8;
-
-/* `call` must return -1, or null, with that errno and a message. */
-#define FAILS(call, error)                                                                                            \
-  do {                                                                                                                \
-    errno = 0;                                                                                                        \
-    long result_ = (long)(intptr_t)(call);                                                                            \
-    int errno_ = errno;                                                                                               \
-    if ((result_ != -1 && result_ != 0) || errno_ != (error) || !*nverrmsg()) {                                       \
-      printf("line %d: %s: %ld, %s instead of %s (%s)\n", __LINE__, #call, result_, strerror(errno_),                 \
-             strerror(error), nverrmsg());                                                                            \
-      failed = 1;                                                                                                     \
-    }                                                                                                                 \
-  } while (0)
-
-#define CHECK(what)                                                                                                   \
-  do {                                                                                                                \
-    if (!(what)) {                                                                                                    \
-      printf("line %d: %s: %s\n", __LINE__, #what, nverrmsg());                                                       \
-      failed = 1;                                                                                                     \
-    }                                                                                                                 \
-  } while (0)
 
 static void ok(int line, int result) {
   if (result != 0) {
