@@ -45,8 +45,9 @@ pub(in crate::posix) unsafe fn path<'a>(path: *const c_char) -> Result<&'a CStr>
     match length {
         // SAFETY: it has just been read up to its terminator.
         Ok(length) if length < most => Ok(unsafe { CStr::from_ptr(path) }),
-        Ok(_) => Err(Error::new(libc::ENAMETOOLONG)),
-        Err(_) => Err(Error::new(libc::EFAULT)),
+        Ok(_) if most == libc::PATH_MAX as usize => Err(Error::new(libc::ENAMETOOLONG)),
+        // Or the addresses end before it does.
+        _ => Err(Error::new(libc::EFAULT)),
     }
 }
 
