@@ -55,7 +55,7 @@ rules! {
     CleanBeforeMarkGoes,
     MarkGoesBeforeJournal,
     HeaderGoesOnWithWeaker,
-    HeaderFlushesFirst,
+    HeaderFlushesWhatItRead,
     // Journals of records.
     ZerosBeforeCount,
     CountOfRecordsBeforeCut,

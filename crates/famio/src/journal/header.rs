@@ -326,18 +326,17 @@ impl Header {
     /// store, which begins with it. After an error, the state on the medium is the old or the new one.
     ///
     /// In state *creating*: the mirror alone, without a flush. A crash leaves a journal that is blank, or has no valid
-    /// copy; nothing may rely on the journal before it [was flushed](Self::was_flushed).
+    /// copy; nothing may rely on the journal before it is flushed ([`has_begun`](Self::has_begun)).
     pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
         let write = |copy| write_copy(copy, &bytes, journal.as_fd(), medium);
         if self.state == State::Creating {
-            self.copies = Copies { first: Copy::Primary, is_other_durable: false };
             return write(Copy::Mirror);
         }
-        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesFirst) {
+        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesWhatItRead) {
             medium.fdatasync(journal.as_fd())?;
         }
-        self.was_flushed();
+        self.copies.is_other_durable = true;
         let first = self.copies.first;
         write(first)?;
         medium.fdatasync(journal.as_fd())?;
@@ -353,13 +352,14 @@ impl Header {
     pub fn secure(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
         write_copy(self.copies.first.other(), &self.encode(), journal, medium)?;
         medium.fdatasync(journal)?;
-        self.was_flushed();
+        self.copies.is_other_durable = true;
         Ok(())
     }
 
-    /// The journal was flushed since the header was read or stored.
-    pub fn was_flushed(&mut self) {
-        self.copies.is_other_durable = true;
+    /// A new journal was flushed. Until then, and if the flush fails, the next store begins with the mirror, too: a
+    /// later flush may succeed without it, and a primary that is torn then would not look like an unfinished creation.
+    pub fn has_begun(&mut self) {
+        self.copies.first = Copy::Primary;
     }
 
     /// As [`store`](Self::store), in a mapped journal.

@@ -163,6 +163,7 @@ fn the_next_store_begins_with_the_copy_that_was_not_flushed() {
     let mut header = sample();
     header.store(&file, &KERNEL).unwrap();
     assert!(is_blank(&fs::read(dir.path("j")).unwrap()), "creation was not finished");
+    header.has_begun();
     for state in [State::Active, State::Active, State::Suspect, State::Clean] {
         let begins_with = header.copies.first;
         header.state = state;

@@ -170,7 +170,7 @@ impl Live {
         if self.durability == Durability::Power {
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
-        self.header.lock().was_flushed();
+        self.header.lock().has_begun();
         self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
     }
 
