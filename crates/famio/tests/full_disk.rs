@@ -192,6 +192,30 @@ fn holes_of_a_file_on_a_full_file_system() {
     }
 }
 
+/// A writer that found no space for a segment used to give back the segment that the background had just made.
+#[test]
+fn the_last_space_is_given_back_by_one() {
+    let Some(small) = Small::in_memory("last-space", 24) else { return };
+    let path = small.path().join("file");
+    let free = small.free();
+    for round in 0..160 {
+        File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let mut file = Checked { opened: Opened::new(&path, &Settings::default()), model: vec![0; 4 << 20] };
+        file.write(0, 5000, 3).unwrap();
+        file.opened.atomic().sync().unwrap();
+        let filler = small.fill(700 << 10);
+        for at in (0..4 << 20).step_by(64 << 10) {
+            let _ = file.write(at + 100, 60_000, 9);
+            file.opened.atomic().sync().unwrap_or_else(|e| panic!("round {round}: SYNC: {e}"));
+        }
+        file.check();
+        empty(&filler);
+        file.close(&path);
+        fs::remove_file(&path).unwrap();
+        small.wait_for(free);
+    }
+}
+
 /// The pool is full, the file's file system is not.
 #[test]
 fn a_full_pool() {

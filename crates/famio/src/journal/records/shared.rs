@@ -40,6 +40,8 @@ pub(super) struct Shared {
     prepared: AtomicUsize,
     /// The number of segments that have space on the disk for this process's log, if greater than `prepared`.
     booked: AtomicUsize,
+    /// Held while space is booked, and while what failed gives space back: never what is booked.
+    booking: Mutex<()>,
     /// Held while segments are made or given back; the log's appends do not wait for it.
     preparing: Mutex<()>,
     /// A flush of the journal failed: what a commit covers may be lost although its own flush reports success.
@@ -71,6 +73,7 @@ impl Shared {
             limit: limit.max(geometry.end(2)),
             prepared: AtomicUsize::new(0),
             booked: AtomicUsize::new(0),
+            booking: Mutex::new(()),
             preparing: Mutex::new(()),
             failed: AtomicBool::new(false),
         }
@@ -161,11 +164,7 @@ impl Shared {
             self.check_limits(place)?;
             self.count_up_to(prepared + 1, |fd| {
                 let zeroed = zero(fd, self.medium, place).and_then(|()| flush(fd));
-                // Frees the space on a full disk. Best effort: the header does not count the segment.
-                zeroed.inspect_err(|_| {
-                    let _ = self.medium.ftruncate(fd.as_fd(), place.offset);
-                    self.booked.store(0, Ordering::Release); // that space was cut off, too
-                })
+                zeroed.inspect_err(|_| self.give_back(fd, place))
             })?;
         }
         Ok(())
@@ -210,8 +209,17 @@ impl Shared {
         self.booked.load(Ordering::Acquire).max(self.prepared())
     }
 
+    /// Frees the space of a segment that could not be made, on a full disk, unless the log counts on that space. Best
+    /// effort: the header does not count the segment. Called with `preparing` held.
+    fn give_back(&self, journal: &impl AsFd, place: Place) {
+        let _booking = self.booking.lock();
+        if self.booked() == self.prepared() {
+            let _ = self.medium.ftruncate(journal.as_fd(), place.offset);
+        }
+    }
+
     /// Allocates disk space for the next segment. Nothing is written or flushed, so a writer does not wait for the
-    /// disk. Before its use, the segment is [counted](Self::count_booked).
+    /// disk unless that is full. Before its use, the segment is [counted](Self::count_booked).
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`: at the journal's limit, or the disk is full.
@@ -219,21 +227,32 @@ impl Shared {
         let have = self.booked();
         let Some(place) = self.geometry.places().nth(have) else { return Ok(()) };
         self.check_limits(place)?;
-        let space = |how| {
-            self.journal().run(|journal| Ok(rustix::fs::fallocate(journal.as_fd(), how, place.offset, place.len)?))
-        };
-        let keep = FallocateFlags::KEEP_SIZE;
-        match space(keep) {
-            Ok(()) => {
-                self.booked.store(have + 1, Ordering::Release);
-                Ok(())
-            }
+        match self.allocate(have, place) {
             Err(e) if [libc::EOPNOTSUPP, libc::ENOSYS].contains(&e.errno()) => self.prepare(have + 1),
-            Err(e) => {
-                let _ = space(keep | FallocateFlags::PUNCH_HOLE); // frees the space on a full disk
-                Err(e.context("the journal cannot grow"))
-            }
+            Err(_) => self.book_alone(have, place),
+            done => done,
         }
+    }
+
+    /// Allocates the space when nobody makes segments: whoever did has made this one, or has given its space back.
+    fn book_alone(&self, have: usize, place: Place) -> Result<()> {
+        let _preparing = self.preparing.lock();
+        if self.prepared() > have {
+            return Ok(());
+        }
+        self.allocate(have, place).map_err(|e| {
+            let give_back = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+            let _ = self.journal().run(|fd| Ok(rustix::fs::fallocate(fd.as_fd(), give_back, place.offset, place.len)?));
+            e.context("the journal cannot grow")
+        })
+    }
+
+    fn allocate(&self, have: usize, place: Place) -> Result<()> {
+        let _booking = self.booking.lock();
+        let keep = FallocateFlags::KEEP_SIZE;
+        self.journal().run(|fd| Ok(rustix::fs::fallocate(fd.as_fd(), keep, place.offset, place.len)?))?;
+        self.booked.store(have + 1, Ordering::Release);
+        Ok(())
     }
 
     /// Prepares all segments that have space at once: first makes the file's length durable, then their count. They
