@@ -49,10 +49,18 @@ fn a_working_set_that_fits_is_not_written_to_the_disk() {
     opened.write(0, b"attached");
     model[..8].copy_from_slice(b"attached");
     opened.atomic().sync().unwrap();
-    let before = written_to_disks();
-    // Enough to fill the journal twice.
-    write_on(&opened, &mut model, 0..45_000);
-    assert_eq!(written_to_disks() - before, 0, "bytes written to a disk");
+    // A process that the machine does not let run for a third of a second counts as idle: not three times.
+    let mut written = [0; 3];
+    for (round, written) in written.iter_mut().enumerate() {
+        let before = written_to_disks();
+        // Enough to fill the journal twice.
+        write_on(&opened, &mut model, round * 45_000..(round + 1) * 45_000);
+        *written = written_to_disks() - before;
+        if *written == 0 {
+            break;
+        }
+    }
+    assert!(written.contains(&0), "{written:?} bytes written to a disk");
     assert!(opened.read(0, model.len() + 1) == model);
     // When idle, all of it is written back.
     assert!(comes_true(|| std::fs::read(&path).unwrap() == model), "it is written back when no process writes");
