@@ -18,8 +18,8 @@ use std::time::Instant;
 
 /// Compare a command of yours, plain and under Famio
 ///
-/// Runs the command plain and under famio run, in each round, in random order, and compares wall time, CPU time, and
-/// bytes written to the disk of the current folder (by all programs: use a quiet machine). With --baseline, another
+/// Runs the command plain and under famio run, in each round, in random order, and compares wall time, CPU time,
+/// and the bytes written to, and the flushes of, the disk of the current folder (by all programs: use a quiet machine). With --baseline, another
 /// command is the plain side: the same program with its own journal or double writes, which Famio makes unnecessary.
 /// The command's output is discarded, unless --output is given.
 #[derive(clap::Args)]
@@ -65,6 +65,8 @@ struct Sample {
     cpu: f64,
     /// MiB.
     to_disk: Option<f64>,
+    /// What SYNCs, the program's or those of Famio's background, made of the disk's own cache.
+    flushes: Option<f64>,
 }
 
 const SIDES: [&str; 2] = ["plain", "Famio"];
@@ -90,7 +92,7 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
         crate::out::json(&document)?;
     } else if !samples[1].is_empty() {
         print!("{}", table(&rows(&samples)));
-        println!("{} rounds, in an order drawn anew, medians; CPU and TO DISK (MiB) of a run", samples[1].len());
+        println!("{} rounds, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it", samples[1].len());
     }
     Ok(status)
 }
@@ -152,8 +154,8 @@ fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample,
     if !args.output {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
-    let written = || disk.and_then(Disk::written);
-    let (disk_before, cpu_before, began) = (written(), children_cpu(), Instant::now());
+    let (written, flushes) = (|| disk.and_then(Disk::written), || disk.and_then(Disk::flushes));
+    let (disk_before, cpu_before, began) = ((written(), flushes()), children_cpu(), Instant::now());
     let status = command.status();
     let (seconds, cpu) = (began.elapsed().as_secs_f64(), children_cpu() - cpu_before);
     // Under Famio, or with a baseline, another program starts it.
@@ -166,8 +168,10 @@ fn one(args: &Args, mut command: Command, disk: Option<&Disk>) -> Result<Sample,
         }
         Ok(_) => {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            let to_disk = written().zip(disk_before).map(|(after, before)| mib(after.saturating_sub(before)));
-            Ok(Sample { seconds, cpu, to_disk })
+            let since = |(after, before): (u64, u64)| after.saturating_sub(before);
+            let to_disk = written().zip(disk_before.0).map(since).map(mib);
+            let flushes = flushes().zip(disk_before.1).map(|both| since(both) as f64);
+            Ok(Sample { seconds, cpu, to_disk, flushes })
         }
     }
 }
@@ -195,10 +199,11 @@ fn values(side: &[Sample], of: impl Fn(&Sample) -> Option<f64>) -> Option<Vec<f6
 }
 
 type Value = fn(&Sample) -> Option<f64>;
-const VALUES: [(&str, &str, Value); 3] = [
+const VALUES: [(&str, &str, Value); 4] = [
     ("run-time", "wall time, s", |sample| Some(sample.seconds)),
     ("run-cpu", "CPU time, s", |sample| Some(sample.cpu)),
     ("run-disk", "written to the disk, MiB", |sample| sample.to_disk),
+    ("run-flushes", "flushes of the disk", |sample| sample.flushes),
 ];
 
 fn figures(args: &Args, samples: &[Vec<Sample>; 2]) -> Vec<Figure> {
@@ -220,7 +225,7 @@ fn figures(args: &Args, samples: &[Vec<Sample>; 2]) -> Vec<Figure> {
 }
 
 fn rows(samples: &[Vec<Sample>; 2]) -> Vec<Vec<String>> {
-    let mut rows = vec![["", "TIME", "RATIO", "95 %", "CPU", "TO DISK"].map(String::from).to_vec()];
+    let mut rows = vec![["", "TIME", "RATIO", "95 %", "CPU", "TO DISK", "FLUSHES"].map(String::from).to_vec()];
     let seconds = |side: &[Sample]| values(side, VALUES[0].2).unwrap_or_default();
     for (number, (name, side)) in SIDES.iter().zip(samples).enumerate() {
         let shown = |value: Value| values(side, value).map(|all| report::number(super::median::median(all)));
@@ -232,7 +237,8 @@ fn rows(samples: &[Vec<Sample>; 2]) -> Vec<Vec<String>> {
             let Estimate { value, low, high } = ratio(&seconds(&samples[0]), &seconds(side));
             row.extend([format!("{value:.2}x"), format!("{low:.2} to {high:.2}")]);
         }
-        row.extend([second(shown(VALUES[1].2)), shown(VALUES[2].2).unwrap_or("-".into())]);
+        row.push(second(shown(VALUES[1].2)));
+        row.extend([VALUES[2].2, VALUES[3].2].map(|value| shown(value).unwrap_or("-".into())));
         rows.push(row);
     }
     rows
@@ -245,11 +251,11 @@ mod tests {
     #[test]
     fn the_table_has_both_sides() {
         let side = |seconds: f64| {
-            let sample = |noise: f64| Sample { seconds: seconds + noise, cpu: 0.5, to_disk: None };
+            let sample = |noise: f64| Sample { seconds: seconds + noise, cpu: 0.5, to_disk: None, flushes: Some(7.0) };
             [0.0, 0.1, 0.2].map(sample).into_iter().collect::<Vec<_>>()
         };
         let rows = rows(&[side(4.0), side(2.0)]);
-        assert_eq!(rows[1], ["plain", "4.10 s", "", "", "0.50 s", "-"]);
+        assert_eq!(rows[1], ["plain", "4.10 s", "", "", "0.50 s", "-", "7"]);
         assert_eq!(rows[2][..3], ["Famio", "2.10 s", "1.95x"]);
     }
 }
