@@ -124,40 +124,64 @@ does.
 The library cannot see inlined system calls, static or set-user-id programs, and what a child made by `vfork` or
 `posix_spawn` does before it runs another program. `famio doctor CMD` looks for these in a program.
 
-Requests of io_uring and of kernel AIO (libaio) bypass the library, too. So `famio run` makes `io_uring_setup` and
-`io_setup` fail with `ENOSYS`, however they are called, by a seccomp filter; programs then fall back to the calls below.
-With `--async-io allow` there is no filter, and the library does not refuse either: what io_uring does to an atomic file
-is not protected, and a file that libaio's `io_submit` names is demoted. Without `famio run`, by `LD_PRELOAD` alone, the
-library still refuses io_uring that is set up through libc or liburing.
-
 A glob on paths selects atomic files. Links are followed, and once a file is open in a process, every other path to it
 in that process leads to the same atomic file. A second `open` of an atomic file may get a duplicate of the first one's
-descriptor, with its own description in the library ([twins](guarantees.md#twins)).
+descriptor, with its own description in the library ([twins](outsiders.md#twins)).
 
-**Signal handlers.** What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`,
-`pread`, `pwrite` and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat`
-family, `fork`, `_exit` and `execve` take no memory from libc's allocator and no lock of libc's, and start no thread,
-wherever the handler interrupted its thread. A handler runs before or after a call on an atomic file and never in the
-middle: a signal that comes while the call holds a lock is kept, with its `siginfo_t`, until the lock is free, as the
-kernel keeps a signal until its `write` is done. So a handler may leave by `siglongjmp`, and `_exit` in it commits. To
-that end the handlers that `sigaction` and `signal` set run behind a function of the library's; the program sees them as
-it has set them. Exceptions:
+## io_uring and kernel AIO
+
+Requests of io_uring and of kernel AIO (libaio) would bypass the library. So `famio run` installs a seccomp filter: in
+the program and all that it starts, `io_uring_setup` and `io_setup` fail with `ENOSYS`, however they are called.
+Programs then fall back to the calls below.
+
+- With `--async-io allow` there is no filter, and the library does not refuse either: what io_uring does to an atomic
+  file is not protected, and a file that libaio's `io_submit` names is demoted.
+- If the filter cannot be installed (in a container that forbids it) and the kernel would take the calls, `famio run`
+  does not run the program without that option.
+- Without `CAP_SYS_ADMIN` the kernel takes a filter only together with `no_new_privs`: set-user-id programs that the
+  program starts, such as `sudo`, gain no rights.
+- A ring that another process set up and passed on works, and is not noticed.
+- Without `famio run`, by `LD_PRELOAD` alone, the library still refuses io_uring that is set up through libc or
+  liburing.
+
+## Signal handlers
+
+What POSIX lists as async-signal-safe is so on atomic files, too: `open`, `close`, `read`, `write`, `pread`, `pwrite`
+and their vectors, `fsync`, `fdatasync`, `lseek`, `dup`, `dup2`, `fcntl`, `ftruncate`, the `stat` family, `fork`,
+`_exit` and `execve`. They take no memory from libc's allocator and no lock of libc's, and start no thread.
+
+A handler runs before or after a call on an atomic file, never in the middle: a signal that comes while the call holds a
+lock is kept, with its `siginfo_t`, until the lock is free. So a handler may leave by `siglongjmp`, and `_exit` in it
+commits. To that end the handlers that `sigaction` and `signal` set run behind a function of the library's; the program
+sees them as it has set them. Exceptions:
 
 - Handlers that are set in another way (`sigset`, or a system call of the program's own), or with `SA_RESETHAND`, or
   before the library was loaded, run at once. If they interrupted a call that holds a lock, their own calls on atomic
-  files get `EDEADLK`.
+  files fail with `EDEADLK`, and `_exit` in them is a crash.
 - The first write to any file starts the library's background thread, which checkpoints files and hands them over to
   other processes, but not in a handler. It starts with the next write to a new file, or SYNC, outside a handler. Until
   then other processes cannot have the files that this process has written. (It is not started with the program: a
   second thread costs every program time, and keeps it from `unshare(CLONE_NEWUSER)`.)
-- `fork` in a handler that has interrupted `malloc`: libc's own `fork` takes the allocator's lock in a program with
-  several threads, and a program with open atomic files has a thread of the library's. Such a `fork` waits for ever, as
-  it does in any program with threads.
+- `fork` in a handler that has interrupted `malloc` waits for ever, as in any program with threads: libc's `fork` takes
+  the allocator's lock, and a program with open atomic files has a thread of the library's.
 - A program's own allocator that writes atomic files while it holds its lock must permit one more allocation by the
   thread in it, at the first write.
 
-A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is cancelled after a read, write,
-SYNC, lock or `close` by descriptor, not in the middle. POSIX allows no other function of files there either; in those
-(`open`, `stat`) the cancellation of such a thread may end the program. Calls on atomic files are no cancellation
-points; nor is `open` of any file, which matters for a thread that waits in it for the other end of a FIFO.
+**Cancellation.** Calls on atomic files are no cancellation points; nor is `open` of any file, which matters for a
+thread that waits in it for the other end of a FIFO. A thread that may be cancelled at any instruction
+(`PTHREAD_CANCEL_ASYNCHRONOUS`) is cancelled after a read, write, SYNC, lock or `close` by descriptor, not in the
+middle. POSIX allows no other function of files there either; in those (`open`, `stat`) the cancellation of such a
+thread may end the program.
+
+## The library's descriptors
+
+The library has three descriptors for each file that is written, one or two more during checkpoints or while the file is
+mapped, and three more for maps of a large file. They have the highest numbers below the limit, at most 4095, and are
+closed on `exec`.
+
+- A call of the program by one of these numbers (`write`, `close`, `dup`, `fcntl`, `fstat`, `mmap` and the others below)
+  fails with `EBADF`. `close_range` and `closefrom` leave them open, and `dup2` or `F_DUPFD` to such a number moves the
+  library's descriptor away.
+- If an inlined system call closes one, the library notices that before the next use, and opens the file anew by name.
+  If its own locks on the file are lost in that way, other processes take the file for closed.
 ";
