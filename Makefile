@@ -83,7 +83,7 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap steps first, so that failures show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 570 kills, 130 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 690 kills, 220 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, the Python package, what would be published, and the models' quick form"
 	scripts/test-install
 	scripts/python-wheel test
