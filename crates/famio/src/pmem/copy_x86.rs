@@ -48,7 +48,7 @@ pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, hot: bool) 
     let parts = lines::split(dst as usize, len);
     if hot || len < STAGE_SMALL || parts.head + parts.tail > 0 || cpu.copy == CopyOp::Ordinary {
         // SAFETY: the caller's promise.
-        return unsafe { dst.copy_from_nonoverlapping(src, len) };
+        return unsafe { super::ordinary::copy(dst, src, len) };
     }
     // SAFETY: the caller's promise; whole lines, and `cpu` is what there is.
     unsafe {
@@ -140,7 +140,7 @@ unsafe fn copy_and_flush(by: FlushOp, dst: *mut u8, src: *const u8, len: usize) 
     if len != 0 {
         // SAFETY: the caller's promise.
         unsafe {
-            dst.copy_from_nonoverlapping(src, len);
+            super::ordinary::copy(dst, src, len);
             flush_by(by, dst, len);
         }
     }

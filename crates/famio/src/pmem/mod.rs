@@ -11,6 +11,7 @@ mod lines;
 mod medium;
 mod metadata;
 mod native;
+pub(crate) mod ordinary;
 #[doc(hidden)]
 pub mod record;
 mod test_hooks;

@@ -87,12 +87,12 @@ macro_rules! ordinary_stores {
         unsafe impl Medium for $medium {
             unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { dst.copy_from_nonoverlapping(src, len) }
+                unsafe { super::ordinary::copy(dst, src, len) }
             }
 
             unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, _hot: bool) {
                 // SAFETY: the caller's promise.
-                unsafe { dst.copy_from_nonoverlapping(src, len) }
+                unsafe { super::ordinary::copy(dst, src, len) }
             }
 
             unsafe fn zero(&self, dst: *mut u8, len: usize) {

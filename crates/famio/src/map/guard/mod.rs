@@ -14,6 +14,7 @@ pub(crate) use chain::handler;
 pub use chain::{host_action, install, is_installed};
 pub(crate) use standin::{stand_in_for, stand_in_no_more};
 
+use crate::pmem::ordinary;
 use core::mem::MaybeUninit;
 
 /// Why a guarded call did not finish. What it had done until then stays done.
@@ -68,13 +69,8 @@ const NO_FAULT: Fault = Fault { address: 0, signal: 0 };
 #[inline]
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     let (to, from) = (Range { start: dst as usize, len }, Range { start: src as usize, len });
-    // libc's `memcpy`, since Rust's requires valid pointers.
-    // SAFETY: the closure holds three words, and `memcpy` may be interrupted anywhere.
-    unsafe {
-        guarded([to, from], || {
-            libc::memcpy(dst.cast(), src.cast(), len);
-        })
-    }
+    // SAFETY: the closure holds three words, and the copy may be interrupted anywhere.
+    unsafe { guarded([to, from], || ordinary::copy(dst, src, len)) }
 }
 
 /// As [`copy`], of ranges that may overlap.
