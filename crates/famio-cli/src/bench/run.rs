@@ -92,7 +92,10 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
         crate::out::json(&document)?;
     } else if !samples[1].is_empty() {
         print!("{}", table(&rows(&samples)));
-        println!("{} rounds, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it", samples[1].len());
+        println!(
+            "{} rounds, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it",
+            samples[1].len()
+        );
     }
     Ok(status)
 }

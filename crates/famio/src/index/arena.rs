@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The first allocation: the shared state and the radix tree of a small file.
 const FIRST: u64 = 64 << 10;
 const HUGE: u64 = huge::HUGE as u64;
-/// It grows in steps of a quarter of its size, at most this: a writer waits for each.
+/// It grows in steps of a quarter of its size, within these bounds: a writer waits for each.
+const STEP_MIN: u64 = 16 << 10;
 const STEP_MAX: u64 = HUGE;
 
 /// A mapped arena.
@@ -204,7 +205,7 @@ impl Arena {
         if end <= have {
             return Ok(());
         }
-        let mut want = end.max(have + (have / 4).clamp(FIRST, STEP_MAX)).next_multiple_of(4096);
+        let mut want = end.max(have + (have / 4).clamp(STEP_MIN, STEP_MAX)).next_multiple_of(4096);
         if have >= HUGE {
             want = want.next_multiple_of(HUGE);
         }

@@ -21,9 +21,9 @@ pub struct Extent {
 
 impl Extent {
     pub const WHOLE: Self =
-        Self { rounds: 5, seconds: 0.5, file_size: 512 << 20, map_size: 2 << 30, disk: None, preload: Vec::new() };
+        Self { rounds: 7, seconds: 0.5, file_size: 512 << 20, map_size: 2 << 30, disk: None, preload: Vec::new() };
     pub const QUICK: Self =
-        Self { rounds: 3, seconds: 0.15, file_size: 64 << 20, map_size: 256 << 20, disk: None, preload: Vec::new() };
+        Self { rounds: 5, seconds: 0.15, file_size: 64 << 20, map_size: 256 << 20, disk: None, preload: Vec::new() };
 
     /// Whether only small files fit the time.
     pub fn is_quick(&self) -> bool {

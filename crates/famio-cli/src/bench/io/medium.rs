@@ -23,7 +23,8 @@ impl Disk {
     pub fn of(folder: &Path) -> Option<Self> {
         let device = stat(folder).ok()?.st_dev;
         let entry = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
-        let whole = if entry.join("partition").exists() { entry.canonicalize().ok()?.join("..") } else { entry.clone() };
+        let whole =
+            if entry.join("partition").exists() { entry.canonicalize().ok()?.join("..") } else { entry.clone() };
         let disk = Self { counts: entry.join("stat"), whole: whole.join("stat") };
         disk.written().is_some().then_some(disk)
     }

@@ -69,15 +69,15 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// Makes the list exactly the entries of the first segment. No thread takes an entry meanwhile.
-    pub fn reset(self, first: Geometry) -> Result<()> {
-        for number in 0..first.count as u32 {
-            let next = if u64::from(number) + 1 < first.count { number + 2 } else { NIL };
+    /// Makes the list exactly the first `count` entries, of the first segment. No thread takes an entry meanwhile.
+    pub fn reset(self, count: u32) -> Result<()> {
+        for number in 0..count {
+            let next = if number + 1 < count { number + 2 } else { NIL };
             self.link(number).ok_or(Error::new(libc::EIO))?.store(next, Ordering::Relaxed);
         }
         let free = &self.arena.shared().free;
         let changes = (free.load(Ordering::Acquire) >> 32).wrapping_add(1);
-        free.store(changes << 32 | 1, Ordering::Release);
+        free.store(changes << 32 | u64::from(count.min(1)), Ordering::Release);
         Ok(())
     }
 

@@ -18,8 +18,10 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::Advice;
 use std::os::fd::AsFd;
 
-/// Log blocks that a writer prepares at a time: some microseconds.
-const STEP: u64 = 32;
+/// Log blocks that a writer prepares at a time: as many as there are, but at least so many, for a small file, ...
+const STEP_MIN: u64 = 8;
+/// ... and at most so many: some microseconds.
+const STEP_MAX: u64 = 32;
 /// The most prepared pieces, of up to 2 MiB each.
 const PIECES: usize = 8;
 /// At most as many bytes are prepared as are in use; the first piece is prepared when this many entries are in use.
@@ -153,8 +155,9 @@ impl Log {
         if !Free::of(arena).is_empty() {
             return Ok(()); // another thread was first
         }
+        let step = ready(arena.shared().ready.load(Ordering::Relaxed)).clamp(STEP_MIN, STEP_MAX);
         let piece = loop {
-            if let Some(piece) = self.next_piece(arena, STEP) {
+            if let Some(piece) = self.next_piece(arena, step) {
                 break piece;
             }
             match self.add_segment(arena, &mut maps) {
@@ -196,6 +199,11 @@ impl Log {
         if zone.wish.load(Ordering::Acquire) == IDLE {
             return false;
         }
+        // Writers prepare the first segment themselves, one at a time, so that its prepared entries are known exactly.
+        if ready(arena.shared().ready.load(Ordering::Relaxed)) < Geometry::of(0).count {
+            zone.wish.store(IDLE, Ordering::Release);
+            return false;
+        }
         let used = arena.shared().used.load(Ordering::Relaxed);
         let pieces = (used as usize / (HUGE >> super::segment::CLASS)).clamp(1, PIECES);
         let Some(place) = zone.laid_down[..pieces].iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
@@ -231,8 +239,6 @@ impl Log {
             }
             let (index, i) = Geometry::place(first as u32);
             let segment = Geometry::of(index);
-            // A journal is never cut below its first segment, so all of that is prepared.
-            let most = if index == 0 { segment.count } else { most };
             let to_huge = (HUGE as u64 - segment.block(i) % HUGE as u64) >> super::segment::CLASS;
             let count = most.min(segment.count - i).min(to_huge);
             match word.compare_exchange(seen, seen + count, Ordering::AcqRel, Ordering::Acquire) {
@@ -320,6 +326,7 @@ impl Log {
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
         let _growing = self.grow()?;
         let first = Geometry::of(0);
+        let prepared = ready(arena.shared().ready.load(Ordering::Acquire)).min(first.count);
         in_order(
             Rule::CountBeforeCut,
             || {
@@ -328,8 +335,8 @@ impl Log {
                 self.medium().fence();
                 self.set_count(1);
                 // Pieces prepared before the cut are not used any more.
-                arena.shared().begin_entries(first.count);
-                Free::of(arena).reset(first)
+                arena.shared().begin_entries(prepared);
+                Free::of(arena).reset(prepared as u32)
             },
             || self.file().run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
         )
