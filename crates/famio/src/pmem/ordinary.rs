@@ -1,10 +1,10 @@
 //! Copies by ordinary stores, within the caches.
 //!
-//! From about 2 KiB to 1 MiB on, libc's `memcpy` is `rep movsb` on many processors. That is slow if the destination
-//! lies 1 to 16 bytes further in its page than the source: as with a block of a file and a buffer of `malloc`, which
-//! begins 16 bytes after the page that it got from the kernel. A plain loop of vectors is not. Zen 5, 4 KiB in order
-//! from 512 MiB in huge pages, GB/s of libc and of this loop: 32 and 31 if both lie alike, 9.6 and 31 at 16 bytes, 3.5
-//! and 31 at 8; at random 10 and 11, 7.0 and 8.9.
+//! From about 2 KiB to some hundred KiB, libc's `memcpy` is `rep movsb` on many processors. That is slow if the
+//! destination lies 1 to 16 bytes further in its page than the source: as with a block of a file and a buffer of
+//! `malloc`, which begins 16 bytes after the page that it got from the kernel. A plain loop of vectors is not. Zen 5, 4
+//! KiB in order from 512 MiB in huge pages, GB/s of libc and of this loop: 32 and 31 if both lie alike, 9.6 and 31 at
+//! 16 bytes, 3.5 and 31 at 8; at random 10 and 11, 7.0 and 8.9. Longer pieces libc stores around the cache.
 
 /// Copies `len` bytes, in ascending order but for the last few. The ranges need not be mapped if a guard is around it
 /// (`map::guard`).
@@ -31,8 +31,8 @@ mod vectors {
 
     /// What is shorter, libc copies as fast.
     pub const FROM: usize = 1024;
-    /// What is longer would not stay in the cache: libc knows better.
-    pub const BELOW: usize = 1 << 20;
+    /// What is longer would not stay in a cache: libc knows better.
+    pub const BELOW: usize = 8 << 20;
 
     const VECTOR: usize = size_of::<__m256i>();
     /// Vectors loaded before the first of them is stored.

@@ -157,7 +157,7 @@ impl Log {
         }
         let step = ready(arena.shared().ready.load(Ordering::Relaxed)).clamp(STEP_MIN, STEP_MAX);
         let piece = loop {
-            if let Some(piece) = self.next_piece(arena, step) {
+            if let Some(piece) = self.next_piece(arena, 0, step) {
                 break piece;
             }
             match self.add_segment(arena, &mut maps) {
@@ -199,18 +199,13 @@ impl Log {
         if zone.wish.load(Ordering::Acquire) == IDLE {
             return false;
         }
-        // Writers prepare the first segment themselves, one at a time, so that its prepared entries are known exactly.
-        if ready(arena.shared().ready.load(Ordering::Relaxed)) < Geometry::of(0).count {
-            zone.wish.store(IDLE, Ordering::Release);
-            return false;
-        }
         let used = arena.shared().used.load(Ordering::Relaxed);
         let pieces = (used as usize / (HUGE >> super::segment::CLASS)).clamp(1, PIECES);
         let Some(place) = zone.laid_down[..pieces].iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
             zone.wish.store(IDLE, Ordering::Release); // until a writer takes one
             return false;
         };
-        let Some(piece) = self.next_piece(arena, u64::from(u16::MAX)) else {
+        let Some(piece) = self.next_piece(arena, 1, u64::from(u16::MAX)) else {
             zone.wish.store(IDLE, Ordering::Release);
             return false;
         };
@@ -227,9 +222,11 @@ impl Log {
         true
     }
 
-    /// Reserves the next unprepared entries, up to the end of a segment or of a huge page. `None`: the existing
-    /// segments have no more.
-    fn next_piece(&self, arena: &Arena, most: u64) -> Option<Piece> {
+    /// Reserves the next unprepared entries, at most so many, and up to the end of a segment or of a huge page. `None`:
+    /// the existing segments have no more, or the next ones lie before segment `from`. The first segment's are for
+    /// writers, of whom one at a time prepares any: so those that got no memory can always be put back, and
+    /// [`shrink`](Self::shrink) knows which have some.
+    fn next_piece(&self, arena: &Arena, from: usize, most: u64) -> Option<Piece> {
         let word = &arena.shared().ready;
         let mut seen = word.load(Ordering::Acquire);
         loop {
@@ -238,6 +235,9 @@ impl Log {
                 return None;
             }
             let (index, i) = Geometry::place(first as u32);
+            if index < from {
+                return None;
+            }
             let segment = Geometry::of(index);
             let to_huge = (HUGE as u64 - segment.block(i) % HUGE as u64) >> super::segment::CLASS;
             let count = most.min(segment.count - i).min(to_huge);
