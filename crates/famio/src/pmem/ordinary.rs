@@ -6,6 +6,9 @@
 //! KiB in order from 512 MiB in huge pages, GB/s of libc and of this loop: 32 and 31 if both lie alike, 9.6 and 31 at
 //! 16 bytes, 3.5 and 31 at 8; at random 10 and 11, 7.0 and 8.9. Longer pieces libc stores around the cache.
 
+/// What is shorter, libc copies as fast.
+pub(crate) const OWN_FROM: usize = 1024;
+
 /// Copies `len` bytes, in ascending order but for the last few. The ranges need not be mapped if a guard is around it
 /// (`map::guard`).
 ///
@@ -15,7 +18,7 @@
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if (vectors::FROM..vectors::BELOW).contains(&len) && vectors::are_there() {
+    if (OWN_FROM..vectors::BELOW).contains(&len) && vectors::are_there() {
         // SAFETY: the caller's promise, and the processor has them.
         return unsafe { vectors::copy(dst, src, len) };
     }
@@ -29,8 +32,6 @@ mod vectors {
     use crate::pmem::cpu::{CopyOp, features};
     use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
 
-    /// What is shorter, libc copies as fast.
-    pub const FROM: usize = 1024;
     /// What is longer would not stay in a cache: libc knows better.
     pub const BELOW: usize = 8 << 20;
 

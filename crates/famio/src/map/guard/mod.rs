@@ -79,15 +79,15 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
 /// As [`copy`].
 #[inline]
 pub unsafe fn copy_overlapping(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
-    if (dst as usize).abs_diff(src as usize) >= len {
-        // SAFETY: the caller's promise; they do not overlap.
-        return unsafe { copy(dst, src, len) };
-    }
     let (to, from) = (Range { start: dst as usize, len }, Range { start: src as usize, len });
     // SAFETY: as in `copy`.
     unsafe {
         guarded([to, from], || {
-            libc::memmove(dst.cast(), src.cast(), len);
+            if len >= ordinary::OWN_FROM && (dst as usize).abs_diff(src as usize) >= len {
+                ordinary::copy(dst, src, len);
+            } else {
+                libc::memmove(dst.cast(), src.cast(), len);
+            }
         })
     }
 }
