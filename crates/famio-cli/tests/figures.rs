@@ -208,7 +208,7 @@ fn two_runs_are_compared() {
 
 #[test]
 fn a_command_of_the_user_runs_on_both_sides() {
-    let Some(library) = built("libfamio_preload.so") else { return };
+    let (Some(library), Some(_)) = (built("libfamio_preload.so"), built("libfamio_trace.so")) else { return };
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = |args: &[&str]| {
         said(
@@ -228,6 +228,8 @@ fn a_command_of_the_user_runs_on_both_sides() {
     let text = run(&["--baseline", "echo plain >>base", "--json", "--", "true"]);
     assert!(text.contains("\"run-time\"") && text.contains("\"run-cpu\""), "{text}");
     assert_eq!(read(&folder.path().join("base")), "plain\nplain\n");
+    let text = run(&["--syncs", "--baseline", "echo >base", "--", "dd", "if=seen", "of=a.db", "conv=fsync"]);
+    assert!(text.contains("SYNCs of one more run, under famio trace: plain 0, Famio 1"), "{text}");
     assert!(run(&["--", "false"]).contains("exit status: 1; --output shows what it says: "));
     assert!(run(&["--", "/nonexistent"]).contains("/nonexistent"));
     assert!(run(&["--prepare", "exit 3", "--", "true"]).contains("--prepare: exit status: 3"));

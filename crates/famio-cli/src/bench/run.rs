@@ -4,7 +4,7 @@ use super::document::effort::{Effort, Length};
 use super::document::statistics::{Estimate, ratio};
 use super::document::{Document, Figure, Point, Shape};
 use super::io::medium::Disk;
-use super::launch::Under;
+use super::launch::{Under, me};
 use super::output::Output;
 use super::report;
 use super::session::Session;
@@ -43,6 +43,9 @@ pub struct Args {
     /// Runs of each side
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Count SYNCs, too, in one more run of each side's command, unprotected, under famio trace
+    #[arg(long)]
+    syncs: bool,
     /// Let the command's output be seen
     #[arg(long)]
     output: bool,
@@ -81,10 +84,21 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     let effort = Effort { rounds: args.rounds, length: Length::Calls(1), file_size: 0 };
     let mut document = Document::new(here, &effort, &args.options);
     let samples = measure(args, &session, Disk::of(here).as_ref()).map_err(failed)?;
+    let syncs = if args.syncs && !session.interrupted() {
+        let count = |side| syncs(args, &session, side).map_err(failed);
+        Some([count(0)?, count(1)?])
+    } else {
+        None
+    };
     let status = session.status();
     drop(session); // removes the progress bar
     document.complete = status == 0;
     document.figures = figures(args, &samples);
+    if let Some(counts) = syncs {
+        let point = |(side, count): (&&str, u64)| Point::new("", side, vec![count as f64]);
+        let points = SIDES.iter().zip(counts).map(point).collect();
+        document.figures.push(figure(args, "run-syncs", "SYNCs of a run", points));
+    }
     if let Some(folder) = &args.shown.report {
         report::write(folder, &document).map_err(failed)?;
     }
@@ -96,6 +110,9 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
             "{} rounds, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it",
             samples[1].len()
         );
+        if let Some([plain, famio]) = syncs {
+            println!("SYNCs of one more run, under famio trace: plain {plain}, Famio {famio}");
+        }
     }
     Ok(status)
 }
@@ -120,6 +137,23 @@ fn measure(args: &Args, session: &Session, disk: Option<&Disk>) -> Result<[Vec<S
     let both = samples[0].len().min(samples[1].len());
     samples.iter_mut().for_each(|side| side.truncate(both));
     Ok(samples)
+}
+
+/// The SYNCs that a side's command makes, of files that it has opened for writing.
+fn syncs(args: &Args, session: &Session, side: usize) -> Result<u64, String> {
+    prepare(args)?;
+    let report = session.folder().join("trace.json");
+    let mut traced = Command::new(me()?);
+    traced.args(["trace", "--json", "--output"]).arg(&report).arg("--");
+    match &args.baseline {
+        Some(baseline) if side == 0 => traced.args(["sh", "-c", baseline]),
+        _ => traced.args(&args.command),
+    };
+    one(args, traced, None)?;
+    let read = std::fs::read_to_string(&report).map_err(|error| format!("{}: {error}", report.display()))?;
+    let found: serde_json::Value = serde_json::from_str(&read).map_err(|error| format!("famio trace: {error}"))?;
+    let files = found["files"].as_array().ok_or("famio trace: no files in its report")?;
+    Ok(files.iter().filter_map(|file| file["syncs"].as_u64()).sum())
 }
 
 fn command(args: &Args, side: usize) -> Result<Command, String> {
@@ -210,21 +244,27 @@ const VALUES: [(&str, &str, Value); 4] = [
 ];
 
 fn figures(args: &Args, samples: &[Vec<Sample>; 2]) -> Vec<Figure> {
+    let points = |value: Value| {
+        let sides = SIDES.iter().zip(samples);
+        sides.filter_map(|(side, samples)| Some(Point::new("", side, values(samples, value)?))).collect()
+    };
+    let all = VALUES.into_iter().map(|(name, y, value)| figure(args, name, y, points(value)));
+    all.filter(|figure| !figure.points.is_empty()).collect()
+}
+
+fn figure(args: &Args, name: &str, y: &str, points: Vec<Point>) -> Figure {
     let words: Vec<_> = args.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-    let figure = |(name, y, value): (&str, &str, Value)| Figure {
+    Figure {
         name: name.into(),
         title: words.join(" "),
         x: "how it was run".into(),
         y: y.into(),
         higher_is_better: false,
         shape: Shape::Bars,
-        points: (SIDES.iter().zip(samples))
-            .filter_map(|(side, samples)| Some(Point::new("", side, values(samples, value)?)))
-            .collect(),
+        points,
         rows: Vec::new(),
         ..Figure::new(name, "")
-    };
-    VALUES.into_iter().map(figure).filter(|figure| !figure.points.is_empty()).collect()
+    }
 }
 
 fn rows(samples: &[Vec<Sample>; 2]) -> Vec<Vec<String>> {

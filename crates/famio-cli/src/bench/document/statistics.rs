@@ -19,6 +19,9 @@ const RESAMPLES: usize = 2000;
 const ENOUGH: usize = 6;
 /// Of Student's distribution, the quantile of 0.975 for 1 to 4 degrees of freedom, for two to five values.
 const STUDENT: [f64; ENOUGH - 2] = [12.706, 4.303, 3.182, 2.776];
+/// The standard deviation of a normal distribution, by its median deviation; and the median's, by the mean's.
+const OF_NORMAL: f64 = 1.4826;
+const OF_MEDIAN: f64 = 1.2533;
 
 /// The median of the rounds' values.
 pub fn estimate(values: &[f64]) -> Estimate {
@@ -45,14 +48,15 @@ pub fn ratio_of_runs(base: &[f64], values: &[f64]) -> Estimate {
 }
 
 /// Half of the interval of Student's distribution, in logarithms; 0 if the bootstrap is good enough, or if there is
-/// only one value, or one that has no logarithm.
+/// only one value, or one that has no logarithm. From the median deviation: one round that was disturbed is an end of
+/// the bootstrap's interval already.
 fn half_width(values: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = values.map(f64::ln).collect();
     let count = logs.len() as f64;
     let Some(&quantile) = logs.len().checked_sub(2).and_then(|freedom| STUDENT.get(freedom)) else { return 0.0 };
-    let mean = logs.iter().sum::<f64>() / count;
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    let width = quantile * (squares / (count - 1.0) / count).sqrt();
+    let middle = median(logs.clone());
+    let deviation = OF_NORMAL * median(logs.iter().map(|log| (log - middle).abs()).collect());
+    let width = quantile * OF_MEDIAN * deviation / count.sqrt();
     if width.is_finite() { width } else { 0.0 }
 }
 
