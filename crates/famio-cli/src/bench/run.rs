@@ -298,7 +298,7 @@ mod tests {
             [0.0, 0.1, 0.2].map(sample).into_iter().collect::<Vec<_>>()
         };
         let rows = rows(&[side(4.0), side(2.0)]);
-        assert_eq!(rows[1], ["plain", "4.10 s", "", "", "0.50 s", "-", "7"]);
+        assert_eq!(rows[1], ["plain", "4.10 s", "", "", "0.50 s", "-", "7.00"]);
         assert_eq!(rows[2][..3], ["Famio", "2.10 s", "1.95x"]);
     }
 }
