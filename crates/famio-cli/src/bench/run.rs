@@ -84,12 +84,14 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     let effort = Effort { rounds: args.rounds, length: Length::Calls(1), file_size: 0 };
     let mut document = Document::new(here, &effort, &args.options);
     let samples = measure(args, &session, Disk::of(here).as_ref()).map_err(failed)?;
-    let syncs = if args.syncs && !session.interrupted() {
-        let count = |side| syncs(args, &session, side).map_err(failed);
-        Some([count(0)?, count(1)?])
-    } else {
-        None
-    };
+    let mut syncs = None;
+    if args.syncs && !session.interrupted() {
+        match syncs_of(args, &session, 0).and_then(|plain| Ok([plain, syncs_of(args, &session, 1)?])) {
+            Ok(counts) => syncs = Some(counts),
+            Err(_) if session.interrupted() => {} // the signal may have ended the command, too
+            Err(error) => eprintln!("famio: --syncs: {error}"),
+        }
+    }
     let status = session.status();
     drop(session); // removes the progress bar
     document.complete = status == 0;
@@ -140,7 +142,7 @@ fn measure(args: &Args, session: &Session, disk: Option<&Disk>) -> Result<[Vec<S
 }
 
 /// The SYNCs that a side's command makes, of files that it has opened for writing.
-fn syncs(args: &Args, session: &Session, side: usize) -> Result<u64, String> {
+fn syncs_of(args: &Args, session: &Session, side: usize) -> Result<u64, String> {
     prepare(args)?;
     let report = session.folder().join("trace.json");
     let mut traced = Command::new(me()?);

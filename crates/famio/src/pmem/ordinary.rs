@@ -9,7 +9,7 @@
 /// What is shorter, libc copies as fast.
 pub(crate) const OWN_FROM: usize = 1024;
 
-/// Copies `len` bytes, in ascending order but for the last few. The ranges need not be mapped if a guard is around it
+/// Copies `len` bytes, in ascending order. The ranges need not be mapped if a guard is around it
 /// (`map::guard`).
 ///
 /// # Safety
@@ -30,7 +30,9 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 mod vectors {
     use crate::pmem::cpu::{CopyOp, features};
-    use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
+    use core::arch::x86_64::{
+        __m256i, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_store_si256, _mm256_storeu_si256,
+    };
 
     /// What is longer would not stay in a cache: libc knows better.
     pub const BELOW: usize = 8 << 20;
@@ -49,30 +51,29 @@ mod vectors {
     #[target_feature(enable = "avx")]
     pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
         debug_assert!(len >= VECTOR);
+        let (to, from) = (|at: usize| dst.wrapping_add(at).cast(), |at: usize| src.wrapping_add(at).cast());
         // SAFETY: each load and store lies in the caller's ranges: the loops end before the last vector's length is
         // exceeded; the first and the last vector may overlap with others, which carry the same bytes. From `head` on the
         // destination is aligned.
         unsafe {
-            let first = _mm256_loadu_si256(src.cast());
-            let last = _mm256_loadu_si256(src.add(len - VECTOR).cast());
             let head = dst.align_offset(VECTOR);
+            _mm256_storeu_si256(to(0), _mm256_loadu_si256(from(0)));
             let mut at = head;
             while at + AT_ONCE * VECTOR <= len {
-                let mut loaded = [first; AT_ONCE];
+                let mut loaded = [_mm256_setzero_si256(); AT_ONCE];
                 for (i, vector) in loaded.iter_mut().enumerate() {
-                    *vector = _mm256_loadu_si256(src.add(at + i * VECTOR).cast());
+                    *vector = _mm256_loadu_si256(from(at + i * VECTOR));
                 }
                 for (i, vector) in loaded.into_iter().enumerate() {
-                    _mm256_store_si256(dst.add(at + i * VECTOR).cast(), vector);
+                    _mm256_store_si256(to(at + i * VECTOR), vector);
                 }
                 at += AT_ONCE * VECTOR;
             }
             while at + VECTOR <= len {
-                _mm256_store_si256(dst.add(at).cast(), _mm256_loadu_si256(src.add(at).cast()));
+                _mm256_store_si256(to(at), _mm256_loadu_si256(from(at)));
                 at += VECTOR;
             }
-            _mm256_storeu_si256(dst.cast(), first);
-            _mm256_storeu_si256(dst.add(len - VECTOR).cast(), last);
+            _mm256_storeu_si256(to(len - VECTOR), _mm256_loadu_si256(from(len - VECTOR)));
         }
     }
 }

@@ -79,8 +79,10 @@ impl Shared {
         }
     }
 
-    /// Notes that other processes have changed the number of segments to `count`.
+    /// Notes that other processes have changed the number of segments to `count`, and may have given back what was booked
+    /// here.
     pub fn prepared_by_others(&self, count: usize) -> Result<()> {
+        self.booked.store(0, Ordering::Release);
         if self.prepared() != count {
             self.keeper.read_again()?;
             self.prepared.store(count, Ordering::Release);
@@ -162,10 +164,16 @@ impl Shared {
             let prepared = self.prepared();
             let Some(place) = self.geometry.places().nth(prepared) else { return Ok(()) };
             self.check_limits(place)?;
-            self.count_up_to(prepared + 1, |fd| {
+            let mut is_zeroed = true;
+            let counted = self.count_up_to(prepared + 1, |fd| {
                 let zeroed = zero(fd, self.medium, place).and_then(|()| flush(fd));
-                zeroed.inspect_err(|_| self.give_back(fd, place))
-            })?;
+                is_zeroed = zeroed.is_ok();
+                zeroed
+            });
+            if !is_zeroed {
+                self.give_back(place);
+            }
+            counted?;
         }
         Ok(())
     }
@@ -210,11 +218,11 @@ impl Shared {
     }
 
     /// Frees the space of a segment that could not be made, on a full disk, unless the log counts on that space. Best
-    /// effort: the header does not count the segment. Called with `preparing` held.
-    fn give_back(&self, journal: &impl AsFd, place: Place) {
+    /// effort: the header does not count the segment. Called with `preparing` held, and no descriptor in use.
+    fn give_back(&self, place: Place) {
         let _booking = self.booking.lock();
         if self.booked() == self.prepared() {
-            let _ = self.medium.ftruncate(journal.as_fd(), place.offset);
+            let _ = self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), place.offset));
         }
     }
 

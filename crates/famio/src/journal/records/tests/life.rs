@@ -191,6 +191,27 @@ fn to_reserve_flushes_nothing() {
     test_hooks.recovers_to(2);
 }
 
+/// What a log had booked, another owner may have given back before the log goes on.
+#[test]
+fn a_log_that_goes_on_counts_on_nothing_booked_before() {
+    let mut test_hooks = TestHooks::with(MIDDLE, 1 << 30, true);
+    test_hooks.write(0, b"one");
+    test_hooks.commit().unwrap();
+    let before = test_hooks.log.space();
+    test_hooks.log.reserve(4 * MIDDLE.max).unwrap();
+    assert!(test_hooks.log.space() > before);
+    let mut words = Vec::new();
+    assert!(test_hooks.log.leave_state(&mut words).unwrap());
+    let (first, rest) = words.split_first_chunk().unwrap();
+    let (second, rest) = rest.split_first_chunk().unwrap();
+    let (third, rest) = rest.split_first_chunk().unwrap();
+    test_hooks.log.take_state(*first, *second, *third, &rest[1..]).unwrap();
+    assert_eq!(test_hooks.log.space(), before);
+    test_hooks.write(0, &[2; 200_000]);
+    test_hooks.commit().unwrap();
+    test_hooks.recovers_to(2);
+}
+
 #[test]
 fn the_background_prepares() {
     let mut test_hooks = TestHooks::with(MIDDLE, 1 << 30, true);
