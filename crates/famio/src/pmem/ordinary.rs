@@ -18,7 +18,7 @@ pub(crate) const OWN_FROM: usize = 1024;
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if (OWN_FROM..vectors::BELOW).contains(&len) && vectors::are_there() {
+    if len >= OWN_FROM && vectors::serve(len) {
         // SAFETY: the caller's promise, and the processor has them.
         return unsafe { vectors::copy(dst, src, len) };
     }
@@ -35,15 +35,20 @@ mod vectors {
     };
 
     /// What is longer would not stay in a cache: libc knows better.
-    pub const BELOW: usize = 8 << 20;
+    const BELOW: usize = 8 << 20;
+    /// The same on processors (Intel's) where it was not measured, and `rep movsb` need not read what it overwrites.
+    const BELOW_ELSEWHERE: usize = 256 << 10;
 
     const VECTOR: usize = size_of::<__m256i>();
     /// Vectors loaded before the first of them is stored.
     const AT_ONCE: usize = 4;
 
+    /// Whether the processor has them, and so many bytes are copied faster by them.
     #[inline]
-    pub fn are_there() -> bool {
-        matches!(features().copy, CopyOp::Avx | CopyOp::Avx512)
+    pub fn serve(len: usize) -> bool {
+        let cpu = features();
+        let below = if cpu.bypass { BELOW_ELSEWHERE } else { BELOW };
+        len < below && matches!(cpu.copy, CopyOp::Avx | CopyOp::Avx512)
     }
 
     /// # Safety
