@@ -30,9 +30,7 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 mod vectors {
     use crate::pmem::cpu::{CopyOp, features};
-    use core::arch::x86_64::{
-        __m256i, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_store_si256, _mm256_storeu_si256,
-    };
+    use core::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_store_si256, _mm256_storeu_si256};
 
     /// What is longer would not stay in a cache: libc knows better.
     const BELOW: usize = 8 << 20;
@@ -40,8 +38,6 @@ mod vectors {
     const BELOW_ELSEWHERE: usize = 256 << 10;
 
     const VECTOR: usize = size_of::<__m256i>();
-    /// Vectors loaded before the first of them is stored.
-    const AT_ONCE: usize = 4;
 
     /// Whether the processor has them, and so many bytes are copied faster by them.
     #[inline]
@@ -64,15 +60,17 @@ mod vectors {
             let head = dst.align_offset(VECTOR);
             _mm256_storeu_si256(to(0), _mm256_loadu_si256(from(0)));
             let mut at = head;
-            while at + AT_ONCE * VECTOR <= len {
-                let mut loaded = [_mm256_setzero_si256(); AT_ONCE];
-                for (i, vector) in loaded.iter_mut().enumerate() {
-                    *vector = _mm256_loadu_si256(from(at + i * VECTOR));
-                }
-                for (i, vector) in loaded.into_iter().enumerate() {
-                    _mm256_store_si256(to(at + i * VECTOR), vector);
-                }
-                at += AT_ONCE * VECTOR;
+            // Without arrays, which the compiler would keep in memory.
+            while at + 4 * VECTOR <= len {
+                let first = _mm256_loadu_si256(from(at));
+                let second = _mm256_loadu_si256(from(at + VECTOR));
+                let third = _mm256_loadu_si256(from(at + 2 * VECTOR));
+                let fourth = _mm256_loadu_si256(from(at + 3 * VECTOR));
+                _mm256_store_si256(to(at), first);
+                _mm256_store_si256(to(at + VECTOR), second);
+                _mm256_store_si256(to(at + 2 * VECTOR), third);
+                _mm256_store_si256(to(at + 3 * VECTOR), fourth);
+                at += 4 * VECTOR;
             }
             while at + VECTOR <= len {
                 _mm256_store_si256(to(at), _mm256_loadu_si256(from(at)));
