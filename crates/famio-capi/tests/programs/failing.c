@@ -193,13 +193,13 @@ static void over_quota(void) {
   CHECK(nvpread(fd, bytes, 5, 0) == 5 && !memcmp(bytes, "first", 5));
   CHECK(!nvfsync(fd));
   /* What the background has freed by now is used up first. */
-  int failed = 0;
-  for (int round = 0; !failed && round < 100; round++) {
+  int is_refused = 0;
+  for (int round = 0; !is_refused && round < 100; round++) {
     while ((n = nvpwrite(fd, much, 1 << 20, 8 * PAGE + done)) > 0) done += n;
     memset(stored, 's' + round, 8 * PAGE);
-    failed = nvfsync(fd) && errno == EDQUOT && nvmsync(stored, PAGE, MS_SYNC);
+    is_refused = nvfsync(fd) == -1 && errno == EDQUOT && nvmsync(stored, PAGE, MS_SYNC) == -1 && errno == EDQUOT;
   }
-  CHECK(failed && errno == EDQUOT);
+  CHECK(is_refused);
 }
 
 /* No space in the small file system: the calls report it, also for stores in maps; with space again, everything
