@@ -29,7 +29,7 @@ static void *const bad = (void *)8;
 #define CHECK(what)                                                                                                   \
   do {                                                                                                                \
     if (!(what)) {                                                                                                    \
-      printf("line %d: %s: %s\n", __LINE__, #what, nverrmsg());                                                       \
+      printf("line %d: not %s: %s, %s\n", __LINE__, #what, strerror(errno), nverrmsg());                              \
       failed = 1;                                                                                                     \
     }                                                                                                                 \
   } while (0)

@@ -1,6 +1,8 @@
 /* The errors in the man pages that require a kernel that refuses: one scenario per run, named by the first
  * argument. A filter for this thread's system calls simulates a bad disk or a quota. */
 #define _GNU_SOURCE
+#include "expect.h"
+
 #include <famio.h>
 #include <famio_vnvml.h>
 
@@ -23,29 +25,6 @@
 #include <unistd.h>
 
 #define PAGE 4096
-
-static int failed;
-
-/* `call` must return -1, or null, with that errno. */
-#define FAILS(call, error)                                                                                            \
-  do {                                                                                                                \
-    errno = 0;                                                                                                        \
-    long result_ = (long)(intptr_t)(call);                                                                            \
-    int errno_ = errno;                                                                                               \
-    if ((result_ != -1 && result_ != 0) || errno_ != (error)) {                                                       \
-      printf("line %d: %s: %ld, %s (%s) instead of %s\n", __LINE__, #call, result_, strerror(errno_), nverrmsg(),     \
-             strerror(error));                                                                                        \
-      failed = 1;                                                                                                     \
-    }                                                                                                                 \
-  } while (0)
-
-#define CHECK(condition)                                                                                              \
-  do {                                                                                                                \
-    if (!(condition)) {                                                                                               \
-      printf("line %d: not %s: %s, %s\n", __LINE__, #condition, strerror(errno), nverrmsg());                         \
-      failed = 1;                                                                                                     \
-    }                                                                                                                 \
-  } while (0)
 
 #define SAYS(text) CHECK(strstr(nverrmsg(), text))
 
