@@ -12,7 +12,7 @@ use crate::file::session::attach;
 use crate::file::session::close::{Left, PassStep};
 use crate::file::session::{OldSession, Session};
 use crate::index::MOVED;
-use crate::journal::has_lost_its_name;
+use crate::journal::{has_lost_its_name, keeping_folders};
 use crate::pmem::TestHooks;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
@@ -80,7 +80,7 @@ impl AtomicFile {
             DEMOTED => Ok(None),
             DISOWNED => Err(disowned().into()),
             ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
-            _ => self.attach(),
+            _ => keeping_folders(|| self.attach()),
         }
     }
 

@@ -3,8 +3,10 @@
 
 pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
+use crate::journal::bytes::hex;
+use crate::journal::identity::Identity;
 use crate::sys::InternalFd;
-use rustix::fs::{CWD, Stat, fstat, lstat, stat};
+use rustix::fs::{FileType, Stat, fstat, lstat, stat};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
@@ -57,20 +59,50 @@ fn is_missing(file: &Path, name: &str) -> bool {
     matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
 }
 
-/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes ten.
+/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes many.
 /// `path`: the kernel's path of the file, if known.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
-    let path = path.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))?;
-    if !is_missing(&path, BESIDE) {
-        return Ok(true);
+    let path = real_path(file, path)?;
+    Ok(!is_missing(&path, BESIDE) || folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file)))
+}
+
+/// As [`may_be_beside`], but if there is a pool, whether one of Famio's files for this very file may be in it.
+/// `suffixes`: how their names end.
+pub(crate) fn may_be_in_pool_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<bool> {
+    let path = real_path(file, path)?;
+    let pool = match lstat(path.with_file_name(BESIDE)) {
+        Ok(pool) => Some(pool),
+        Err(Errno::NOENT) => None,
+        Err(_) => return Ok(true),
+    };
+    let Some(folder) = folder_above(&path) else { return Ok(pool.is_some()) };
+    if is_sticky(&folder) || pool.is_none() {
+        return Ok(pool.is_some() || may_be_own(&path, &folder, file));
     }
-    let folder = path.parent().map(|folder| rustix::fs::statat(CWD, folder, rustix::fs::AtFlags::empty()));
-    match folder {
-        Some(Ok(folder)) if is_sticky(&folder) => {
-            Ok(!is_missing(&path, &name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
-        }
-        _ => Ok(false),
+    if pool.is_some_and(|pool| FileType::from_raw_mode(pool.st_mode) != FileType::Directory) {
+        return Ok(true); // which the usual search refuses
     }
+    let mut name = path.with_file_name(BESIDE);
+    name.push(hex(&Identity::of_fd(file)?.hash128().to_be_bytes()));
+    let is_missing = |suffix: &&str| {
+        let mut name = name.clone().into_os_string();
+        name.push(suffix);
+        matches!(lstat(Path::new(&name)), Err(Errno::NOENT))
+    };
+    Ok(!suffixes.iter().all(is_missing))
+}
+
+fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a, Path>> {
+    known.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))
+}
+
+fn folder_above(file: &Path) -> Option<Stat> {
+    stat(file.parent()?).ok()
+}
+
+/// Whether there may be the pool of the file's owner, in a folder with the sticky bit.
+fn may_be_own(path: &Path, folder: &Stat, file: BorrowedFd<'_>) -> bool {
+    is_sticky(folder) && !is_missing(path, &name_in(folder, || fstat(file).map_or(0, |file| file.st_uid)))
 }
 
 #[cfg(test)]
