@@ -66,30 +66,35 @@ pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result
     Ok(!is_missing(&path, BESIDE) || folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file)))
 }
 
-/// As [`may_be_beside`], but if there is a pool, whether one of Famio's files for this very file may be in it.
-/// `suffixes`: how their names end.
-pub(crate) fn may_be_in_pool_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<bool> {
+/// What is beside a file, as far as names tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    NoPool,
+    /// A pool with this path, which has nothing of the file.
+    NothingIn(PathBuf),
+    /// A pool to look into.
+    MayBe,
+}
+
+/// Looks beside a file for a pool, and in it for Famio's files for this very file, whose names end so. Opens nothing.
+pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<Beside> {
     let path = real_path(file, path)?;
-    let pool = match lstat(path.with_file_name(BESIDE)) {
-        Ok(pool) => Some(pool),
-        Err(Errno::NOENT) => None,
-        Err(_) => return Ok(true),
+    let pool = path.with_file_name(BESIDE);
+    let is_folder = match lstat(&pool) {
+        Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
+        Err(Errno::NOENT) => {
+            let is_own = folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file));
+            return Ok(if is_own { Beside::MayBe } else { Beside::NoPool });
+        }
+        Err(_) => false,
     };
-    let Some(folder) = folder_above(&path) else { return Ok(pool.is_some()) };
-    if is_sticky(&folder) || pool.is_none() {
-        return Ok(pool.is_some() || may_be_own(&path, &folder, file));
+    // With the sticky bit there are several; what is no folder, the usual search refuses.
+    if !is_folder || folder_above(&path).is_none_or(|folder| is_sticky(&folder)) {
+        return Ok(Beside::MayBe);
     }
-    if pool.is_some_and(|pool| FileType::from_raw_mode(pool.st_mode) != FileType::Directory) {
-        return Ok(true); // which the usual search refuses
-    }
-    let mut name = path.with_file_name(BESIDE);
-    name.push(hex(&Identity::of_fd(file)?.hash128().to_be_bytes()));
-    let is_missing = |suffix: &&str| {
-        let mut name = name.clone().into_os_string();
-        name.push(suffix);
-        matches!(lstat(Path::new(&name)), Err(Errno::NOENT))
-    };
-    Ok(!suffixes.iter().all(is_missing))
+    let stem = hex(&Identity::of_fd(file)?.hash128().to_be_bytes());
+    let is_missing = |suffix: &&str| matches!(lstat(pool.join(stem.clone() + suffix)), Err(Errno::NOENT));
+    Ok(if suffixes.iter().all(is_missing) { Beside::NothingIn(pool) } else { Beside::MayBe })
 }
 
 fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a, Path>> {
@@ -127,6 +132,32 @@ mod tests {
             assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
         }
         assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn a_files_own_names_are_looked_for_in_the_pool() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), "x").unwrap();
+        let file = std::fs::File::open(dir.path("file")).unwrap();
+        let look = |suffixes: &[&str]| look_beside(file.as_fd(), None, suffixes).unwrap();
+        let own = |suffix: &str| {
+            let name = hex(&Identity::of_fd(file.as_fd()).unwrap().hash128().to_be_bytes());
+            dir.path(BESIDE).join(name + suffix)
+        };
+        assert_eq!(look(&[".a", ".b"]), Beside::NoPool);
+        std::fs::create_dir(dir.path(BESIDE)).unwrap();
+        std::fs::write(dir.path(BESIDE).join("another.a"), "").unwrap();
+        let nothing = Beside::NothingIn(dir.path(BESIDE));
+        assert_eq!(look(&[".a", ".b"]), nothing);
+        std::fs::write(own(".b"), "").unwrap();
+        assert_eq!((look(&[".a", ".b"]), look(&[".a"])), (Beside::MayBe, nothing));
+        // What is not as usual is looked at in the usual way.
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(look(&[".a"]), Beside::MayBe);
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(dir.path(BESIDE), dir.path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path(BESIDE)).unwrap();
+        assert_eq!(look(&[".a"]), Beside::MayBe);
     }
 
     #[test]
