@@ -151,7 +151,7 @@ const JOINT: [&str; 7] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 8] = [
+const TELLING: [(&str, &str, Effort); 10] = [
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
     ("Flush: recovery/formats/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
@@ -159,6 +159,9 @@ const TELLING: [(&str, &str, Effort); 8] = [
     ("TieredReuseAfterTail", "/u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s", Effort::GLANCE),
     ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
     ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
+    // The flush of the first commit fails.
+    ("LastEpochIsWrittenAgain", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
+    ("FailedFlushIsForGood", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
     // The second copy of *active* fails.
     ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
 ];
