@@ -153,12 +153,15 @@ const JOINT: [&str; 7] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 12] = [
+const TELLING: [(&str, &str, Effort); 14] = [
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
     ("Flush: recovery/formats/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
     ("Fence: journal/tiered/area.rs", "w0+20000 s 2:w0+30000 s", Effort::GLANCE),
     ("TieredReuseAfterTail", "/u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s", Effort::GLANCE),
+    // Two entries that are freed change places.
+    ("Flush: journal/inplace/entry.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
+    ("Fence: file/inplace/checkpoint.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
     ("LoggedAgainWhole", "w40000+64 s w64+64 g s g s", Effort::CLOSE),
     ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
     ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
