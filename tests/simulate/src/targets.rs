@@ -153,8 +153,9 @@ const JOINT: [&str; 7] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 14] = [
+const TELLING: [(&str, &str, Effort); 15] = [
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
+    ("Fdatasync: recovery/formats/in_place.rs", "pmem/u+pool: w0+6000 s j100+60", Effort::CLOSE),
     ("Flush: recovery/formats/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
     ("Fence: journal/tiered/area.rs", "w0+20000 s 2:w0+30000 s", Effort::GLANCE),
