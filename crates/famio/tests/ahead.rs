@@ -340,6 +340,7 @@ fn a_region_that_is_cut_or_goes_is_left_alone() {
 #[test]
 fn what_is_not_needed_is_not_kept_in_the_mapping_cache() {
     let _alone = alone();
+    cache::ignore_shortage();
     let folder = Scratch::on_tmpfs("ahead-cache");
     let path = new_file(&folder);
     let file = AtomicFile::options().read_only(true).open(&path).unwrap();

@@ -15,6 +15,7 @@ const MIB: usize = 1 << 20;
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    cache::ignore_shortage();
     cache::set_limit(cache::LIMIT);
     cache::clear();
     guard

@@ -22,7 +22,7 @@ use super::ahead::crew;
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::Arc;
 use table::Table;
 
@@ -119,6 +119,22 @@ pub fn forget(device: u64, inode: u64) {
 /// Drops all kept maps.
 pub fn clear() {
     drop_like(|_, _| true);
+}
+
+/// Whether the cache gives way when memory is short.
+static HEEDS_SHORTAGE: AtomicBool = AtomicBool::new(true);
+
+/// For tests, which would otherwise depend on what else the machine does: keeps maps also when memory is short.
+#[doc(hidden)]
+pub fn ignore_shortage() {
+    HEEDS_SHORTAGE.store(false, Relaxed);
+}
+
+/// Memory is short.
+fn clear_if_heeded() {
+    if HEEDS_SHORTAGE.load(Relaxed) {
+        clear();
+    }
 }
 
 /// Sets how many bytes of maps may be kept: 0 for none, `u64::MAX` for no limit. The default is [`LIMIT`].

@@ -10,6 +10,8 @@ const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// Tasks waited 150 ms of 2 s for memory. Unprivileged processes may only ask for multiples of 2 s.
 const STALL: &[u8] = b"some 150000 2000000\0";
+/// Those 2 s, in nanoseconds.
+pub(super) const WINDOW: u64 = 2_000_000_000;
 
 /// The file that changes when this process's cgroup reaches one of its limits. Version 2 only; a cgroup without
 /// limits has none.

@@ -1,9 +1,9 @@
 //! Notices when the file of a kept map is deleted: by inotify, in a thread that sleeps until then. The same thread
 //! notices that memory is short. It ends a while after the last map.
 
-use super::{clear, drop_like, pressure};
+use super::{clear, clear_if_heeded, drop_like, pressure};
 use crate::map::ahead::crew;
-use crate::sys::{InternalFd, high_duplicate};
+use crate::sys::{InternalFd, high_duplicate, monotonic_now};
 use crate::thread::Mutex;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
@@ -121,7 +121,7 @@ fn start(watch: &'static Watch, state: &mut State) -> crate::error::Result<()> {
 }
 
 fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
-    let mut stall = stall;
+    let (mut stall, begun) = (stall, monotonic_now());
     loop {
         let idle = watch.state.lock().files.is_empty();
         let mut fds = vec![PollFd::new(inotify, PollFlags::IN)];
@@ -138,7 +138,10 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
         if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::ERR)) {
             stall = None; // the cgroup was removed
         } else if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::PRI)) {
-            clear();
+            // A first report may be of waits before this thread began: the kernel sums them up late.
+            if monotonic_now() - begun > pressure::WINDOW {
+                clear_if_heeded();
+            }
         }
         let (spoiled, short) = hear(watch, inotify);
         if short {
