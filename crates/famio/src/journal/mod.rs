@@ -53,6 +53,7 @@ pub(crate) use self::pools::access::{check_shared, give_to_owner_of, give_to_wri
 pub(crate) use self::pools::beside::{beside_path, is_not_beside, may_be_beside, name_to_make};
 pub use self::pools::place::{folder_of, has_lost_its_name, path_of};
 pub use self::pools::pool::{Pool, journal_name, sync_dir};
+pub use self::pools::shares::{PoolShare, PoolUse, SIZE_MIN, WEIGHT, WEIGHTS, pool_use, set_pool_size};
 pub use boot::{BootClock, BootId};
 pub use growing_mark::{GrowingMark, RangeHash};
 pub use header::{Header, Kind, State};

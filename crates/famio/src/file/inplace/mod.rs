@@ -73,7 +73,7 @@ impl Engine for InPlace {
     }
 
     fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        self.checkpoint_all_but_open(&cx)
+        Ok(self.checkpoint_all_but_open(&cx)? || self.journal.limit().wait())
     }
 
     fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {
@@ -142,7 +142,11 @@ impl Engine for InPlace {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        !self.named.is_due() || crate::file::engine::journal_name::is_found(&self.journal, cx, true)
+        let is_due = self.named.is_due();
+        if is_due {
+            self.journal.limit().look();
+        }
+        !is_due || crate::file::engine::journal_name::is_found(&self.journal, cx, true)
     }
 
     fn looks_for_journal(&self, cx: Context<'_>) -> bool {
@@ -183,6 +187,14 @@ impl Engine for InPlace {
         if self.can_shrink(cx) { self.log.shrink(cx.arena) } else { Ok(()) }
     }
 
+    fn give_back_at_sync(&self, cx: Context<'_>) -> Result<()> {
+        if self.journal.limit().owes() == 0 || !self.log.can_shrink() {
+            return Ok(());
+        }
+        self.checkpoint_all(&cx)?;
+        self.shrink(cx)
+    }
+
     fn retire(&self, cx: Context<'_>) -> Result<()> {
         self.checkpoint_all(&cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
@@ -212,6 +224,7 @@ impl Engine for InPlace {
         self.flush_pending(&cx)?;
         self.log.medium().fence();
         words.push(self.log.segments().into());
+        self.journal.limit().set(0); // the next owner accounts for it
         Ok(true)
     }
 
@@ -225,7 +238,7 @@ impl Engine for InPlace {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > self.log.limit() / 2
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > self.journal.limit().now() / 2
     }
 }
 

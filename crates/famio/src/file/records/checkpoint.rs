@@ -168,7 +168,8 @@ impl Records {
     /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
         let any = self.checkpoint_what_can_be(cx)?;
-        Ok(self.force(cx)? || any)
+        // With all of its own room it may be enough; only then is it waited for what others of the pool have.
+        Ok(self.force(cx)? || any || self.live.limit().wait())
     }
 
     /// The same, except for what the open epoch has overwritten.
@@ -207,8 +208,8 @@ impl Records {
         checkpointing.again = None;
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        // In a quiet moment everything is: no commit would log it again.
-        let everything = everything || is_quiet(cx.shared());
+        // In a quiet moment everything is: no commit would log it again. So is what the pool needs for others.
+        let everything = everything || is_quiet(cx.shared()) || self.live.limit().owes() > 0;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);

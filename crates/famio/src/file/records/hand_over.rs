@@ -23,6 +23,7 @@ impl Records {
         checkpointing.leave(words);
         put_list(words, &lock(&self.open));
         self.is_away.store(true, Ordering::Release);
+        self.live.limit().set(0); // the next owner accounts for it
         Ok(true)
     }
 

@@ -22,7 +22,7 @@ pub(super) use state::State;
 
 use crate::error::{Error, Result};
 use crate::file::base::background_wakeup;
-use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
+use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times, with_room};
 use crate::file::engine::journal_name::{Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
@@ -69,6 +69,9 @@ pub(crate) struct Records {
 
 /// A shorter journal is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
+
+/// Percentage of what a journal of records surely has of a pool above which an epoch begins with a checkpoint.
+const OF_RECORDS: u64 = 30;
 
 /// Blocks of an epoch for which no memory is allocated.
 const FEW: usize = 8;
@@ -117,6 +120,22 @@ impl Records {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpoint::LONG.max(4 * used)
+    }
+
+    /// Whether so much of the journal is in use that a new epoch needs room first. Journals of records are that short
+    /// only in a pool with a size: what an epoch has overwritten can't leave them before its commit.
+    #[inline]
+    fn is_tight(&self) -> bool {
+        match &self.tier {
+            Some(tier) => tier.is_hard(0),
+            None => self.live.limit().is_shared() && self.is_mostly_waiting(),
+        }
+    }
+
+    #[cold]
+    fn is_mostly_waiting(&self) -> bool {
+        let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.taken_up.load(Ordering::Relaxed));
+        waiting > self.live.limit().sure() / 100 * OF_RECORDS
     }
 
     /// The number that the open epoch will have in a tiered journal.
@@ -178,10 +197,7 @@ impl Engine for Records {
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
-        match self.reserve(false, 0) {
-            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.reserve(false, 0),
-            reserved => reserved,
-        }
+        with_room(|| self.make_room(cx), || self.reserve(false, 0))
     }
 
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
@@ -209,6 +225,9 @@ impl Engine for Records {
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let is_due = self.named.is_due();
+        if is_due && self.live.limit().look() > 0 {
+            background_wakeup::wake();
+        }
         if !is_due && self.tier.is_some() {
             return true; // a system call at every SYNC would cost more than all the rest
         }
@@ -317,6 +336,9 @@ impl Engine for Records {
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
+        if self.live.limit().owes() > 0 {
+            return Ok(()); // not in advance while others lack room
+        }
         let next = lock(&self.log).next_segment();
         match next.map(Segment::run) {
             // A full disk is reported by the write that needs the room.
@@ -337,6 +359,25 @@ impl Engine for Records {
         }
         let mut log = lock(&self.log);
         log.shrink()?;
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, cx: Context<'_>, all: bool) -> Result<()> {
+        let over = lock(&self.ended);
+        let owes = if all { u64::MAX } else { self.live.limit().look() };
+        if *over
+            || owes == 0
+            || self.is_away.load(Ordering::Acquire)
+            || cx.shared().poisoned.load(Ordering::Acquire) != 0
+        {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        let length = log.len().saturating_sub(owes);
+        log.give_back(length, self.reserved.load(Ordering::Relaxed))?;
         if let Some(tier) = &self.tier {
             tier.note(&log);
         }

@@ -299,10 +299,12 @@ impl Log {
         }
         Free::of(arena).make_links(geometry)?;
         self.map_up_to(maps, geometry.end())?;
-        self.file().run(|file| {
+        self.shared_limit().grow(geometry.end())?;
+        let made = self.file().run(|file| {
             super::mapped::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
             self.medium().fdatasync(file.as_fd())
-        })?;
+        });
+        made.inspect_err(|_| self.shared_limit().set(geometry.start))?;
         // The count becomes durable last, when everything that it counts exists.
         in_order(
             Rule::SegmentBeforeCount,
@@ -339,7 +341,9 @@ impl Log {
                 Free::of(arena).reset(prepared as u32)
             },
             || self.file().run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
-        )
+        )?;
+        self.shared_limit().set(first.end());
+        Ok(())
     }
 }
 

@@ -5,3 +5,4 @@ pub(super) mod beside;
 pub(super) mod place;
 pub mod pool;
 pub(crate) mod reach;
+pub(crate) mod shares;

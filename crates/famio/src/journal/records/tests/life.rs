@@ -106,6 +106,34 @@ fn segments_are_used_again() {
     test_hooks.recovers_to(301);
 }
 
+/// What is pending, and what is reserved, keeps its room; all else can go, while epochs come on.
+#[test]
+fn it_gives_back_what_it_does_not_need() {
+    let mut test_hooks = TestHooks::new();
+    let write = |test_hooks: &mut TestHooks, epoch: u64| {
+        test_hooks.write(epoch as usize * 3000 % 60_000, &[epoch as u8 + 1; 9000]);
+        test_hooks.commit().unwrap();
+    };
+    (0..40).for_each(|epoch| write(&mut test_hooks, epoch));
+    let long = test_hooks.log.len();
+    test_hooks.log.give_back(0, 0).unwrap();
+    assert_eq!(test_hooks.log.len(), long, "all of it is pending");
+    test_hooks.checkpoint(test_hooks.log.committed() - 3);
+    test_hooks.log.give_back(0, 100_000).unwrap();
+    test_hooks.recovers_to(40);
+    test_hooks.log.reserve(100_000).unwrap();
+    assert!(test_hooks.log.len() <= long, "what was reserved was there");
+    // The segment at the end is left, and goes when its epochs are in the file.
+    for epoch in 40..60 {
+        write(&mut test_hooks, epoch);
+        test_hooks.checkpoint(test_hooks.log.committed() - 1);
+        test_hooks.log.give_back(0, 6000).unwrap();
+        test_hooks.recovers_to(epoch as usize + 1);
+    }
+    assert!(test_hooks.log.len() < long / 2, "{} of {long}", test_hooks.log.len());
+    assert_eq!(fs::metadata(test_hooks.journal_path()).unwrap().len(), test_hooks.log.len());
+}
+
 #[test]
 fn space_is_reserved_or_refused() {
     let mut test_hooks = TestHooks::with(MIDDLE, MIDDLE.end(4), true);

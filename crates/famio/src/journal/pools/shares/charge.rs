@@ -1,0 +1,265 @@
+//! What one journal has of its pool.
+
+use super::arithmetic::Verdict;
+use super::member::Member;
+use crate::error::Result;
+use crate::journal::pools::pool::Pool;
+use crate::settings::Settings;
+use crate::sys::monotonic_now;
+use crate::thread::Mutex;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
+use std::sync::Arc;
+
+/// How long a writer waits for what others have borrowed of its share.
+const PATIENCE: u64 = 10_000_000_000;
+/// The same if it was in vain before, and nobody has given anything back since: a program that goes on in spite of
+/// errors must not wait at each write.
+const IMPATIENCE: u64 = 100_000_000;
+/// Between two looks meanwhile.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// See the module.
+pub struct Charge {
+    member: Arc<Member>,
+    /// The bytes that this process accounts for; locked while they change.
+    changing: Mutex<u64>,
+    /// The same, to be looked at.
+    bytes: AtomicU64,
+    /// A journal of this length has nothing to give back.
+    floor: AtomicU64,
+    /// What was refused last, since others have borrowed it.
+    borrowed: AtomicU64,
+    /// What was free when it was waited for in vain, plus one; 0: it was not.
+    in_vain: AtomicU64,
+}
+
+impl Charge {
+    /// For a journal in `pool`; `None`: the pool has no size.
+    ///
+    /// # Errors
+    /// `EACCES`: this process may not use the pool.
+    pub fn of(pool: &Pool, settings: &Settings) -> Result<Option<Arc<Self>>> {
+        // The folder beside a file has no size.
+        if pool.is_beside() {
+            return Ok(None);
+        }
+        Ok(Member::of(pool, settings)?.map(|member| Arc::new(Self::new(member))))
+    }
+
+    pub(super) fn new(member: Arc<Member>) -> Self {
+        let [bytes, floor, borrowed, in_vain] = [const { AtomicU64::new(0) }; 4];
+        Self { member, changing: Mutex::new(0), bytes, floor, borrowed, in_vain }
+    }
+
+    /// The journal is about to end at `end`.
+    ///
+    /// # Errors
+    /// `ENOSPC`: it may not.
+    pub fn grow(&self, end: u64) -> Result<()> {
+        let mut have = self.changing.lock();
+        let more = end.saturating_sub(*have);
+        if more == 0 {
+            return Ok(());
+        }
+        let mut verdict = self.member.grow(more, end);
+        if verdict == Verdict::Borrowed && *have == 0 && self.wait_for(more, end) {
+            verdict = self.member.grow(more, end); // nothing to make room in, yet
+        }
+        if verdict == Verdict::Granted {
+            if *have == 0 {
+                self.member.change(0, 1);
+            }
+            self.put(&mut have, end);
+            self.borrowed.store(0, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.borrowed.store(if verdict == Verdict::Borrowed { more } else { 0 }, Ordering::Relaxed);
+        Err(self.member.refusal(verdict, more))
+    }
+
+    fn put(&self, have: &mut u64, end: u64) {
+        *have = end;
+        self.bytes.store(end, Ordering::Relaxed);
+    }
+
+    /// The journal ends at `end` now: it was cut, did not grow after all, or has come from another process. 0: it is
+    /// gone, or another process's.
+    pub fn set(&self, end: u64) {
+        let mut have = self.changing.lock();
+        if end != *have {
+            let journals = i32::from(end > 0) - i32::from(*have > 0);
+            self.member.change(end.wrapping_sub(*have) as i64, journals);
+            self.put(&mut have, end);
+        }
+    }
+
+    /// The length below which the journal has nothing to give back.
+    pub fn set_floor(&self, floor: u64) {
+        self.floor.store(floor, Ordering::Relaxed);
+    }
+
+    /// If the journal was refused what others have borrowed: waits until they have given it back, for a while.
+    /// Returns whether they have. The caller holds nothing that others wait for.
+    pub fn wait(&self) -> bool {
+        let bytes = self.borrowed.swap(0, Ordering::Relaxed);
+        bytes > 0 && self.wait_for(bytes, self.bytes.load(Ordering::Relaxed).saturating_add(bytes))
+    }
+
+    fn wait_for(&self, bytes: u64, length: u64) -> bool {
+        let begun = monotonic_now();
+        self.member.want(bytes);
+        let verdict = loop {
+            match self.member.would_grow(bytes, length) {
+                Verdict::Borrowed => {}
+                verdict => break verdict,
+            }
+            let is_hopeless = self.member.free() < self.in_vain.load(Ordering::Relaxed);
+            if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { PATIENCE } {
+                break Verdict::Borrowed;
+            }
+            let _ = nanosleep(&PAUSE);
+        };
+        self.member.want(0);
+        let in_vain = if verdict == Verdict::Borrowed { self.member.free() + 1 } else { 0 };
+        self.in_vain.store(in_vain, Ordering::Relaxed);
+        verdict == Verdict::Granted
+    }
+
+    /// To how many bytes the journal may grow, as of the last look: if this process's others stay as they are, or its
+    /// part of what all of them may have.
+    pub fn allowance(&self) -> u64 {
+        let (used, journals) = self.member.has();
+        let (all, mine) = (self.member.allowance(), self.bytes.load(Ordering::Relaxed));
+        all.saturating_sub(used.saturating_sub(mine)).max(all / journals.max(1))
+    }
+
+    /// The bytes that the journal can have whatever others do: its part of the application's share.
+    pub fn sure(&self) -> u64 {
+        let (_, journals) = self.member.has();
+        self.member.share() / journals.max(1)
+    }
+
+    /// Looks at what others want, from time to time. Returns what the journal has to give back.
+    pub fn look(&self) -> u64 {
+        self.member.look();
+        self.owes()
+    }
+
+    /// What the journal has to give back, as of the last look: its part of what this process owes.
+    #[inline]
+    pub fn owes(&self) -> u64 {
+        match self.member.owes() {
+            0 => 0,
+            owes => self.part_of(owes),
+        }
+    }
+
+    #[cold]
+    fn part_of(&self, owes: u64) -> u64 {
+        let (used, _) = self.member.has();
+        let mine = self.bytes.load(Ordering::Relaxed);
+        let part = (u128::from(owes) * u128::from(mine)).div_ceil(u128::from(used.max(1))) as u64;
+        part.min(mine.saturating_sub(self.floor.load(Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// To how many bytes a journal may grow.
+#[derive(Clone)]
+pub struct Limit {
+    bytes: u64,
+    charge: Option<Arc<Charge>>,
+}
+
+impl From<u64> for Limit {
+    fn from(bytes: u64) -> Self {
+        Self { bytes, charge: None }
+    }
+}
+
+impl From<&Limit> for Limit {
+    fn from(limit: &Limit) -> Self {
+        limit.clone()
+    }
+}
+
+impl Limit {
+    /// A limit of the journal's own, and of its pool, if that has a size.
+    pub fn new(bytes: u64, charge: Option<Arc<Charge>>) -> Self {
+        Self { bytes, charge }
+    }
+
+    /// At least so many bytes.
+    pub fn at_least(self, bytes: u64) -> Self {
+        Self { bytes: self.bytes.max(bytes), ..self }
+    }
+
+    /// The journal's own limit.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The journal's own limit, or what its pool has for it now.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.charge.as_ref().map_or(self.bytes, |charge| self.bytes.min(charge.allowance()))
+    }
+
+    /// The same, but in its pool what it can have whatever others do.
+    #[inline]
+    pub fn sure(&self) -> u64 {
+        self.charge.as_ref().map_or(self.bytes, |charge| self.bytes.min(charge.sure()))
+    }
+
+    /// Whether the pool has a size.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.charge.is_some()
+    }
+
+    /// See [`Charge::grow`].
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn grow(&self, end: u64) -> Result<()> {
+        self.charge.as_ref().map_or(Ok(()), |charge| charge.grow(end))
+    }
+
+    /// See [`Charge::set`].
+    pub fn set(&self, end: u64) {
+        if let Some(charge) = &self.charge {
+            charge.set(end);
+        }
+    }
+
+    /// See [`Charge::set_floor`].
+    pub fn set_floor(&self, floor: u64) {
+        if let Some(charge) = &self.charge {
+            charge.set_floor(floor);
+        }
+    }
+
+    /// See [`Charge::wait`].
+    pub fn wait(&self) -> bool {
+        self.charge.as_ref().is_some_and(|charge| charge.wait())
+    }
+
+    /// See [`Charge::look`].
+    pub fn look(&self) -> u64 {
+        self.charge.as_ref().map_or(0, |charge| charge.look())
+    }
+
+    /// See [`Charge::owes`].
+    #[inline]
+    pub fn owes(&self) -> u64 {
+        self.charge.as_ref().map_or(0, |charge| charge.owes())
+    }
+}

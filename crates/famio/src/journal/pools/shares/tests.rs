@@ -1,0 +1,200 @@
+//! Several users of one pool, and files of shares that somebody has spoiled. Each has a description of its own, as a
+//! process would.
+
+use super::arithmetic::Verdict;
+use super::charge::Charge;
+use super::format::{FILE_MAX, SLOT, SLOTS, Slot};
+use super::ledger::{Ledger, NAME, pool_use, set_pool_size};
+use super::member::Member;
+use crate::journal::pools::pool::Pool;
+use crate::journal::testing::Scratch;
+use rustix::fs::OFlags;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+struct Shared {
+    dir: Scratch,
+}
+
+impl Shared {
+    fn new(size: u64) -> Self {
+        let dir = Scratch::new();
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        set_pool_size(dir.root(), Some(size)).unwrap();
+        Self { dir }
+    }
+
+    fn ledger(&self) -> Option<Ledger> {
+        Ledger::open(&Pool::at(self.dir.root(), None).unwrap(), OFlags::RDWR).unwrap()
+    }
+
+    fn member(&self, name: &str, weight: u32) -> Arc<Member> {
+        Arc::new(Member::new(self.ledger().unwrap(), name.into(), weight))
+    }
+
+    fn file(&self) -> std::fs::File {
+        std::fs::File::options().read(true).write(true).open(self.dir.path(NAME)).unwrap()
+    }
+
+    fn shares(&self) -> Vec<(String, u64, u64)> {
+        let seen = pool_use(self.dir.root()).unwrap();
+        seen.applications.iter().map(|one| (one.name.clone(), one.share / MIB, one.used / MIB)).collect()
+    }
+}
+
+#[test]
+fn a_size_is_set_and_taken_away() {
+    let pool = Shared::new(64 * MIB);
+    assert_eq!(std::fs::metadata(pool.dir.path(NAME)).unwrap().permissions().mode() & 0o777, 0o600);
+    let size = || pool_use(pool.dir.root()).unwrap().size;
+    assert_eq!(size(), Some(64 * MIB));
+    let member = pool.member("one", 100);
+    assert_eq!(member.grow(20 * MIB, 20 * MIB), Verdict::Granted);
+    set_pool_size(pool.dir.root(), Some(128 * MIB)).unwrap();
+    assert_eq!((size(), pool.shares()), (Some(128 * MIB), vec![("one".into(), 112, 20)]));
+    assert_eq!(set_pool_size(pool.dir.root(), Some(MIB)).unwrap_err().errno(), libc::EINVAL);
+    set_pool_size(pool.dir.root(), None).unwrap();
+    assert_eq!((size(), member.grow(1 << 40, 1 << 40)), (None, Verdict::Granted));
+    assert!(pool.ledger().is_none());
+    // For all who may make journals there.
+    std::fs::set_permissions(pool.dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    set_pool_size(pool.dir.root(), Some(16 * MIB)).unwrap();
+    assert_eq!(std::fs::metadata(pool.dir.path(NAME)).unwrap().permissions().mode() & 0o777, 0o666);
+}
+
+#[test]
+fn a_newcomer_gets_its_share() {
+    let pool = Shared::new(64 * MIB);
+    let first = Charge::new(pool.member("first", 100));
+    first.grow(56 * MIB).unwrap();
+    assert_eq!(first.grow(57 * MIB).unwrap_err().errno(), libc::ENOSPC);
+    let second = Charge::new(pool.member("second", 100));
+    second.grow(8 * MIB).unwrap();
+    std::thread::scope(|scope| {
+        let lender = scope.spawn(|| {
+            // What a process does from time to time while it writes: until it owes nothing.
+            while first.look() == 0 {
+                std::thread::yield_now();
+            }
+            let mut length = 56 * MIB;
+            while length > 28 * MIB {
+                length -= first.look().min(MIB);
+                first.set(length);
+            }
+        });
+        assert_eq!(second.grow(20 * MIB).unwrap_err().errno(), libc::ENOSPC, "others have it");
+        assert!(second.wait(), "until they give it back");
+        second.grow(20 * MIB).unwrap();
+        second.grow(28 * MIB).or_else(|_| if second.wait() { second.grow(28 * MIB) } else { Ok(()) }).unwrap();
+        lender.join().unwrap();
+    });
+    assert_eq!(pool.shares(), [("first".into(), 28, 28), ("second".into(), 28, 28)]);
+    let error = second.grow(29 * MIB).unwrap_err().to_string();
+    assert!(error.contains("application second has 29360128 bytes of a share of 29360128"), "{error}");
+    assert!(error.contains("famio pool set") && !error.contains("killed"), "{error}");
+    assert!(!second.wait(), "it has all of its share");
+    drop(first);
+    assert_eq!(pool.shares(), [("second".into(), 56, 28)]);
+    second.grow(29 * MIB).unwrap();
+}
+
+#[test]
+fn shares_follow_the_weights() {
+    let pool = Shared::new(64 * MIB);
+    let [light, heavy] = [("light", 100), ("heavy", 300)].map(|(name, weight)| Charge::new(pool.member(name, weight)));
+    light.grow(MIB).unwrap();
+    heavy.grow(MIB).unwrap();
+    assert_eq!(pool.shares(), [("heavy".into(), 42, 1), ("light".into(), 14, 1)]);
+}
+
+#[test]
+fn what_a_dead_process_has_is_nobodys() {
+    let pool = Shared::new(64 * MIB);
+    std::fs::File::create(pool.dir.path(&format!("{}.journal", "a1".repeat(16)))).unwrap().set_len(24 * MIB).unwrap();
+    let dead = Slot { application: 7, weight: 100, used: 40 * MIB, wants: 30 * MIB, journals: 1, ..Slot::default() };
+    pool.ledger().unwrap().put(5, Some(&dead));
+    let member = pool.member("living", 100);
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    // Its slot is free, and what its journals really have counts.
+    let seen = pool_use(pool.dir.root()).unwrap();
+    assert_eq!((seen.left, pool.shares()), (23 * MIB, vec![("living".into(), 35, 1)]));
+    let mut slot = [1; SLOT];
+    pool.file().read_exact_at(&mut slot, (SLOTS + 5 * SLOT) as u64).unwrap();
+    assert_eq!(slot, [0; SLOT]);
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_a_pool_without_a_size() {
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("one", 100);
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    let whole = std::fs::read(pool.dir.path(NAME)).unwrap();
+    let file = pool.file();
+    for length in [0, 1, 39, 40, 4096, 4100, whole.len() as u64 - 1] {
+        file.set_len(length).unwrap();
+        let expected = if length < 40 { Verdict::Granted } else { Verdict::Full };
+        assert_eq!(member.grow(1 << 40, 1 << 40), expected, "{length} bytes");
+        member.look();
+        member.change(-1, 0);
+        file.write_all_at(&whole, 0).unwrap();
+    }
+    let mut random = 1u64;
+    for _ in 0..200 {
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 56) as u8
+        })
+        .take(FILE_MAX - 40 + 999)
+        .collect();
+        file.write_all_at(&noise, 40).unwrap();
+        let _ = (member.grow(MIB, MIB), member.would_grow(MIB, u64::MAX), member.look());
+        let _ = pool_use(pool.dir.root()).unwrap();
+        let _ = member.refusal(Verdict::Full, 1);
+    }
+}
+
+/// A link to it, or another user's file: what is written there must not reach anything else.
+#[test]
+fn a_file_that_leads_elsewhere_is_not_used() {
+    let pool = Shared::new(64 * MIB);
+    let path = pool.dir.path(NAME);
+    std::fs::hard_link(&path, pool.dir.path("other")).unwrap();
+    assert!(pool.ledger().is_none());
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("other", &path).unwrap();
+    assert!(pool.ledger().is_none());
+    // Making the size anew puts a file there.
+    set_pool_size(pool.dir.root(), Some(32 * MIB)).unwrap();
+    assert!(pool.ledger().is_some() && std::fs::symlink_metadata(&path).unwrap().is_file());
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(&path, Some(1234), None).unwrap();
+        assert!(pool.ledger().is_none());
+    }
+}
+
+/// The lock of a process that is stopped in the middle.
+#[test]
+fn nobody_waits_for_ever_for_who_decides() {
+    use super::format::DECIDING;
+    use crate::sys::locks::{Lock, try_lock};
+    let pool = Shared::new(64 * MIB);
+    let stopped = pool.ledger().unwrap();
+    assert!(try_lock(&stopped.file, DECIDING, Lock::Exclusive).unwrap());
+    let member = pool.member("one", 100);
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    assert_eq!(pool.shares(), [("one".into(), 56, 1)]);
+}
+
+#[test]
+fn processes_find_slots_of_their_own() {
+    let pool = Shared::new(64 * MIB);
+    let all: Vec<_> = (0..50).map(|number| pool.member(&format!("m{number}"), 100)).collect();
+    for member in &all {
+        assert_eq!(member.grow(4096, 4096), Verdict::Granted);
+    }
+    assert_eq!(pool.shares().len(), 50);
+    drop(all);
+    assert_eq!(pool.shares(), []);
+}
