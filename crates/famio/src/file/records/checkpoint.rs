@@ -273,6 +273,7 @@ impl Records {
 
     /// Everything up to `epoch` is durable in the file.
     pub(super) fn release(&self, epoch: u64) {
+        self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut log = lock(&self.log);
         log.release(epoch);
         if let Some(tier) = &self.tier {

@@ -44,6 +44,7 @@ impl Records {
         let checkpointing = Checkpointing::take(words)?;
         let open = words.list()?;
         self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+        self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
         self.reserved.store(0, Ordering::Relaxed); // requested again
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.checkpointing) = checkpointing;

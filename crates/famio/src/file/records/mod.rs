@@ -58,6 +58,8 @@ pub(crate) struct Records {
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
+    /// The latter of the last pass after which the journal could be released.
+    released: AtomicU64,
     /// The journal's current segment is half full: the background prepares the next.
     wants_segment: AtomicBool,
     named: Named,
@@ -97,6 +99,7 @@ impl Records {
             checkpointing: Mutex::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
+            released: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
             is_away: AtomicBool::new(false),
@@ -134,7 +137,8 @@ impl Records {
 
     #[cold]
     fn is_mostly_waiting(&self) -> bool {
-        let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.taken_up.load(Ordering::Relaxed));
+        // A pass may be under way: what it has taken up waits until its end.
+        let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
         waiting > self.live.limit().sure() / 100 * OF_RECORDS
     }
 

@@ -158,8 +158,8 @@ impl Ledger {
 
 /// A journal that is not longer has no segments, and is not counted: it is just being made.
 const WITHOUT_SEGMENTS: u64 = 8192;
-/// The least that is reserved behind the end of a journal's file: most of its smallest segment.
-const SEGMENT: u64 = 128 << 10;
+/// The least that is reserved behind the end of a journal's file: its smallest segment.
+const SEGMENT: u64 = 256 << 10;
 
 /// Bytes of all journals in a pool: of their files, or of the space that is reserved behind their ends.
 fn total(pool: &Pool) -> Result<u64> {
@@ -167,8 +167,9 @@ fn total(pool: &Pool) -> Result<u64> {
     for name in pool.list()? {
         if let Ok(stat) = statat(pool.folder(), &*name, AtFlags::SYMLINK_NOFOLLOW) {
             let (size, space) = (stat.st_size as u64, (stat.st_blocks as u64).saturating_mul(512));
-            // A little more is the file system's own.
-            let bytes = if space > size.saturating_add(SEGMENT) { space } else { size };
+            // A little more, and what does not make whole segments, is the file system's own.
+            let reserved = space / SEGMENT * SEGMENT;
+            let bytes = if reserved > size { reserved } else { size };
             total = if bytes > WITHOUT_SEGMENTS { bytes.saturating_add(total) } else { total };
         }
     }
