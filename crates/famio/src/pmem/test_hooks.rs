@@ -42,6 +42,8 @@ pub struct TestHooks {
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
+    /// A journal of records that is taken over is taken for one whose header another process has stored.
+    pub reads_again: bool,
     /// Called with the record of a transaction of several files when it is durable, before any of its files is
     /// changed.
     pub joint: Option<fn(&[u8])>,
@@ -69,6 +71,7 @@ thread_local! {
             alone: false,
             still: false,
             policy: None,
+            reads_again: false,
             joint: None,
         })
     };
