@@ -10,6 +10,16 @@ use std::process::Command;
 const MIB: u64 = 1 << 20;
 const FULL: &str = "No space left on device";
 
+/// Waits until `is_so`; a test that would wait for ever fails.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "in vain until {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// A kind of journal: where files and pool lie, and sizes that fit its segments.
 struct Kind {
     name: &'static str,
@@ -185,7 +195,7 @@ fn the_share_of_a_killed_application_is_taken_back() {
         let mut second = kind.agent("second");
         second.each(&["fill 1 x", "sync"]);
         // Until no segment is being made, or given back, in the background.
-        while kind.looks().left != seen.left {}
+        until("the background rests", || kind.looks().left == seen.left);
         let usable = kind.size * MIB - seen.left;
         assert_eq!(kind.has("second").0, usable - usable / 8, "{}", kind.name);
         // Recovered, it is free again.
@@ -273,13 +283,60 @@ fn a_stopped_application_is_waited_for_only_so_long() {
     first.signal(libc::SIGCONT);
     first.ok("sync");
     // Until the other one has given back.
-    while second.tell(&format!("fill {} w", kind.half)) != "ok" {}
+    until("the other one gives back", || second.tell(&format!("fill {} w", kind.half)) == "ok");
     second.ok("sync");
     first.end();
     second.end();
     kind.holds("first", 'b', kind.large);
     kind.holds("second", 'w', kind.half);
     kind.nothing_left();
+}
+
+/// An epoch that was handed over lost its room to others: the new owner, which had not written, gave it back, and its
+/// SYNC failed.
+#[test]
+fn an_epoch_that_is_handed_over_keeps_its_room() {
+    for kind in Kind::all("handed").map(Kind::with_size) {
+        let mut first = kind.agent("first");
+        first.ok(&format!("fill {} a", kind.large));
+        let mut owner = kind.agent_of("first", kind.command("first", program()));
+        owner.ok("write 0 aaaa"); // nothing new
+        let mut other = kind.agent("other");
+        // It needs what the epoch has, and gets as much as there is besides.
+        other.tell(&format!("fill {} x", kind.half));
+        owner.ok("sync");
+        for agent in [other, first, owner] {
+            agent.end();
+        }
+        kind.holds("first", 'a', kind.large);
+        kind.nothing_left();
+    }
+}
+
+/// A writer that waits for what others have borrowed holds up nobody else at its file.
+#[test]
+fn others_use_a_file_whose_writer_waits() {
+    for kind in Kind::all("waits").map(Kind::with_size) {
+        let mut first = kind.agent("first");
+        first.ok(&format!("fill {} a", kind.large));
+        let mut second = kind.agent("second");
+        second.each(&["fill 1 y", "sync"]);
+        first.stop();
+        second.ask(&format!("fill {} y", kind.half));
+        let wants = || kind.looks().applications.iter().map(|one| one.wants).sum::<u64>();
+        until("it waits", || wants() > 0);
+        let mut third = kind.agent_of("second", kind.command("second", program()));
+        third.ok("write 0 yyyy"); // nothing new
+        assert!(wants() > 0, "{}: it still waits", kind.name);
+        first.signal(libc::SIGCONT);
+        first.ok("sync");
+        second.answer();
+        second.ok("sync");
+        for agent in [first, second, third] {
+            agent.end();
+        }
+        kind.nothing_left();
+    }
 }
 
 /// (f) Without a size: no file of shares, and as much as the journal's own limit.

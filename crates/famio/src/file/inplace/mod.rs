@@ -73,7 +73,7 @@ impl Engine for InPlace {
     }
 
     fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        Ok(self.checkpoint_all_but_open(&cx)? || self.journal.limit().wait())
+        self.checkpoint_all_but_open(&cx)
     }
 
     fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {

@@ -42,28 +42,6 @@ struct Piece<'a> {
 impl InPlace {
     /// See [`Engine::write_block`](crate::file::engine::context::Engine::write_block).
     pub(super) fn write(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        match self.write_once(cx, block, start, end, buf) {
-            Err(e) if e.errno() == libc::ENOSPC => self.write_after_waiting(cx, block, (start, end), buf, e),
-            written => written,
-        }
-    }
-
-    /// A write that found no room, for the reason `why`: once others of the pool have given back what they borrowed,
-    /// there may be some.
-    #[cold]
-    fn write_after_waiting(
-        &self,
-        cx: &Context<'_>,
-        block: u64,
-        (start, end): (usize, usize),
-        buf: *mut u8,
-        why: Error,
-    ) -> Result<()> {
-        if self.journal.limit().wait() { self.write_once(cx, block, start, end, buf) } else { Err(why) }
-    }
-
-    #[inline]
-    fn write_once(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let cell = cx.index().cell(block)?;
         let again = self.is_at(cx, block);
         let before = if again { None } else { self.turn_to(cx, block)? };

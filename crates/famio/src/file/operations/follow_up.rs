@@ -7,6 +7,9 @@ use crate::file::atomic::AtomicFile;
 use crate::file::base::refusal::{Answer, Refusal};
 use core::ops::Range;
 
+/// How often a call goes on after what others of its pool had borrowed was given back: a third may take it first.
+pub(in crate::file) const WAITS: u32 = 4;
+
 impl AtomicFile {
     /// Makes a change of the file's bytes, with its follow-up if the session requires one. `again` is `change` once more for
     /// that case, so that a caller can have its own change inlined.
@@ -14,14 +17,12 @@ impl AtomicFile {
     pub(in crate::file) fn changing<T>(
         &self,
         change: impl FnOnce() -> Answer<T>,
-        again: impl FnOnce() -> Answer<T>,
+        again: impl FnMut() -> Answer<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         match change() {
-            Err(refusal) if refusal.is_needs_follow_up() => {
-                self.change_and_follow_up(again, |done| core::iter::once(changed(done)))
-            }
-            done => done.map_err(Refusal::into),
+            Ok(done) => Ok(done),
+            Err(refusal) => self.change_again(refusal, again, |done| core::iter::once(changed(done))),
         }
     }
 
@@ -32,24 +33,46 @@ impl AtomicFile {
         changed: impl FnOnce() -> R,
     ) -> Result<()> {
         match change() {
-            Err(refusal) if refusal.is_needs_follow_up() => self.change_and_follow_up(change, |()| changed()),
-            done => done.map_err(Refusal::into),
+            Ok(()) => Ok(()),
+            Err(refusal) => self.change_again(refusal, change, |()| changed()),
         }
     }
 
+    /// A change was refused: makes it with its follow-up, or after others of the pool have given back what they have
+    /// borrowed, which is waited for here, with nothing held. Otherwise the error.
     #[cold]
     #[inline(never)]
-    fn change_and_follow_up<T, R: IntoIterator<Item = Range<u64>>>(
+    fn change_again<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
-        change: impl FnOnce() -> Answer<T>,
+        mut refusal: Refusal,
+        mut change: impl FnMut() -> Answer<T>,
         changed: impl FnOnce(&T) -> R,
     ) -> Result<T> {
-        self.leave_dead_behind()?;
-        self.drop_privileges()?;
-        let _changing = self.shadow.lock();
-        let done = change()?;
-        self.follow_change(changed(&done))?;
-        Ok(done)
+        let (mut needs_follow_up, mut waits) = (false, 0);
+        loop {
+            if refusal.is_needs_follow_up() && !needs_follow_up {
+                needs_follow_up = true;
+            } else if waits == WAITS || !refusal.lent().is_some_and(|lent| lent.wait()) {
+                return Err(refusal.into());
+            } else {
+                waits += 1;
+            }
+            if needs_follow_up {
+                self.leave_dead_behind()?;
+                self.drop_privileges()?;
+            }
+            let changing = needs_follow_up.then(|| self.shadow.lock());
+            match change() {
+                Ok(done) => {
+                    if needs_follow_up {
+                        self.follow_change(changed(&done))?;
+                    }
+                    return Ok(done);
+                }
+                Err(next) => refusal = next,
+            }
+            drop(changing);
+        }
     }
 
     /// After a change of these ranges, with the shadow's lock: earlier changes there stay, and maps show the new

@@ -6,7 +6,8 @@ use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
 use crate::file::base::refusal::{Answer, Reason, Refusal};
 use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
-use crate::file::session::Session;
+use crate::file::operations::follow_up::WAITS;
+use crate::file::session::{CALL_MAX, Session};
 use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
@@ -208,7 +209,7 @@ impl AtomicFile {
         {
             return done.map(|(_, done)| done);
         }
-        self.changing(
+        let done = self.changing(
             || {
                 self.writing(
                     // SAFETY: the caller's promise.
@@ -219,7 +220,33 @@ impl AtomicFile {
             // SAFETY: the caller's promise.
             || unsafe { self.write_file(offset, bufs) },
             |&done| offset..offset + done as u64,
-        )
+        )?;
+        if done < UserBuf::total(bufs) {
+            // SAFETY: the caller's promise.
+            return Ok(unsafe { self.write_rest(offset, bufs, done) });
+        }
+        Ok(done)
+    }
+
+    /// A write has ended after `done` bytes. In a pool with a size it goes on, after waiting for what others have
+    /// borrowed, which cannot be done in the middle. Returns how many bytes are written in all.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[cold]
+    #[inline(never)]
+    unsafe fn write_rest(&self, offset: u64, bufs: &[UserBuf], mut done: usize) -> usize {
+        let is_shared = |session: &Session| session.engine.journal().limit().is_shared();
+        while done > 0 && done < UserBuf::total(bufs).min(CALL_MAX) && self.with_session(is_shared) == Some(true) {
+            let rest = UserBuf::after(bufs, done);
+            // SAFETY: the caller's promise, as for the first part.
+            let again = || unsafe { self.write_file(offset + done as u64, &rest) };
+            match self.changing(again, again, |&more| offset + done as u64..offset + (done + more) as u64) {
+                Ok(more) if more > 0 => done += more,
+                _ => break, // the next call has the error
+            }
+        }
+        done
     }
 
     /// As [`write`](Self::write), past the shadow.
@@ -441,7 +468,15 @@ impl AtomicFile {
     /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
-        let synced = self.sync_all(is_done);
+        let mut synced = self.sync_all(is_done);
+        for _ in 0..WAITS {
+            // Stores through maps found no room.
+            let Err(error) = &synced else { break };
+            if !error.lent().is_some_and(|lent| lent.wait()) {
+                break;
+            }
+            synced = self.sync_all(is_done);
+        }
         if synced.is_ok() {
             self.trim_maps();
         }

@@ -17,7 +17,8 @@ const SAMPLE: [usize; 4] = [1, 22, 43, 62];
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         // A full journal is full of committed records: once their bytes are durable in the file, it has room again.
-        with_room(|| self.make_room(cx), || self.write_once(cx, block, start, end, buf))
+        let is_shared = || self.live.limit().is_shared();
+        with_room(is_shared, || self.make_room(cx), || self.write_once(cx, block, start, end, buf))
     }
 
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {

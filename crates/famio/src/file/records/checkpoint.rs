@@ -168,8 +168,7 @@ impl Records {
     /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
         let any = self.checkpoint_what_can_be(cx)?;
-        // With all of its own room it may be enough; only then is it waited for what others of the pool have.
-        Ok(self.force(cx)? || any || self.live.limit().wait())
+        Ok(self.force(cx)? || any)
     }
 
     /// The same, except for what the open epoch has overwritten.

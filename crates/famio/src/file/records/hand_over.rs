@@ -45,7 +45,8 @@ impl Records {
         let open = words.list()?;
         self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
         self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.reserved.store(0, Ordering::Relaxed); // requested again
+        // The next write asks again; until then the journal keeps what is `needed`.
+        self.reserved.store(0, Ordering::Relaxed);
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.checkpointing) = checkpointing;
         *lock(&self.open) = open;

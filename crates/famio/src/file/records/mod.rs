@@ -115,6 +115,12 @@ impl Records {
         }
     }
 
+    /// Bytes of journal that the open epoch needs for its commit. The owner before may have reserved them.
+    fn needed(&self) -> u64 {
+        let cost = self.cost(self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
+        self.reserved.load(Ordering::Relaxed).max(cost)
+    }
+
     /// Whether the journal is long compared to what is in buffers, so that a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
         if let Some(tier) = &self.tier {
@@ -201,7 +207,7 @@ impl Engine for Records {
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
-        with_room(|| self.make_room(cx), || self.reserve(false, 0))
+        with_room(|| self.live.limit().is_shared(), || self.make_room(cx), || self.reserve(false, 0))
     }
 
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
@@ -382,7 +388,7 @@ impl Engine for Records {
         }
         let mut log = lock(&self.log);
         let length = log.len().saturating_sub(owes);
-        log.give_back(length, self.reserved.load(Ordering::Relaxed))?;
+        log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {
             tier.note(&log);
         }

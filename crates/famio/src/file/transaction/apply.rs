@@ -103,7 +103,8 @@ impl Session {
     /// Everything that can fail, before the first byte is copied.
     #[inline]
     pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
-        with_room(|| self.engine.make_room(cx), || self.make_room_for(cx, set))?;
+        let is_shared = || self.engine.journal().limit().is_shared();
+        with_room(is_shared, || self.engine.make_room(cx), || self.make_room_for(cx, set))?;
         cx.shared().make_dirty();
         if self.saves_images() { self.save_images_for(cx, set) } else { Ok(()) }
     }

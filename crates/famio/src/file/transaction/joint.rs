@@ -9,6 +9,7 @@ use crate::file::AtomicFile;
 use crate::file::atomic::ATTACHED;
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::lifetime::life::InUse;
+use crate::file::operations::follow_up::WAITS;
 use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
 use crate::journal::joint::Builder;
@@ -39,6 +40,7 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
     shares.sort_by_key(|share| share.file.key()); // the same order for all threads
     let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
+    let mut waits = WAITS;
     for _ in 0..ENDINGS {
         match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(&shares)) {
             Err(refusal) if refusal.is_session_ended() => {
@@ -47,6 +49,8 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
                 }
                 rustix::thread::sched_yield();
             }
+            // Nothing is held any more: other journals of these files, too, can give back what they have borrowed.
+            Err(refusal) if waits > 0 && refusal.lent().is_some_and(|lent| lent.wait()) => waits -= 1,
             committed => {
                 shares.iter().for_each(|share| share.file.after_commit());
                 return Ok(committed?);

@@ -15,6 +15,9 @@ use rustix::fs::{FallocateFlags, OFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+/// More segments than a journal can have.
+const SEGMENTS_MAX: usize = 1 << 16;
+
 /// Pages of zeros in one write.
 const ZEROS_AT_ONCE: usize = 48;
 
@@ -88,10 +91,14 @@ impl Shared {
         self.keeper.stores()
     }
 
-    /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and may
-    /// have given back what was booked here. The number of segments may be the same as before.
-    pub fn prepared_by_others(&self, count: usize, stores: u64) -> Result<()> {
-        self.booked.store(0, Ordering::Release);
+    /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and have
+    /// left space for `booked` segments: an open epoch may count on it. What was booked here may be gone, and the number
+    /// of segments the same as before.
+    pub fn prepared_by_others(&self, count: usize, booked: usize, stores: u64) -> Result<()> {
+        if booked > SEGMENTS_MAX {
+            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
+        }
+        self.booked.store(booked, Ordering::Release);
         if self.stores() != stores || TestHooks::current().reads_again {
             self.keeper.read_again()?;
         }

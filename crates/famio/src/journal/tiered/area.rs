@@ -96,8 +96,9 @@ impl Area {
                 return Err(Error::with(libc::ENOSPC, what));
             }
             let Some(place) = self.places().nth(have) else { return Err(Error::new(libc::ENOSPC)) };
-            self.mapped.shared_limit().grow(place.end())?;
+            // First, since it makes nothing longer: after the pool has agreed, only the segment itself can fail.
             self.mapped.map_up_to(&mut maps, place.end())?;
+            self.mapped.shared_limit().grow(place.end())?;
             let medium = self.mapped.medium();
             let made = in_order(
                 Rule::TieredSegmentBeforeCount,

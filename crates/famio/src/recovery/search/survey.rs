@@ -224,20 +224,16 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
     }
 }
 
-/// The committed bytes in a tiered journal that its file may lack. While its owner commits, it takes several looks.
+/// The committed bytes in a tiered journal that its file may lack. All of the journal is read for that, so only once,
+/// even if its owner commits meanwhile and they stay unknown.
 fn waiting_of(place: &Place, name: &str, header: &Header) -> Option<u64> {
     if header.kind != Kind::Tiered {
         return None;
     }
-    (0..LOOKS).find_map(|_| {
-        let (header, fd) = place.header(name).ok()?;
-        let size = fstat(&fd).ok()?.st_size as u64;
-        tiered::scan(fd.as_fd(), size, &header, medium(header.domain, false)).ok().map(|scan| scan.bytes())
-    })
+    let (header, fd) = place.header(name).ok()?;
+    let size = fstat(&fd).ok()?.st_size as u64;
+    tiered::scan(fd.as_fd(), size, &header, medium(header.domain, false)).ok().map(|scan| scan.bytes())
 }
-
-/// Looks at a journal that another process may be changing.
-const LOOKS: usize = 8;
 
 /// The last commit: from the slots of a journal in place, or from the chain of a journal of records, all of which is
 /// read.
@@ -251,6 +247,7 @@ pub(in crate::recovery) fn epoch_of(place: &Place, name: &str, header: &Header, 
         return last_epoch(fd.as_fd(), size, header, medium(header.domain, false)).unwrap_or(header.epoch);
     }
     // While the owner commits, the header and the chain may be read in different states.
+    const LOOKS: usize = 8;
     let mut last = scan(fd.as_fd(), header).map(|scan| scan.plan().epoch);
     for _ in 1..LOOKS {
         if last.is_ok() {

@@ -5,41 +5,26 @@ use super::member::Member;
 use crate::error::Result;
 use crate::journal::pools::pool::Pool;
 use crate::settings::Settings;
-use crate::sys::monotonic_now;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rustix::thread::nanosleep;
-use rustix::time::Timespec;
 use std::sync::Arc;
-
-/// How long a writer waits for what others have borrowed of its share.
-const PATIENCE: u64 = 10_000_000_000;
-/// The same if it was in vain before, and nobody has given anything back since: a program that goes on in spite of
-/// errors must not wait at each write.
-const IMPATIENCE: u64 = 100_000_000;
-/// Between two looks meanwhile.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// See the module.
 pub struct Charge {
     member: Arc<Member>,
     /// The bytes that this process accounts for; locked while they change.
-    changing: Mutex<u64>,
+    pub(super) changing: Mutex<u64>,
     /// The same, to be looked at.
     bytes: AtomicU64,
     /// A journal of this length has nothing to give back.
     floor: AtomicU64,
-    /// What was refused last, since others have borrowed it.
-    borrowed: AtomicU64,
-    /// What was free when it was waited for in vain, plus one; 0: it was not.
-    in_vain: AtomicU64,
 }
 
 impl Charge {
-    /// For a journal in `pool`; `None`: the pool has no size.
+    /// For a journal in `pool`; `None`: the pool has no size, or none for this process.
     ///
     /// # Errors
-    /// `EACCES`: this process may not use the pool.
+    /// Those of looking at the pool.
     pub fn of(pool: &Pool, settings: &Settings) -> Result<Option<Arc<Self>>> {
         // The folder beside a file has no size.
         if pool.is_beside() {
@@ -49,34 +34,33 @@ impl Charge {
     }
 
     pub(super) fn new(member: Arc<Member>) -> Self {
-        let [bytes, floor, borrowed, in_vain] = [const { AtomicU64::new(0) }; 4];
-        Self { member, changing: Mutex::new(0), bytes, floor, borrowed, in_vain }
+        let [bytes, floor] = [const { AtomicU64::new(0) }; 2];
+        Self { member, changing: Mutex::new(0), bytes, floor }
     }
 
-    /// The journal is about to end at `end`.
+    /// The journal is about to end at `end`. Does not wait for what others have borrowed: the caller holds locks. The
+    /// error says what there is to wait for.
     ///
     /// # Errors
     /// `ENOSPC`: it may not.
     pub fn grow(&self, end: u64) -> Result<()> {
+        if self.member.is_inherited() {
+            return Ok(()); // a thread of the parent may have held the lock
+        }
         let mut have = self.changing.lock();
         let more = end.saturating_sub(*have);
         if more == 0 {
             return Ok(());
         }
-        let mut verdict = self.member.grow(more, end);
-        if verdict == Verdict::Borrowed && *have == 0 && self.wait_for(more, end) {
-            verdict = self.member.grow(more, end); // nothing to make room in, yet
-        }
+        let verdict = self.member.grow(more, end);
         if verdict == Verdict::Granted {
             if *have == 0 {
                 self.member.change(0, 1);
             }
             self.put(&mut have, end);
-            self.borrowed.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        self.borrowed.store(if verdict == Verdict::Borrowed { more } else { 0 }, Ordering::Relaxed);
-        Err(self.member.refusal(verdict, more))
+        Err(self.member.refusal(verdict, more, end))
     }
 
     fn put(&self, have: &mut u64, end: u64) {
@@ -87,6 +71,9 @@ impl Charge {
     /// The journal ends at `end` now: it was cut, did not grow after all, or has come from another process. 0: it is
     /// gone, or another process's.
     pub fn set(&self, end: u64) {
+        if self.member.is_inherited() {
+            return; // as in `grow`
+        }
         let mut have = self.changing.lock();
         if end != *have {
             let journals = i32::from(end > 0) - i32::from(*have > 0);
@@ -98,33 +85,6 @@ impl Charge {
     /// The length below which the journal has nothing to give back.
     pub fn set_floor(&self, floor: u64) {
         self.floor.store(floor, Ordering::Relaxed);
-    }
-
-    /// If the journal was refused what others have borrowed: waits until they have given it back, for a while.
-    /// Returns whether they have. The caller holds nothing that others wait for.
-    pub fn wait(&self) -> bool {
-        let bytes = self.borrowed.swap(0, Ordering::Relaxed);
-        bytes > 0 && self.wait_for(bytes, self.bytes.load(Ordering::Relaxed).saturating_add(bytes))
-    }
-
-    fn wait_for(&self, bytes: u64, length: u64) -> bool {
-        let begun = monotonic_now();
-        self.member.want(bytes);
-        let verdict = loop {
-            match self.member.would_grow(bytes, length) {
-                Verdict::Borrowed => {}
-                verdict => break verdict,
-            }
-            let is_hopeless = self.member.free() < self.in_vain.load(Ordering::Relaxed);
-            if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { PATIENCE } {
-                break Verdict::Borrowed;
-            }
-            let _ = nanosleep(&PAUSE);
-        };
-        self.member.want(0);
-        let in_vain = if verdict == Verdict::Borrowed { self.member.free() + 1 } else { 0 };
-        self.in_vain.store(in_vain, Ordering::Relaxed);
-        verdict == Verdict::Granted
     }
 
     /// To how many bytes the journal may grow, as of the last look: if this process's others stay as they are, or its
@@ -245,11 +205,6 @@ impl Limit {
         if let Some(charge) = &self.charge {
             charge.set_floor(floor);
         }
-    }
-
-    /// See [`Charge::wait`].
-    pub fn wait(&self) -> bool {
-        self.charge.as_ref().is_some_and(|charge| charge.wait())
     }
 
     /// See [`Charge::look`].

@@ -67,6 +67,26 @@ fn is_trusted(file: &Stat, folder: &Stat) -> bool {
 }
 
 impl Ledger {
+    /// The same, for a process that makes a journal: one that may not use the file counts the pool as one without a
+    /// size, and says so once. Who may make journals in a pool, and not write to its file of shares, is let in by an
+    /// access list of the folder alone; a file of its own would be no help to others.
+    pub fn open_to_use(pool: &Pool) -> Result<Option<Self>> {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        match Self::open(pool, OFlags::RDWR) {
+            Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno()) => {
+                if !TOLD.swap(true, Ordering::Relaxed) {
+                    let path = pool.path().as_os_str().as_bytes();
+                    crate::sys::notice_parts(&[
+                        path,
+                        b": this process may not write to its famio.pool, so that its journals do not count there",
+                    ]);
+                }
+                Ok(None)
+            }
+            opened => opened,
+        }
+    }
+
     /// The file of a pool; `None`: the pool has no size.
     ///
     /// # Errors
@@ -74,6 +94,10 @@ impl Ledger {
     pub fn open(pool: &Pool, access: OFlags) -> Result<Option<Self>> {
         static TOLD: AtomicBool = AtomicBool::new(false);
         let named = |e: Error| e.context(pool.path().join(NAME).display());
+        // Without a descriptor, since most pools have no size.
+        if matches!(statat(pool.folder(), NAME, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT)) {
+            return Ok(None);
+        }
         let looked = match look(pool.folder(), NAME) {
             Ok(looked) => looked,
             Err(Errno::NOENT) => return Ok(None),

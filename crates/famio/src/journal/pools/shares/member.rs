@@ -3,7 +3,7 @@
 use super::arithmetic::{Shares, Verdict};
 use super::format::{SLOTS_MAX, Slot, WEIGHTS};
 use super::ledger::{Ledger, State};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lent, Result};
 use crate::journal::bytes::hex;
 use crate::journal::pools::pool::Pool;
 use crate::settings::Settings;
@@ -12,6 +12,8 @@ use crate::thread::Mutex;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
 use std::sync::{Arc, Weak};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -19,6 +21,14 @@ use xxhash_rust::xxh3::xxh3_128;
 const LOOK: u64 = 1_000_000;
 /// Between two counts of all journals in the pool.
 const COUNT: u64 = 20_000_000;
+
+/// How long a writer waits for what others have borrowed of its share.
+const PATIENCE: u64 = 10_000_000_000;
+/// The same if it was in vain before, and nobody has given anything back since: a program that goes on in spite of
+/// errors must not wait at each write.
+const IMPATIENCE: u64 = 100_000_000;
+/// Between two looks meanwhile.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 type List = Mutex<Vec<Weak<Member>>>;
 
@@ -61,6 +71,21 @@ pub(super) struct Member {
     used: AtomicU64,
     journals: AtomicU32,
     looked: AtomicU64,
+    /// What was free when it was waited for in vain, plus one; 0: it was not.
+    in_vain: AtomicU64,
+}
+
+/// Bytes for a journal, which has `length` with them.
+struct Borrowed {
+    member: Arc<Member>,
+    bytes: u64,
+    length: u64,
+}
+
+impl Lent for Borrowed {
+    fn wait(&self) -> bool {
+        self.member.wait_for(self.bytes, self.length)
+    }
 }
 
 struct Mine {
@@ -81,12 +106,12 @@ impl Mine {
 }
 
 impl Member {
-    /// This process as a user of `pool`; `None`: the pool has no size.
+    /// This process as a user of `pool`; `None`: the pool has no size, or none for this process.
     ///
     /// # Errors
-    /// `EACCES`: it may not use the pool.
+    /// Those of looking at the pool.
     pub fn of(pool: &Pool, settings: &Settings) -> Result<Option<Arc<Self>>> {
-        let Some(ledger) = Ledger::open(pool, OFlags::RDWR)? else { return Ok(None) };
+        let Some(ledger) = Ledger::open_to_use(pool)? else { return Ok(None) };
         let mut list = members().lock();
         list.retain(|member| member.strong_count() > 0);
         let known =
@@ -121,11 +146,12 @@ impl Member {
             used: AtomicU64::new(0),
             journals: AtomicU32::new(0),
             looked: AtomicU64::new(0),
+            in_vain: AtomicU64::new(0),
         }
     }
 
     /// Whether it is the parent's.
-    fn is_inherited(&self) -> bool {
+    pub fn is_inherited(&self) -> bool {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
@@ -170,9 +196,31 @@ impl Member {
         }
     }
 
-    /// What this process waits for.
-    pub fn want(&self, bytes: u64) {
-        self.say(|says| says.wants = bytes);
+    /// This process begins, or ceases, to wait for so many bytes. Its threads may wait for several journals.
+    pub fn want(&self, bytes: i64) {
+        self.say(|says| says.wants = says.wants.saturating_add_signed(bytes));
+    }
+
+    /// Waits until others have given back what they have borrowed of `bytes`, for a while. Returns whether they have.
+    /// The caller holds nothing that others wait for.
+    pub fn wait_for(&self, bytes: u64, length: u64) -> bool {
+        let begun = monotonic_now();
+        self.want(bytes as i64);
+        let verdict = loop {
+            match self.would_grow(bytes, length) {
+                Verdict::Borrowed => {}
+                verdict => break verdict,
+            }
+            let is_hopeless = self.free() < self.in_vain.load(Ordering::Relaxed);
+            if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { PATIENCE } {
+                break Verdict::Borrowed;
+            }
+            let _ = nanosleep(&PAUSE);
+        };
+        self.want(-(bytes as i64));
+        let in_vain = if verdict == Verdict::Borrowed { self.free() + 1 } else { 0 };
+        self.in_vain.store(in_vain, Ordering::Relaxed);
+        verdict == Verdict::Granted
     }
 
     fn say(&self, change: impl FnOnce(&mut Slot)) {
@@ -183,6 +231,8 @@ impl Member {
         change(&mut mine.says);
         self.used.store(mine.says.used, Ordering::Relaxed);
         self.journals.store(mine.says.journals, Ordering::Relaxed);
+        // The program may have closed the descriptor with the lock, and another process have the slot.
+        mine.number = mine.number.filter(|&number| self.ledger.hold(number));
         if let Some(number) = mine.number {
             self.ledger.put(number, Some(&mine.says));
         }
@@ -204,6 +254,7 @@ impl Member {
                 self.ledger.put(number, Some(&mine.says));
             }
             state.slots.retain(|&(number, _)| Some(number) != mine.place());
+            self.leave_out_the_dead(&mut state);
             self.note(mine, &mut state);
             Some(done)
         })
@@ -256,6 +307,18 @@ impl Member {
         }
     }
 
+    /// What the dead have counts as nobody's from their end on. Their slots stay until the next decision.
+    fn leave_out_the_dead(&self, state: &mut State) {
+        let left = &mut state.head.left;
+        state.slots.retain(|&(number, ref slot)| {
+            let lives = number == NOWHERE || self.ledger.is_held(number);
+            if !lives {
+                *left = left.saturating_add(slot.used);
+            }
+            lives
+        });
+    }
+
     /// Keeps what follows for this process; `state` is without its slot.
     fn note(&self, mine: &Mine, state: &mut State) {
         state.slots.push((mine.number.unwrap_or(NOWHERE), mine.says.clone()));
@@ -281,6 +344,7 @@ impl Member {
         match self.ledger.read() {
             Some(mut state) => {
                 state.slots.retain(|&(number, _)| Some(number) != mine.number);
+                self.leave_out_the_dead(&mut state);
                 self.note(&mine, &mut state);
             }
             None => {
@@ -317,8 +381,14 @@ impl Member {
         (self.used.load(Ordering::Relaxed), self.journals.load(Ordering::Relaxed).into())
     }
 
-    /// Why a journal may not grow by `bytes`.
-    pub fn refusal(&self, verdict: Verdict, bytes: u64) -> Error {
+    /// Whether it has waited in vain.
+    #[cfg(test)]
+    pub fn has_waited(&self) -> bool {
+        self.in_vain.load(Ordering::Relaxed) != 0
+    }
+
+    /// Why a journal may not grow by `bytes` to `length`.
+    pub fn refusal(self: &Arc<Self>, verdict: Verdict, bytes: u64, length: u64) -> Error {
         let path = self.ledger.path.display();
         let (id, name, number) = {
             let mine = self.mine.lock();
@@ -338,7 +408,14 @@ impl Member {
             Verdict::Borrowed => "; other applications have borrowed them, and not given them back in time",
             _ => "; a SYNC in between makes room",
         };
-        Error::with(libc::ENOSPC, format!("{have}{what}{left}; famio pool set {path} --size makes the pool larger"))
+        let why = format!("{have}{what}{left}; famio pool set {path} --size makes the pool larger");
+        match verdict {
+            Verdict::Borrowed => {
+                let member = self.clone();
+                Error::of_lent(libc::ENOSPC, why, Arc::new(Borrowed { member, bytes, length }))
+            }
+            _ => Error::with(libc::ENOSPC, why),
+        }
     }
 }
 

@@ -84,17 +84,20 @@ fn a_newcomer_gets_its_share() {
                 first.set(length);
             }
         });
-        assert_eq!(second.grow(20 * MIB).unwrap_err().errno(), libc::ENOSPC, "others have it");
-        assert!(second.wait(), "until they give it back");
+        let refused = second.grow(20 * MIB).unwrap_err().context("journal");
+        assert_eq!(refused.errno(), libc::ENOSPC, "others have it");
+        assert!(refused.lent().unwrap().wait(), "until they give it back");
         second.grow(20 * MIB).unwrap();
-        second.grow(28 * MIB).or_else(|_| if second.wait() { second.grow(28 * MIB) } else { Ok(()) }).unwrap();
+        let again = |e: crate::Error| if e.lent().unwrap().wait() { second.grow(28 * MIB) } else { Ok(()) };
+        second.grow(28 * MIB).or_else(again).unwrap();
         lender.join().unwrap();
     });
     assert_eq!(pool.shares(), [("first".into(), 28, 28), ("second".into(), 28, 28)]);
-    let error = second.grow(29 * MIB).unwrap_err().to_string();
+    let error = second.grow(29 * MIB).unwrap_err();
+    assert!(error.lent().is_none(), "it has all of its share");
+    let error = error.to_string();
     assert!(error.contains("application second has 29360128 bytes of a share of 29360128"), "{error}");
     assert!(error.contains("famio pool set") && !error.contains("killed"), "{error}");
-    assert!(!second.wait(), "it has all of its share");
     drop(first);
     assert_eq!(pool.shares(), [("second".into(), 56, 28)]);
     second.grow(29 * MIB).unwrap();
@@ -125,6 +128,82 @@ fn what_a_dead_process_has_is_nobodys() {
     assert_eq!(slot, [0; SLOT]);
 }
 
+/// A dead application's share counted until a refusal, or a new process.
+#[test]
+fn a_dead_process_has_no_share() {
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("living", 100);
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    let dead = Slot { application: 7, weight: 100, used: 40 * MIB, journals: 1, ..Slot::default() };
+    pool.ledger().unwrap().put(5, Some(&dead));
+    assert_eq!(member.would_grow(1, MIB), Verdict::Granted);
+    assert_eq!(member.share(), 21 * MIB);
+}
+
+/// What refuses a journal holds locks, and waits for nothing: not even the first segment.
+#[test]
+fn a_refusal_comes_at_once_and_others_are_not_told_of_it() {
+    let pool = Shared::new(64 * MIB);
+    let first = Charge::new(pool.member("first", 100));
+    first.grow(56 * MIB).unwrap();
+    let member = pool.member("second", 100);
+    let second = Charge::new(member.clone());
+    let refused = second.grow(9 * MIB).unwrap_err();
+    assert!(refused.lent().is_some());
+    assert!(!member.has_waited(), "it would have been in vain");
+    // Another refusal of the same journal, of which nobody waits, leaves nothing behind.
+    drop(refused);
+    second.grow(8 * MIB).unwrap();
+    assert_eq!(first.look(), 0);
+}
+
+/// The thread that held the lock is not there in a child, whose last close waited for it for ever.
+#[test]
+fn a_forked_child_does_not_wait_for_its_parents_threads() {
+    let pool = Shared::new(64 * MIB);
+    let charge = Charge::new(pool.member("one", 100));
+    charge.grow(MIB).unwrap();
+    let held = charge.changing.lock();
+    // SAFETY: the child does nothing that could need another thread: no allocation, and no lock but the one in question.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        super::forget_parents();
+        // SAFETY: as above; the alarm ends a child that waits.
+        unsafe { libc::alarm(20) };
+        charge.set(0);
+        let granted = charge.grow(2 * MIB).is_ok();
+        // SAFETY: ends the child, without the parent's handlers.
+        unsafe { libc::_exit(i32::from(!granted)) };
+    }
+    drop(held);
+    let mut status = 0;
+    // SAFETY: our child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "{status:#x}");
+    assert_eq!(pool.shares(), [("one".into(), 56, 1)]);
+}
+
+/// Who may make journals in the pool, by an access list, and not write to its file of shares, was refused.
+#[test]
+fn a_user_who_may_not_write_to_the_file_has_no_size() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: another user takes root");
+        return;
+    }
+    let pool = Shared::new(64 * MIB);
+    std::fs::set_permissions(pool.dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let folder = Pool::at(pool.dir.root(), None).unwrap();
+    let as_nobody = || {
+        // SAFETY: changes the user of this thread alone, which ends soon.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65_534, -1) };
+        assert_eq!(changed, 0);
+        let opened = Ledger::open(&folder, OFlags::RDWR).err().map(|e| e.errno());
+        (opened, Charge::of(&folder, &crate::Settings::default()).unwrap().is_none())
+    };
+    let seen = std::thread::scope(|scope| scope.spawn(as_nobody).join().unwrap());
+    assert_eq!(seen, (Some(libc::EACCES), true));
+}
+
 #[test]
 fn a_file_that_makes_no_sense_is_a_pool_without_a_size() {
     let pool = Shared::new(64 * MIB);
@@ -151,7 +230,7 @@ fn a_file_that_makes_no_sense_is_a_pool_without_a_size() {
         file.write_all_at(&noise, 40).unwrap();
         let _ = (member.grow(MIB, MIB), member.would_grow(MIB, u64::MAX), member.look());
         let _ = pool_use(pool.dir.root()).unwrap();
-        let _ = member.refusal(Verdict::Full, 1);
+        let _ = member.refusal(Verdict::Full, 1, 1);
     }
 }
 
