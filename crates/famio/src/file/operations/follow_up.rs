@@ -4,11 +4,8 @@
 
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::base::refusal::{Answer, Refusal, WAITS};
 use core::ops::Range;
-
-/// How often a call goes on after what others of its pool had borrowed was given back: a third may take it first.
-pub(in crate::file) const WAITS: u32 = 4;
 
 impl AtomicFile {
     /// Makes a change of the file's bytes, with its follow-up if the session requires one. `again` is `change` once more for
