@@ -28,8 +28,11 @@ const PIECES: usize = 8;
 const FIRST_FROM: u64 = 64;
 /// A segment is added when the last one has fewer entries left than this.
 const NEARLY_USED: u64 = 2 * (HUGE as u64 >> super::segment::CLASS);
-/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared.
+/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared,
 const LOOKS: u32 = 100;
+/// and how often it then rests: to touch 2 MiB takes longer than yielding, most of all on a busy machine.
+const RESTS: u32 = 400;
+const REST: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 /// Values of [`Zone::wish`].
 const IDLE: u8 = 0;
@@ -179,15 +182,20 @@ impl Log {
 
     /// With no space left: whether the background is still preparing some.
     fn is_coming(&self, arena: &Arena) -> bool {
-        for _ in 0..LOOKS {
-            if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty()
-            {
+        let laid_down = || self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0);
+        let is_there = || laid_down() || !Free::of(arena).is_empty();
+        for look in 0..LOOKS + RESTS {
+            if is_there() {
                 return true;
             }
             if !self.zone.is_busy.load(Ordering::Acquire) {
-                return false;
+                return is_there(); // it may have been laid down between the two looks
             }
-            rustix::thread::sched_yield();
+            if look < LOOKS {
+                rustix::thread::sched_yield();
+            } else {
+                let _ = rustix::thread::nanosleep(&REST);
+            }
         }
         false
     }
@@ -205,11 +213,13 @@ impl Log {
             zone.wish.store(IDLE, Ordering::Release); // until a writer takes one
             return false;
         };
+        // Before the entries are reserved: a writer that finds them neither free nor coming would be refused.
+        zone.is_busy.store(true, Ordering::SeqCst);
         let Some(piece) = self.next_piece(arena, 1, u64::from(u16::MAX)) else {
+            zone.is_busy.store(false, Ordering::Release);
             zone.wish.store(IDLE, Ordering::Release);
             return false;
         };
-        zone.is_busy.store(true, Ordering::Release);
         match self.give_memory(piece) {
             Ok(()) => place.store(piece.word(), Ordering::Release),
             Err(_) => {
