@@ -296,7 +296,6 @@ fn a_stopped_application_is_waited_for_only_so_long() {
 /// An epoch that was handed over lost its room to others: the new owner, which had not written, gave it back, and its
 /// SYNC failed.
 #[test]
-#[ignore = "unfinished: the second process's write, which changes nothing, gets ENOSPC; not found out why"]
 fn an_epoch_that_is_handed_over_keeps_its_room() {
     for kind in Kind::all("handed").map(Kind::with_size) {
         let mut first = kind.agent("first");
@@ -317,9 +316,11 @@ fn an_epoch_that_is_handed_over_keeps_its_room() {
 
 /// A writer that waits for what others have borrowed holds up nobody else at its file.
 #[test]
-#[ignore = "unfinished: does not end within 40 s; not found out why"]
 fn others_use_a_file_whose_writer_waits() {
-    for kind in Kind::all("waits").map(Kind::with_size) {
+    for mut kind in Kind::all("waits") {
+        // So that what is free is not enough.
+        kind.size = kind.size.min(28);
+        let kind = kind.with_size();
         let mut first = kind.agent("first");
         first.ok(&format!("fill {} a", kind.large));
         let mut second = kind.agent("second");

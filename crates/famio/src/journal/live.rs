@@ -232,7 +232,7 @@ impl Live {
             lock::end(journal);
             Ok(())
         });
-        self.limit.set(0);
+        self.limit.end();
     }
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been

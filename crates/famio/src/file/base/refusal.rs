@@ -3,9 +3,6 @@
 use crate::error::{Error, Lent};
 use std::sync::Arc;
 
-/// How often a call goes on after what others of its pool had borrowed was given back: a third may take it first.
-pub(in crate::file) const WAITS: u32 = 4;
-
 /// What a session answers a call.
 pub(crate) type Answer<T> = core::result::Result<T, Refusal>;
 

@@ -4,7 +4,8 @@
 
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::file::base::refusal::{Answer, Refusal, WAITS};
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::base::waiting::{WAITS, wait_for};
 use core::ops::Range;
 
 impl AtomicFile {
@@ -19,11 +20,12 @@ impl AtomicFile {
     ) -> Result<T> {
         match change() {
             Ok(done) => Ok(done),
-            Err(refusal) => self.change_again(refusal, again, |done| core::iter::once(changed(done))),
+            Err(refusal) => self.change_again(refusal, again, |done| core::iter::once(changed(done)), WAITS),
         }
     }
 
-    /// As [`changing`](Self::changing), for several ranges.
+    /// As [`changing`](Self::changing), for several ranges, and without waiting for what others of the pool have
+    /// borrowed: the caller holds up others.
     pub(in crate::file) fn changing_ranges<R: IntoIterator<Item = Range<u64>>>(
         &self,
         mut change: impl FnMut() -> Answer<()>,
@@ -31,12 +33,12 @@ impl AtomicFile {
     ) -> Result<()> {
         match change() {
             Ok(()) => Ok(()),
-            Err(refusal) => self.change_again(refusal, change, |()| changed()),
+            Err(refusal) => self.change_again(refusal, change, |()| changed(), 0),
         }
     }
 
     /// A change was refused: makes it with its follow-up, or after others of the pool have given back what they have
-    /// borrowed, which is waited for here, with nothing held. Otherwise the error.
+    /// borrowed, which is waited for here, up to `waits` times, with nothing held. Otherwise the error.
     #[cold]
     #[inline(never)]
     fn change_again<T, R: IntoIterator<Item = Range<u64>>>(
@@ -44,15 +46,16 @@ impl AtomicFile {
         mut refusal: Refusal,
         mut change: impl FnMut() -> Answer<T>,
         changed: impl FnOnce(&T) -> R,
+        mut waits: u32,
     ) -> Result<T> {
-        let (mut needs_follow_up, mut waits) = (false, 0);
+        let mut needs_follow_up = false;
         loop {
             if refusal.is_needs_follow_up() && !needs_follow_up {
                 needs_follow_up = true;
-            } else if waits == WAITS || !refusal.lent().is_some_and(|lent| lent.wait()) {
-                return Err(refusal.into());
+            } else if waits > 0 && wait_for(refusal.lent()) {
+                waits -= 1;
             } else {
-                waits += 1;
+                return Err(refusal.into());
             }
             if needs_follow_up {
                 self.leave_dead_behind()?;

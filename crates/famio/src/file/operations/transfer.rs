@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
-use crate::file::base::refusal::{Answer, Reason, Refusal, WAITS};
+use crate::file::base::refusal::{Answer, Reason, Refusal};
+use crate::file::base::waiting::waiting_for_room;
 use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
 use crate::file::session::{CALL_MAX, Session};
 use crate::rule::{Rule, holds};
@@ -235,8 +236,7 @@ impl AtomicFile {
     #[cold]
     #[inline(never)]
     unsafe fn write_rest(&self, offset: u64, bufs: &[UserBuf], mut done: usize) -> usize {
-        let is_shared = |session: &Session| session.engine.journal().limit().is_shared();
-        while done > 0 && done < UserBuf::total(bufs).min(CALL_MAX) && self.with_session(is_shared) == Some(true) {
+        while done > 0 && done < UserBuf::total(bufs).min(CALL_MAX) && self.is_in_shared_pool() {
             let rest = UserBuf::after(bufs, done);
             // SAFETY: the caller's promise, as for the first part.
             let again = || unsafe { self.write_file(offset + done as u64, &rest) };
@@ -246,6 +246,11 @@ impl AtomicFile {
             }
         }
         done
+    }
+
+    /// Whether its journal is in a pool with a size.
+    pub fn is_in_shared_pool(&self) -> bool {
+        self.with_session(|session| session.engine.journal().limit().is_shared()) == Some(true)
     }
 
     /// As [`write`](Self::write), past the shadow.
@@ -467,15 +472,7 @@ impl AtomicFile {
     /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
-        let mut synced = self.sync_all(is_done);
-        for _ in 0..WAITS {
-            // Stores through maps found no room.
-            let Err(error) = &synced else { break };
-            if !error.lent().is_some_and(|lent| lent.wait()) {
-                break;
-            }
-            synced = self.sync_all(is_done);
-        }
+        let synced = waiting_for_room(|| self.sync_all(is_done)); // stores through maps may have found no room
         if synced.is_ok() {
             self.trim_maps();
         }

@@ -26,9 +26,11 @@ use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, 
 use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
+use crate::journal::pools::shares::promised;
 use crate::journal::records::{Batch, Block};
 use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
+use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
 use checkpoint::{Again, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,6 +62,8 @@ pub(crate) struct Records {
     taken_up: AtomicU64,
     /// The latter of the last pass after which the journal could be released.
     released: AtomicU64,
+    /// When the background was last woken because others of the pool lack room.
+    asked: AtomicU64,
     /// The journal's current segment is half full: the background prepares the next.
     wants_segment: AtomicBool,
     named: Named,
@@ -74,6 +78,9 @@ const RESTING: u64 = 2 << 20;
 
 /// Percentage of what a journal of records surely has of a pool above which an epoch begins with a checkpoint.
 const OF_RECORDS: u64 = 30;
+
+/// Nanoseconds for which the background is not woken again for what others of the pool lack.
+const ASKED: u64 = 20_000_000;
 
 /// Blocks of an epoch for which no memory is allocated.
 const FEW: usize = 8;
@@ -100,6 +107,7 @@ impl Records {
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
             is_away: AtomicBool::new(false),
@@ -146,6 +154,16 @@ impl Records {
         // A pass may be under way: what it has taken up waits until its end.
         let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
         waiting > self.live.limit().sure() / 100 * OF_RECORDS
+    }
+
+    /// Others of the pool lack room: wakes the background, and then leaves it to its own looks for a while.
+    #[cold]
+    fn ask_to_give_back(&self) {
+        let now = monotonic_now();
+        if now > self.asked.load(Ordering::Relaxed) + ASKED {
+            self.asked.store(now, Ordering::Relaxed);
+            background_wakeup::wake();
+        }
     }
 
     /// The number that the open epoch will have in a tiered journal.
@@ -236,7 +254,7 @@ impl Engine for Records {
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let due = self.named.due();
         if due != Due::Nothing && self.live.limit().look() > 0 {
-            background_wakeup::wake();
+            self.ask_to_give_back();
         }
         if due == Due::Nothing && self.tier.is_some() {
             return true; // a system call at every SYNC would cost more than all the rest
@@ -296,7 +314,10 @@ impl Engine for Records {
         if let Some(again) = again.as_ref().filter(|_| !holds(Rule::LoggedAgainBeforeTail)) {
             log.release(again.target);
         }
-        if let Err(e) = log.append(&batch) {
+        let promised = promised(); // the writes have asked for it
+        let appended = log.append(&batch);
+        drop(promised);
+        if let Err(e) = appended {
             drop(log);
             if holds(Rule::FailedFlushIsForGood) {
                 self.live.suspect();

@@ -124,8 +124,9 @@ impl Session {
             }
         }
         Ok(match (moved || gathering, quiet) {
-            // An active writer is not chased.
-            (_, false) if eager => Left::ForLater,
+            // An active writer is not chased, whatever is owed: after a pass it has a while to itself, and one with a
+            // journal in place, which only a SYNC cuts, after each round.
+            (_, false) if eager || owes && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
             (true, _) => Left::More,
             // Another process copies the file, and has asked to wait.
             (false, true) if shared.totals.is_held() => Left::ForLater,

@@ -2,6 +2,7 @@
 
 use super::arithmetic::Verdict;
 use super::member::Member;
+use super::promise::is_promised;
 use crate::error::Result;
 use crate::journal::pools::pool::Pool;
 use crate::settings::Settings;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 /// See the module.
 pub struct Charge {
     member: Arc<Member>,
-    /// The bytes that this process accounts for; locked while they change.
-    pub(super) changing: Mutex<u64>,
+    /// The bytes that this process accounts for, locked while they change; `None`: the journal has ended here.
+    pub(super) changing: Mutex<Option<u64>>,
     /// The same, to be looked at.
     bytes: AtomicU64,
     /// A journal of this length has nothing to give back.
@@ -35,7 +36,7 @@ impl Charge {
 
     pub(super) fn new(member: Arc<Member>) -> Self {
         let [bytes, floor] = [const { AtomicU64::new(0) }; 2];
-        Self { member, changing: Mutex::new(0), bytes, floor }
+        Self { member, changing: Mutex::new(Some(0)), bytes, floor }
     }
 
     /// The journal is about to end at `end`. Does not wait for what others have borrowed: the caller holds locks. The
@@ -47,39 +48,63 @@ impl Charge {
         if self.member.is_inherited() {
             return Ok(()); // a thread of the parent may have held the lock
         }
-        let mut have = self.changing.lock();
-        let more = end.saturating_sub(*have);
+        let mut changing = self.changing.lock();
+        let Some(have) = *changing else { return Ok(()) };
+        let more = end.saturating_sub(have);
         if more == 0 {
             return Ok(());
         }
-        let verdict = self.member.grow(more, end);
-        if verdict == Verdict::Granted {
-            if *have == 0 {
-                self.member.change(0, 1);
-            }
-            self.put(&mut have, end);
+        if is_promised() {
+            self.put(&mut changing, have, end);
             return Ok(());
         }
-        Err(self.member.refusal(verdict, more, end))
-    }
-
-    fn put(&self, have: &mut u64, end: u64) {
-        *have = end;
-        self.bytes.store(end, Ordering::Relaxed);
+        let verdict = self.member.grow(more, end);
+        if verdict != Verdict::Granted {
+            return Err(self.member.refusal(verdict, more, end));
+        }
+        if have == 0 {
+            self.member.change(0, 1);
+        }
+        self.note(&mut changing, end);
+        Ok(())
     }
 
     /// The journal ends at `end` now: it was cut, did not grow after all, or has come from another process. 0: it is
-    /// gone, or another process's.
+    /// another process's.
     pub fn set(&self, end: u64) {
         if self.member.is_inherited() {
             return; // as in `grow`
         }
-        let mut have = self.changing.lock();
-        if end != *have {
-            let journals = i32::from(end > 0) - i32::from(*have > 0);
-            self.member.change(end.wrapping_sub(*have) as i64, journals);
-            self.put(&mut have, end);
+        let mut changing = self.changing.lock();
+        if let Some(have) = *changing {
+            self.put(&mut changing, have, end);
         }
+    }
+
+    /// The journal has ended, or is left to a recovery: nothing is accounted for any more, whatever the background still
+    /// does with it.
+    pub fn end(&self) {
+        if self.member.is_inherited() {
+            return; // as in `grow`
+        }
+        let mut changing = self.changing.lock();
+        if let Some(have) = *changing {
+            self.put(&mut changing, have, 0);
+            *changing = None;
+        }
+    }
+
+    fn put(&self, changing: &mut Option<u64>, have: u64, end: u64) {
+        if end != have {
+            let journals = i32::from(end > 0) - i32::from(have > 0);
+            self.member.change(end.wrapping_sub(have) as i64, journals);
+            self.note(changing, end);
+        }
+    }
+
+    fn note(&self, changing: &mut Option<u64>, end: u64) {
+        *changing = Some(end);
+        self.bytes.store(end, Ordering::Relaxed);
     }
 
     /// The length below which the journal has nothing to give back.
@@ -127,7 +152,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.set(0);
+        self.end();
     }
 }
 
@@ -197,6 +222,13 @@ impl Limit {
     pub fn set(&self, end: u64) {
         if let Some(charge) = &self.charge {
             charge.set(end);
+        }
+    }
+
+    /// See [`Charge::end`].
+    pub fn end(&self) {
+        if let Some(charge) = &self.charge {
+            charge.end();
         }
     }
 

@@ -18,6 +18,7 @@ mod charge;
 mod format;
 mod ledger;
 mod member;
+mod promise;
 
 #[cfg(test)]
 mod tests;
@@ -26,3 +27,4 @@ pub(crate) use charge::{Charge, Limit};
 pub use format::{SIZE_MIN, WEIGHT, WEIGHTS};
 pub use ledger::{PoolShare, PoolUse, pool_use, set_pool_size};
 pub(crate) use member::forget_parents;
+pub(crate) use promise::promised;
