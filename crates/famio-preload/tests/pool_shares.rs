@@ -111,6 +111,11 @@ impl Kind {
         (found.share, found.used)
     }
 
+    /// For how many bytes all applications wait.
+    fn wants(&self) -> u64 {
+        self.looks().applications.iter().map(|one| one.wants).sum()
+    }
+
     /// The file of an application is `len` MiB of a letter, and dots.
     #[track_caller]
     fn holds(&self, application: &str, letter: char, len: u64) {
@@ -297,19 +302,25 @@ fn a_stopped_application_is_waited_for_only_so_long() {
 /// SYNC failed.
 #[test]
 fn an_epoch_that_is_handed_over_keeps_its_room() {
-    for kind in Kind::all("handed").map(Kind::with_size) {
+    for mut kind in Kind::all("handed") {
+        // As in `others_use_a_file_whose_writer_waits`.
+        kind.size = kind.size.min(30);
+        let kind = kind.with_size();
         let mut first = kind.agent("first");
         first.ok(&format!("fill {} a", kind.large));
         let mut owner = kind.agent_of("first", kind.command("first", program()));
         owner.ok("write 0 aaaa"); // nothing new
         let mut other = kind.agent("other");
-        // It needs what the epoch has, and gets as much as there is besides.
-        other.tell(&format!("fill {} x", kind.half));
+        // It needs what the epoch has, and takes all that there is besides.
+        other.ask(&format!("fill {} x", kind.half));
+        until("it waits for the rest", || kind.wants() > 0);
         owner.ok("sync");
+        assert_eq!(other.answer(), "ok", "{}", kind.name);
         for agent in [other, first, owner] {
             agent.end();
         }
         kind.holds("first", 'a', kind.large);
+        kind.holds("other", 'x', kind.half);
         kind.nothing_left();
     }
 }
@@ -318,8 +329,8 @@ fn an_epoch_that_is_handed_over_keeps_its_room() {
 #[test]
 fn others_use_a_file_whose_writer_waits() {
     for mut kind in Kind::all("waits") {
-        // So that what is free is not enough.
-        kind.size = kind.size.min(28);
+        // What is free is not enough, and the share is, also for the whole epoch in a new journal.
+        kind.size = kind.size.min(30);
         let kind = kind.with_size();
         let mut first = kind.agent("first");
         first.ok(&format!("fill {} a", kind.large));
@@ -327,18 +338,18 @@ fn others_use_a_file_whose_writer_waits() {
         second.each(&["fill 1 y", "sync"]);
         first.stop();
         second.ask(&format!("fill {} y", kind.half));
-        let wants = || kind.looks().applications.iter().map(|one| one.wants).sum::<u64>();
-        until("it waits", || wants() > 0);
+        until("it waits", || kind.wants() > 0);
         let mut third = kind.agent_of("second", kind.command("second", program()));
         third.ok("write 0 yyyy"); // nothing new
-        assert!(wants() > 0, "{}: it still waits", kind.name);
+        // Had the second one to give up before, it would not have written all of it.
         first.signal(libc::SIGCONT);
         first.ok("sync");
-        second.answer();
+        assert_eq!(second.answer(), "ok", "{}", kind.name);
         second.ok("sync");
         for agent in [first, second, third] {
             agent.end();
         }
+        kind.holds("second", 'y', kind.half);
         kind.nothing_left();
     }
 }

@@ -248,9 +248,10 @@ impl AtomicFile {
         done
     }
 
-    /// Whether its journal is in a pool with a size.
+    /// Whether its journal is in a pool with a size; it may be if another process has the session now.
     pub fn is_in_shared_pool(&self) -> bool {
-        self.with_session(|session| session.engine.journal().limit().is_shared()) == Some(true)
+        let is_shared = |session: &Session| session.engine.journal().limit().is_shared();
+        self.with_session(is_shared).unwrap_or(self.settings.pool.is_some() && !self.is_demoted())
     }
 
     /// As [`write`](Self::write), past the shadow.

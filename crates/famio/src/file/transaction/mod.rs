@@ -19,10 +19,10 @@ pub(crate) use seen::Seen;
 pub(crate) use write_set::{AT_END, WriteSet};
 
 use super::AtomicFile;
-use crate::file::base::waiting::waiting_for_room;
-use crate::file::parts::commits::UnderWay;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::file::base::waiting::waiting_for_room;
+use crate::file::parts::commits::UnderWay;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -47,12 +47,7 @@ impl AtomicFile {
 
     /// Makes it part of the open epoch. Returns whether it is as durable as it is to be; until that the commit is under
     /// way. While it waits for room it is not, so that a rollback need not wait.
-    fn apply_transaction(
-        &self,
-        set: &WriteSet,
-        seen: Option<&Seen>,
-        durable: bool,
-    ) -> Result<(UnderWay<'_>, bool)> {
+    fn apply_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<(UnderWay<'_>, bool)> {
         let under_way = self.commits.begin()?;
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {

@@ -8,7 +8,7 @@ use crate::journal::pools::pool::Pool;
 use crate::journal::pools::reach::{look, open_looked_at};
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, read_at, write_at};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
 use rustix::thread::nanosleep;
@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The file's name in its pool.
 pub(super) const NAME: &str = "famio.pool";
@@ -66,21 +67,26 @@ fn is_trusted(file: &Stat, folder: &Stat) -> bool {
     is_file && [0, folder.st_uid, rustix::process::geteuid().as_raw()].contains(&file.st_uid)
 }
 
+/// Gives a notice, once for each pool of this process. `told`: a bit for each, by a hash; of two with the same bit, one
+/// is told of.
+fn tell_once(pool: &Pool, told: &AtomicU64, what: &[u8]) {
+    let path = pool.path().as_os_str().as_bytes();
+    let bit = 1 << (xxh3_64(path) % 64);
+    if told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        crate::sys::notice_parts(&[path, what]);
+    }
+}
+
 impl Ledger {
     /// The same, for a process that makes a journal: one that may not use the file counts the pool as one without a
-    /// size, and says so once. Who may make journals in a pool, and not write to its file of shares, is let in by an
+    /// size, and says so. Who may make journals in a pool, and not write to its file of shares, is let in by an
     /// access list of the folder alone; a file of its own would be no help to others.
     pub fn open_to_use(pool: &Pool) -> Result<Option<Self>> {
-        static TOLD: AtomicBool = AtomicBool::new(false);
+        static TOLD: AtomicU64 = AtomicU64::new(0);
         match Self::open(pool, OFlags::RDWR) {
             Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno()) => {
-                if !TOLD.swap(true, Ordering::Relaxed) {
-                    let path = pool.path().as_os_str().as_bytes();
-                    crate::sys::notice_parts(&[
-                        path,
-                        b": this process may not write to its famio.pool, so that its journals do not count there",
-                    ]);
-                }
+                let what = b": this process may not write to its famio.pool, so that its journals do not count there";
+                tell_once(pool, &TOLD, what);
                 Ok(None)
             }
             opened => opened,
@@ -92,7 +98,7 @@ impl Ledger {
     /// # Errors
     /// `EACCES`: this process may not use it.
     pub fn open(pool: &Pool, access: OFlags) -> Result<Option<Self>> {
-        static TOLD: AtomicBool = AtomicBool::new(false);
+        static TOLD: AtomicU64 = AtomicU64::new(0);
         let named = |e: Error| e.context(pool.path().join(NAME).display());
         // Without a descriptor, since most pools have no size.
         if matches!(statat(pool.folder(), NAME, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT)) {
@@ -104,13 +110,7 @@ impl Ledger {
             Err(e) => return Err(named(e.into())),
         };
         if !is_trusted(&fstat(&looked)?, &fstat(pool.folder())?) {
-            if !TOLD.swap(true, Ordering::Relaxed) {
-                let path = pool.path().as_os_str().as_bytes();
-                crate::sys::notice_parts(&[
-                    path,
-                    b": its famio.pool is not its owner's; the pool counts as one without a size",
-                ]);
-            }
+            tell_once(pool, &TOLD, b": its famio.pool is not its owner's; the pool counts as one without a size");
             return Ok(None);
         }
         let file = open_looked_at(looked.as_fd(), access).map_err(named)?;

@@ -62,8 +62,8 @@ pub(super) struct Member {
     ledger: Ledger,
     forks: u32,
     mine: Mutex<Mine>,
-    /// As of the last look: its application's share, what this process may have in all, what is free, what the process has to give back, what it
-    /// has, in how many journals, and the time of the look.
+    /// As of the last look: its application's share, what this process may have in all, what is free, what the process
+    /// has to give back, what it has, in how many journals, and the time of the look.
     share: AtomicU64,
     allowance: AtomicU64,
     free: AtomicU64,
@@ -424,7 +424,8 @@ impl Drop for Member {
         if self.is_inherited() {
             return;
         }
-        if let Some(number) = self.mine.lock().number {
+        // Unless another process has the slot by now, since the program has closed the descriptor with the lock.
+        if let Some(number) = self.mine.lock().number.filter(|&number| self.ledger.hold(number)) {
             self.ledger.put(number, None);
             self.ledger.let_go(number);
         }
