@@ -381,6 +381,14 @@ impl Member {
         (self.used.load(Ordering::Relaxed), self.journals.load(Ordering::Relaxed).into())
     }
 
+    /// As if the program had closed the descriptor with the lock.
+    #[cfg(test)]
+    pub fn lose_slot(&self) {
+        if let Some(number) = self.mine.lock().number {
+            self.ledger.let_go(number);
+        }
+    }
+
     /// Whether it has waited in vain.
     #[cfg(test)]
     pub fn has_waited(&self) -> bool {

@@ -103,6 +103,52 @@ fn a_newcomer_gets_its_share() {
     second.grow(29 * MIB).unwrap();
 }
 
+/// A SYNC, or a session that took up a hand-over image, had no room for what was written long before.
+#[test]
+fn what_was_promised_is_not_refused() {
+    let pool = Shared::new(64 * MIB);
+    let first = Charge::new(pool.member("first", 100));
+    first.grow(50 * MIB).unwrap();
+    let second = Charge::new(pool.member("second", 100));
+    assert!(second.grow(20 * MIB).is_err());
+    {
+        let _promised = super::promised();
+        second.grow(20 * MIB).unwrap();
+        second.grow(10 * MIB).unwrap(); // it is that long already
+    }
+    assert!(second.grow(21 * MIB).is_err(), "what is new is asked for");
+    assert_eq!(pool.shares(), [("first".into(), 28, 50), ("second".into(), 28, 20)]);
+    assert!(first.look() >= 14 * MIB, "it is owed by who has more than his share");
+}
+
+/// The background was still making a segment of a journal that had been left to a recovery.
+#[test]
+fn a_journal_that_has_ended_has_nothing() {
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("one", 100);
+    let charge = Charge::new(member.clone());
+    charge.grow(4 * MIB).unwrap();
+    charge.end();
+    charge.grow(8 * MIB).unwrap();
+    charge.set(8 * MIB);
+    assert_eq!(member.has(), (0, 0));
+    drop(charge);
+    assert_eq!(member.has(), (0, 0));
+}
+
+/// The program had closed the descriptor with the lock, and the next one had the slot.
+#[test]
+fn a_slot_that_another_process_has_by_now_stays() {
+    let pool = Shared::new(64 * MIB);
+    let lost = pool.member("lost", 100);
+    assert_eq!(lost.grow(MIB, MIB), Verdict::Granted);
+    lost.lose_slot();
+    let other = pool.member("other", 100);
+    assert_eq!(other.grow(2 * MIB, 2 * MIB), Verdict::Granted);
+    drop(lost);
+    assert_eq!(pool.shares(), [("other".into(), 56, 2)]);
+}
+
 #[test]
 fn shares_follow_the_weights() {
     let pool = Shared::new(64 * MIB);
