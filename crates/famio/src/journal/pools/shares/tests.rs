@@ -118,7 +118,9 @@ fn what_was_promised_is_not_refused() {
     }
     assert!(second.grow(21 * MIB).is_err(), "what is new is asked for");
     assert_eq!(pool.shares(), [("first".into(), 28, 50), ("second".into(), 28, 20)]);
-    assert!(first.look() >= 8 * MIB, "who has more than his share owes the reserve");
+    while first.look() < 8 * MIB {
+        std::thread::yield_now(); // who has more than his share owes the reserve; it looks once a millisecond
+    }
 }
 
 /// The background was still making a segment of a journal that had been left to a recovery.
