@@ -135,6 +135,12 @@ impl Shares<'_> {
         let wants_all = self.used(application).saturating_add(own);
         wants_all.saturating_sub(self.share(application)).min(lacking).min(self.used(application))
     }
+
+    /// Whether anybody owes something but a process of an application that has `used` of its bytes.
+    pub fn others_owe(&self, application: u128, used: u64) -> bool {
+        let has_more = |id| id != application || self.used(id) > used;
+        self.applications().into_iter().any(|id| has_more(id) && self.owes(id) > 0)
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +196,8 @@ mod tests {
         all[0].wants = 21 * MIB;
         let shares = Shares { size: 96 * MIB, left: 0, processes: &all };
         assert_eq!((shares.share(1), shares.owes(1), shares.owes(2)), (42 * MIB, 21 * MIB, 0));
+        // It owes that to itself; so does another process of the application.
+        assert!(!shares.others_owe(1, 56 * MIB) && shares.others_owe(1, 55 * MIB) && shares.others_owe(2, 28 * MIB));
     }
 
     #[test]

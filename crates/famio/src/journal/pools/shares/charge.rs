@@ -2,6 +2,7 @@
 
 use super::arithmetic::Verdict;
 use super::member::Member;
+use super::members::member_of;
 use super::promise::is_promised;
 use crate::error::Result;
 use crate::journal::pools::pool::Pool;
@@ -31,7 +32,7 @@ impl Charge {
         if pool.is_beside() {
             return Ok(None);
         }
-        Ok(Member::of(pool, settings)?.map(|member| Arc::new(Self::new(member))))
+        Ok(member_of(pool, settings)?.map(|member| Arc::new(Self::new(member))))
     }
 
     pub(super) fn new(member: Arc<Member>) -> Self {

@@ -7,7 +7,7 @@ use crate::journal::pools::access;
 use crate::journal::pools::pool::Pool;
 use crate::journal::pools::reach::{look, open_looked_at};
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
-use crate::sys::{InternalFd, read_at, write_at};
+use crate::sys::{InternalFd, file_size_limit, high_duplicate, read_at, write_at};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The file's name in its pool.
@@ -30,9 +30,12 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 /// The file of shares of one pool.
 pub(super) struct Ledger {
     pub(super) file: InternalFd,
-    /// The pool.
-    pub(super) path: PathBuf,
+    /// Its folder, which may get another name meanwhile.
+    pool: Pool,
 }
+
+/// The number of a process without a slot: it counts for itself, and not for others.
+pub(super) const NOWHERE: usize = usize::MAX;
 
 /// What it says.
 pub(super) struct State {
@@ -53,6 +56,11 @@ impl State {
         };
         let counts = |(number, slot): &&(usize, Slot)| Some(*number) == mine || slot.used > 0 || slot.wants > 0;
         self.slots.iter().filter(counts).map(|(_, slot)| process(slot)).collect()
+    }
+
+    /// The bytes of all processes.
+    pub fn used(&self) -> u64 {
+        self.slots.iter().fold(0, |sum, (_, slot)| sum.saturating_add(slot.used))
     }
 
     /// Calls `work` with the shares; the slot `mine` counts in any case.
@@ -84,7 +92,8 @@ impl Ledger {
     pub fn open_to_use(pool: &Pool) -> Result<Option<Self>> {
         static TOLD: AtomicU64 = AtomicU64::new(0);
         match Self::open(pool, OFlags::RDWR) {
-            Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno()) => {
+            // `EAGAIN`: somebody who may open it has taken a lease, which would keep all others out.
+            Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS, libc::EAGAIN].contains(&e.errno()) => {
                 let what = b": this process may not write to its famio.pool, so that its journals do not count there";
                 tell_once(pool, &TOLD, what);
                 Ok(None)
@@ -115,7 +124,13 @@ impl Ledger {
         }
         let file = open_looked_at(looked.as_fd(), access).map_err(named)?;
         file.set_name(pool.path().join(NAME).into_os_string().into_encoded_bytes(), false)?;
-        Ok(Some(Self { file, path: pool.path().to_path_buf() }))
+        let pool = Pool::of_folder(high_duplicate(pool.folder())?, pool.path().to_path_buf(), None);
+        Ok(Some(Self { file, pool }))
+    }
+
+    /// The pool's path when it was opened.
+    pub(super) fn path(&self) -> &Path {
+        self.pool.path()
     }
 
     /// All that it says. `None`: it was removed, or makes no sense, so that the pool has no size.
@@ -152,12 +167,12 @@ impl Ledger {
     /// Writes a slot; `None`: it is free. An error does not matter: it is written again with the next change.
     pub(super) fn put(&self, number: usize, slot: Option<&Slot>) {
         let bytes = slot.map_or([0; SLOT], Slot::bytes);
-        let _ = self.file.run(|file| write_at(file, (SLOTS + number * SLOT) as u64, &bytes));
+        let _ = self.file.run(|file| put_at(file, SLOTS + number * SLOT, &bytes));
     }
 
     /// Writes how much belongs to nobody who lives.
     pub(super) fn put_left(&self, left: u64) {
-        let _ = self.file.run(|file| write_at(file, LEFT as u64, &left.to_le_bytes()));
+        let _ = self.file.run(|file| put_at(file, LEFT, &left.to_le_bytes()));
     }
 
     /// Takes a slot for this process. False: another one has it.
@@ -176,8 +191,17 @@ impl Ledger {
 
     /// Bytes of all journals in the pool.
     pub(super) fn total(&self) -> Result<u64> {
-        total(&Pool::at(&self.path, None)?)
+        // By its path if the program has closed the folder.
+        total(&self.pool).or_else(|_| total(&Pool::at(self.path(), None)?))
     }
+}
+
+/// Writes to the file of shares: not beyond the process's limit on file sizes, where the kernel would send `SIGXFSZ`.
+fn put_at(file: impl AsFd, at: usize, bytes: &[u8]) -> Result<()> {
+    if (at + bytes.len()) as u64 > file_size_limit() {
+        return Err(Error::with(libc::EFBIG, "the limit on file sizes (ulimit -f) is too low"));
+    }
+    write_at(file, at as u64, bytes)
 }
 
 /// A journal that is not longer has no segments, and is not counted: it is just being made.
@@ -186,7 +210,7 @@ const WITHOUT_SEGMENTS: u64 = 8192;
 const SEGMENT: u64 = 256 << 10;
 
 /// Bytes of all journals in a pool: of their files, or of the space that is reserved behind their ends.
-fn total(pool: &Pool) -> Result<u64> {
+pub(super) fn total(pool: &Pool) -> Result<u64> {
     let mut total = 0u64;
     for name in pool.list()? {
         if let Ok(stat) = statat(pool.folder(), &*name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -219,7 +243,7 @@ pub fn set_pool_size(path: &Path, size: Option<u64>) -> Result<()> {
         // What is left of the dead stays as it is.
         Some(ledger) if ledger.read().is_some() => ledger.decide(|| {
             ledger.file.run(|file| {
-                write_at(file, 0, &head[..LEFT])?;
+                put_at(file, 0, &head[..LEFT])?;
                 Ok(rustix::fs::fsync(file)?)
             })
         }),
@@ -234,77 +258,10 @@ fn make(pool: &Pool, head: &[u8]) -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = crate::sys::openat(pool.folder(), UNFINISHED, flags, Mode::RUSR | Mode::WUSR).map_err(named)?;
     access::give_to_writers_of(pool.folder(), file.as_fd())?;
-    write_at(&file, 0, head)?;
+    put_at(&file, 0, head)?;
     rustix::fs::fsync(&file)?;
     // One that makes no sense, or is not trusted, is in the way.
     pool.remove(NAME)?;
     pool.rename(UNFINISHED, NAME)?;
     Ok(rustix::fs::fsync(pool.folder())?)
-}
-
-/// What an application has of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolShare {
-    /// Its name.
-    pub name: String,
-    pub weight: u32,
-    /// Bytes that it may always have.
-    pub share: u64,
-    /// Bytes of its journals.
-    pub used: u64,
-    /// Bytes for which it waits.
-    pub wants: u64,
-    /// How many journals it has.
-    pub journals: u64,
-    /// Its processes that use the pool, ...
-    pub processes: u64,
-    /// ... and the ids of those in this PID namespace.
-    pub pids: Vec<u32>,
-}
-
-/// A pool, and who uses it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolUse {
-    /// `None`: it has no size.
-    pub size: Option<u64>,
-    /// Bytes of all journals in it.
-    pub used: u64,
-    /// Bytes of journals that belong to no application that runs.
-    pub left: u64,
-    /// The applications that use it. Without a size they are not known.
-    pub applications: Vec<PoolShare>,
-}
-
-/// Looks at a pool, and changes nothing.
-///
-/// # Errors
-/// Those of listing it. `EACCES`: this process may not read who uses it.
-pub fn pool_use(path: &Path) -> Result<PoolUse> {
-    let pool = Pool::at(path, None)?;
-    let used = total(&pool)?;
-    let nothing = PoolUse { size: None, used, left: 0, applications: Vec::new() };
-    let Some(ledger) = Ledger::open(&pool, OFlags::RDONLY)? else { return Ok(nothing) };
-    let Some(mut state) = ledger.read() else { return Ok(nothing) };
-    state.slots.retain(|&(number, _)| ledger.is_held(number));
-    let living = state.slots.iter().fold(0u64, |sum, (_, slot)| sum.saturating_add(slot.used));
-    state.head.left = used.saturating_sub(living);
-    let here = crate::sys::namespaces::of_process(rustix::process::getpid().as_raw_nonzero().get() as u32);
-    let share = |shares: &Shares<'_>, application: u128| {
-        let mine: Vec<&Slot> =
-            state.slots.iter().map(|(_, slot)| slot).filter(|slot| slot.application == application).collect();
-        PoolShare {
-            name: mine.first().map_or(String::new(), |slot| slot.name.clone()),
-            weight: shares.weight(application),
-            share: shares.share(application),
-            used: shares.used(application),
-            wants: mine.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.wants)),
-            journals: mine.iter().map(|slot| u64::from(slot.journals)).sum(),
-            processes: mine.len() as u64,
-            pids: mine.iter().filter(|slot| slot.namespace == here).map(|slot| slot.pid).collect(),
-        }
-    };
-    let mut applications: Vec<PoolShare> =
-        state.shares(None, |shares| shares.applications().into_iter().map(|id| share(shares, id)).collect());
-    applications.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(PoolUse { size: Some(state.head.size), used, left: state.head.left, applications })
 }

@@ -2,19 +2,12 @@
 
 use super::arithmetic::{Shares, Verdict};
 use super::format::{SLOTS_MAX, Slot, WEIGHTS};
-use super::ledger::{Ledger, State};
-use crate::error::{Error, Lent, Result};
-use crate::journal::bytes::hex;
-use crate::journal::pools::pool::Pool;
-use crate::settings::Settings;
-use crate::sys::{monotonic_now, namespaces, read_at};
+use super::ledger::{Ledger, NOWHERE, State};
+use super::process::forks;
+use super::wants::Wants;
+use crate::sys::{monotonic_now, namespaces};
 use crate::thread::Mutex;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::thread::nanosleep;
-use rustix::time::Timespec;
-use std::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Between two looks at what others want.
@@ -22,46 +15,11 @@ const LOOK: u64 = 1_000_000;
 /// Between two counts of all journals in the pool.
 const COUNT: u64 = 20_000_000;
 
-/// How long a writer waits for what others have borrowed of its share.
-const PATIENCE: u64 = 10_000_000_000;
-/// The same if it was in vain before, and nobody has given anything back since: a program that goes on in spite of
-/// errors must not wait at each write.
-const IMPATIENCE: u64 = 100_000_000;
-/// Between two looks meanwhile.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-
-type List = Mutex<Vec<Weak<Member>>>;
-
-/// The pools that this process uses. Null: none yet; a forked child begins anew.
-static MEMBERS: AtomicPtr<List> = AtomicPtr::new(null_mut());
-/// How often this process, or one above it, was forked.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-/// A number for the application if nobody has named it; it stays after a fork. 0: none yet.
-static NAMELESS: AtomicU64 = AtomicU64::new(0);
-
-fn members() -> &'static List {
-    let list = MEMBERS.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below.
-    if let Some(list) = unsafe { list.as_ref() } {
-        return list;
-    }
-    let new: *mut List = Box::leak(Box::new(Mutex::new(Vec::new())));
-    let made = MEMBERS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
-    // SAFETY: as above. One that lost the race stays leaked.
-    unsafe { &*made.map_or_else(|there| there, |_| new) }
-}
-
-/// In a forked child: the parent's slots are not touched. The child takes one with its first journal.
-pub(crate) fn forget_parents() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    MEMBERS.store(null_mut(), Ordering::Release);
-}
-
 /// See the module.
 pub(super) struct Member {
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     forks: u32,
-    mine: Mutex<Mine>,
+    pub(super) mine: Mutex<Mine>,
     /// As of the last look: its application's share, what this process may have in all, what is free, what the process
     /// has to give back, what it has, in how many journals, and the time of the look.
     share: AtomicU64,
@@ -71,60 +29,33 @@ pub(super) struct Member {
     used: AtomicU64,
     journals: AtomicU32,
     looked: AtomicU64,
-    /// What was free when it was waited for in vain, plus one; 0: it was not.
-    in_vain: AtomicU64,
+    /// What was free when it was waited for in vain, plus one; 0: it was not, or has got some since.
+    pub(super) in_vain: AtomicU64,
 }
 
-/// Bytes for a journal, which has `length` with them.
-struct Borrowed {
-    member: Arc<Member>,
-    bytes: u64,
-    length: u64,
-}
-
-impl Lent for Borrowed {
-    fn wait(&self) -> bool {
-        self.member.wait_for(self.bytes, self.length)
-    }
-}
-
-struct Mine {
+/// This process in the file of shares.
+pub(super) struct Mine {
     /// Its number. `None`: all are taken, or none yet.
-    number: Option<usize>,
-    says: Slot,
+    pub number: Option<usize>,
+    pub says: Slot,
+    wants: Wants,
     /// When all journals were counted.
     counted: u64,
 }
-
-/// The number of a process without a slot: it counts for itself, and not for others.
-const NOWHERE: usize = usize::MAX;
 
 impl Mine {
     fn place(&self) -> Option<usize> {
         self.number.or(Some(NOWHERE))
     }
+
+    /// What it says of its waits holds now. Returns whether that is new.
+    fn forget_old_wants(&mut self) -> bool {
+        let wants = self.wants.bytes(monotonic_now());
+        core::mem::replace(&mut self.says.wants, wants) != wants
+    }
 }
 
 impl Member {
-    /// This process as a user of `pool`; `None`: the pool has no size, or none for this process.
-    ///
-    /// # Errors
-    /// Those of looking at the pool.
-    pub fn of(pool: &Pool, settings: &Settings) -> Result<Option<Arc<Self>>> {
-        let Some(ledger) = Ledger::open_to_use(pool)? else { return Ok(None) };
-        let mut list = members().lock();
-        list.retain(|member| member.strong_count() > 0);
-        let known =
-            list.iter().filter_map(Weak::upgrade).find(|known| known.ledger.file.identity() == ledger.file.identity());
-        if known.is_some() {
-            return Ok(known);
-        }
-        let name = settings.application.clone().map_or_else(nameless, Ok)?;
-        let member = Arc::new(Self::new(ledger, name, settings.pool_weight));
-        list.push(Arc::downgrade(&member));
-        Ok(Some(member))
-    }
-
     pub(super) fn new(ledger: Ledger, name: String, weight: u32) -> Self {
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
         let says = Slot {
@@ -137,8 +68,8 @@ impl Member {
         };
         Self {
             ledger,
-            forks: FORKS.load(Ordering::Relaxed),
-            mine: Mutex::new(Mine { number: None, says, counted: 0 }),
+            forks: forks(),
+            mine: Mutex::new(Mine { number: None, says, wants: Wants::default(), counted: 0 }),
             share: AtomicU64::new(u64::MAX),
             allowance: AtomicU64::new(u64::MAX),
             free: AtomicU64::new(0),
@@ -150,9 +81,14 @@ impl Member {
         }
     }
 
+    /// Whether it uses the pool with this file of shares.
+    pub fn is_of(&self, ledger: &Ledger) -> bool {
+        self.ledger.file.identity() == ledger.file.identity()
+    }
+
     /// Whether it is the parent's.
     pub fn is_inherited(&self) -> bool {
-        self.forks != FORKS.load(Ordering::Relaxed)
+        self.forks != forks()
     }
 
     /// Asks for `bytes` more, for a journal that has `length` then.
@@ -161,27 +97,50 @@ impl Member {
             let granted = self.asks(mine, state, (bytes, length));
             if granted == Verdict::Granted {
                 mine.says.used = mine.says.used.saturating_add(bytes);
+                self.in_vain.store(0, Ordering::Relaxed);
             }
             granted
         })
         .unwrap_or(Verdict::Granted)
     }
 
-    /// Whether [`grow`](Self::grow) would be granted now.
-    pub fn would_grow(&self, bytes: u64, length: u64) -> Verdict {
-        self.decide(|mine, state| self.asks(mine, state, (bytes, length))).unwrap_or(Verdict::Granted)
+    /// Whether [`grow`](Self::grow) would be granted now, and whether anybody but this process owes something.
+    pub fn would_grow(&self, bytes: u64, length: u64) -> (Verdict, bool) {
+        self.decide(|mine, state| {
+            let verdict = self.asks(mine, state, (bytes, length));
+            let (id, used) = (mine.says.application, mine.says.used);
+            (verdict, state.shares(mine.place(), |shares| shares.others_owe(id, used)))
+        })
+        .unwrap_or((Verdict::Granted, false))
     }
 
     fn asks(&self, mine: &mut Mine, state: &mut State, (bytes, length): (u64, u64)) -> Verdict {
-        let (id, number) = (mine.says.application, mine.place());
-        let ask = |state: &State| state.shares(number, |shares| shares.verdict(id, bytes, length));
+        let (id, place) = (mine.says.application, mine.place());
+        let ask = |state: &State| state.shares(place, |shares| shares.verdict(id, bytes, length));
+        if ask(state) == Verdict::Granted {
+            return Verdict::Granted;
+        }
+        self.ledger.take_back_slots(mine.number, state);
+        let is_counted = state.head.left > 0 && self.count_left_at_times(mine, state);
         match ask(state) {
-            Verdict::Granted => Verdict::Granted,
-            _ => {
-                self.tidy(mine.number, state, &mut mine.counted, false);
+            // Who is told that waits for nothing: what was left may be recovered by now.
+            Verdict::Full if state.head.left > 0 && !is_counted => {
+                self.ledger.count_left(state);
                 ask(state)
             }
+            verdict => verdict,
         }
+    }
+
+    /// Counts what is left, unless that was done just now. Returns whether it did.
+    fn count_left_at_times(&self, mine: &mut Mine, state: &mut State) -> bool {
+        let now = monotonic_now();
+        let is_due = mine.counted == 0 || now > mine.counted + COUNT;
+        if is_due {
+            mine.counted = now;
+            self.ledger.count_left(state);
+        }
+        is_due
     }
 
     /// Changes what this process has by so many bytes and journals, which needs nobody's consent.
@@ -192,46 +151,31 @@ impl Member {
         };
         let needs_slot = bytes > 0 && self.mine.lock().number.is_none();
         if !needs_slot || self.decide(|mine, _| change(&mut mine.says)).is_none() {
-            self.say(change);
+            self.say(|mine| change(&mut mine.says));
         }
     }
 
-    /// This process begins, or ceases, to wait for so many bytes. Its threads may wait for several journals.
-    pub fn want(&self, bytes: i64) {
-        self.say(|says| says.wants = says.wants.saturating_add_signed(bytes));
+    /// A thread of this process begins, or ceases, to wait.
+    pub fn want(&self, change: impl FnOnce(&mut Wants)) {
+        self.say(|mine| change(&mut mine.wants));
     }
 
-    /// Waits until others have given back what they have borrowed of `bytes`, for a while. Returns whether they have.
-    /// The caller holds nothing that others wait for.
-    pub fn wait_for(&self, bytes: u64, length: u64) -> bool {
-        let begun = monotonic_now();
-        self.want(bytes as i64);
-        let verdict = loop {
-            match self.would_grow(bytes, length) {
-                Verdict::Borrowed => {}
-                verdict => break verdict,
-            }
-            let is_hopeless = self.free() < self.in_vain.load(Ordering::Relaxed);
-            if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { PATIENCE } {
-                break Verdict::Borrowed;
-            }
-            let _ = nanosleep(&PAUSE);
-        };
-        self.want(-(bytes as i64));
-        let in_vain = if verdict == Verdict::Borrowed { self.free() + 1 } else { 0 };
-        self.in_vain.store(in_vain, Ordering::Relaxed);
-        verdict == Verdict::Granted
-    }
-
-    fn say(&self, change: impl FnOnce(&mut Slot)) {
+    fn say(&self, change: impl FnOnce(&mut Mine)) {
         if self.is_inherited() {
             return;
         }
         let mut mine = self.mine.lock();
-        change(&mut mine.says);
+        let mine = &mut *mine;
+        change(mine);
         self.used.store(mine.says.used, Ordering::Relaxed);
         self.journals.store(mine.says.journals, Ordering::Relaxed);
-        // The program may have closed the descriptor with the lock, and another process have the slot.
+        mine.forget_old_wants();
+        self.put_down(mine);
+    }
+
+    /// Writes the slot, if there is one. The program may have closed the descriptor with the lock, and another process
+    /// have the slot.
+    fn put_down(&self, mine: &mut Mine) {
         mine.number = mine.number.filter(|&number| self.ledger.hold(number));
         if let Some(number) = mine.number {
             self.ledger.put(number, Some(&mine.says));
@@ -248,13 +192,14 @@ impl Member {
         let mine = &mut *mine;
         self.ledger.decide(|| {
             let mut state = self.ledger.read()?;
+            mine.forget_old_wants();
             self.hold_a_slot(mine, &mut state);
             let done = work(mine, &mut state);
             if let Some(number) = mine.number {
                 self.ledger.put(number, Some(&mine.says));
             }
             state.slots.retain(|&(number, _)| Some(number) != mine.place());
-            self.leave_out_the_dead(&mut state);
+            self.ledger.leave_out_the_dead(&mut state);
             self.note(mine, &mut state);
             Some(done)
         })
@@ -266,57 +211,23 @@ impl Member {
         mine.number = mine.number.filter(|&number| self.ledger.hold(number));
         let is_new = mine.number.is_none();
         if is_new {
-            let is_free = |number: &usize| state.slots.iter().all(|(other, _)| other != number);
-            mine.number = (0..SLOTS_MAX).filter(is_free).find(|&number| self.ledger.hold(number));
+            let find = |state: &State| {
+                let is_free = |number: &usize| state.slots.iter().all(|(other, _)| other != number);
+                (0..SLOTS_MAX).filter(is_free).find(|&number| self.ledger.hold(number))
+            };
+            mine.number = find(state);
             if mine.number.is_none() {
                 // There are this many dead ones, if any is to be had.
-                self.tidy(None, state, &mut mine.counted, false);
-                let is_free = |number: &usize| state.slots.iter().all(|(other, _)| other != number);
-                mine.number = (0..SLOTS_MAX).filter(is_free).find(|&number| self.ledger.hold(number));
+                self.ledger.take_back_slots(None, state);
+                mine.number = find(state);
             }
         }
         state.slots.retain(|&(number, _)| Some(number) != mine.number);
         state.slots.push((mine.number.unwrap_or(NOWHERE), mine.says.clone()));
         if is_new {
-            self.tidy(mine.number, state, &mut mine.counted, true);
+            self.ledger.take_back_slots(mine.number, state);
+            self.count_left_at_times(mine, state);
         }
-    }
-
-    /// Takes back the slots of the dead, and counts what they have left, if that is to be known. `thorough`: whatever
-    /// journals nobody accounts for.
-    fn tidy(&self, mine: Option<usize>, state: &mut State, counted: &mut u64, thorough: bool) {
-        let before = state.head.left;
-        state.slots.retain(|(number, slot)| {
-            let lives = Some(*number) == mine || *number == NOWHERE || self.ledger.is_held(*number);
-            if !lives {
-                state.head.left = state.head.left.saturating_add(slot.used);
-                self.ledger.put(*number, None);
-            }
-            lives
-        });
-        let now = monotonic_now();
-        if (thorough || state.head.left > 0) && (*counted == 0 || now > *counted + COUNT) {
-            *counted = now;
-            if let Ok(total) = self.ledger.total() {
-                let living = state.slots.iter().fold(0u64, |sum, (_, slot)| sum.saturating_add(slot.used));
-                state.head.left = total.saturating_sub(living);
-            }
-        }
-        if state.head.left != before {
-            self.ledger.put_left(state.head.left);
-        }
-    }
-
-    /// What the dead have counts as nobody's from their end on. Their slots stay until the next decision.
-    fn leave_out_the_dead(&self, state: &mut State) {
-        let left = &mut state.head.left;
-        state.slots.retain(|&(number, ref slot)| {
-            let lives = number == NOWHERE || self.ledger.is_held(number);
-            if !lives {
-                *left = left.saturating_add(slot.used);
-            }
-            lives
-        });
     }
 
     /// Keeps what follows for this process; `state` is without its slot.
@@ -332,6 +243,7 @@ impl Member {
         self.free.store(free, Ordering::Relaxed);
         self.owes.store(owes, Ordering::Relaxed);
         self.used.store(used, Ordering::Relaxed);
+        self.journals.store(mine.says.journals, Ordering::Relaxed);
         self.looked.store(monotonic_now(), Ordering::Relaxed);
     }
 
@@ -340,11 +252,14 @@ impl Member {
         if monotonic_now() < self.looked.load(Ordering::Relaxed) + LOOK || self.is_inherited() {
             return;
         }
-        let Some(mine) = self.mine.try_lock() else { return };
+        let Some(mut mine) = self.mine.try_lock() else { return };
+        if mine.forget_old_wants() {
+            self.put_down(&mut mine);
+        }
         match self.ledger.read() {
             Some(mut state) => {
                 state.slots.retain(|&(number, _)| Some(number) != mine.number);
-                self.leave_out_the_dead(&mut state);
+                self.ledger.leave_out_the_dead(&mut state);
                 self.note(&mine, &mut state);
             }
             None => {
@@ -389,41 +304,10 @@ impl Member {
         }
     }
 
-    /// Whether it has waited in vain.
+    /// Whether it has waited in vain, and got nothing since.
     #[cfg(test)]
-    pub fn has_waited(&self) -> bool {
+    pub fn is_impatient(&self) -> bool {
         self.in_vain.load(Ordering::Relaxed) != 0
-    }
-
-    /// Why a journal may not grow by `bytes` to `length`.
-    pub fn refusal(self: &Arc<Self>, verdict: Verdict, bytes: u64, length: u64) -> Error {
-        let path = self.ledger.path.display();
-        let (id, name, number) = {
-            let mine = self.mine.lock();
-            (mine.says.application, mine.says.name.clone(), mine.number)
-        };
-        let Some(state) = self.ledger.read() else { return Error::new(libc::ENOSPC) };
-        let (share, used) = state.shares(number, |shares| (shares.share(id), shares.used(id)));
-        let (size, left) = (state.head.size, state.head.left);
-        let have = format!(
-            "pool {path}: application {name} has {used} bytes of a share of {share} (the pool has {size}), and needs {bytes} more"
-        );
-        let left = match left {
-            0 => String::new(),
-            left => format!("; {left} bytes are left by programs that were killed: famio recover {path}"),
-        };
-        let what = match verdict {
-            Verdict::Borrowed => "; other applications have borrowed them, and not given them back in time",
-            _ => "; a SYNC in between makes room",
-        };
-        let why = format!("{have}{what}{left}; famio pool set {path} --size makes the pool larger");
-        match verdict {
-            Verdict::Borrowed => {
-                let member = self.clone();
-                Error::of_lent(libc::ENOSPC, why, Arc::new(Borrowed { member, bytes, length }))
-            }
-            _ => Error::with(libc::ENOSPC, why),
-        }
     }
 }
 
@@ -438,20 +322,4 @@ impl Drop for Member {
             self.ledger.let_go(number);
         }
     }
-}
-
-/// A name for an application that has none: its program's, and a random number, which forked children have, too.
-fn nameless() -> Result<String> {
-    if NAMELESS.load(Ordering::Relaxed) == 0 {
-        let mut id = [0; 8];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
-        let id = u64::from_le_bytes(id).max(1);
-        let _ = NAMELESS.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    let mut name = [0; 16];
-    let read = crate::sys::openat(CWD, c"/proc/self/comm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let length = read.map_err(Error::from).and_then(|file| read_at(&file, 0, &mut name)).unwrap_or(0);
-    let name = String::from_utf8_lossy(&name[..length]);
-    let number = NAMELESS.load(Ordering::Relaxed).to_le_bytes();
-    Ok(format!("{}-{}", name.trim_end(), hex(&number[..4])))
 }

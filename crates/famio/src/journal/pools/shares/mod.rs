@@ -17,14 +17,22 @@ mod arithmetic;
 mod charge;
 mod format;
 mod ledger;
+mod left;
 mod member;
+mod members;
+mod process;
 mod promise;
+mod refusal;
+mod usage;
+mod waiting;
+mod wants;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use charge::{Charge, Limit};
 pub use format::{SIZE_MIN, WEIGHT, WEIGHTS};
-pub use ledger::{PoolShare, PoolUse, pool_use, set_pool_size};
-pub(crate) use member::forget_parents;
+pub use ledger::set_pool_size;
+pub(crate) use members::forget_parents;
 pub(crate) use promise::promised;
+pub use usage::{PoolShare, PoolUse, pool_use};

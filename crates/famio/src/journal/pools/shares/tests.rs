@@ -4,15 +4,29 @@
 use super::arithmetic::Verdict;
 use super::charge::Charge;
 use super::format::{FILE_MAX, SLOT, SLOTS, Slot};
-use super::ledger::{Ledger, NAME, pool_use, set_pool_size};
+use super::ledger::{Ledger, NAME, set_pool_size};
 use super::member::Member;
+use super::usage::pool_use;
+use super::wants::Want;
 use crate::journal::pools::pool::Pool;
 use crate::journal::testing::Scratch;
+use crate::pmem::TestHooks;
+use crate::sys::monotonic_now;
 use rustix::fs::OFlags;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
+
+/// Waits until `is_so`; a test that would wait for ever fails.
+#[track_caller]
+fn until(mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "in vain");
+        std::thread::sleep(std::time::Duration::from_millis(1)); // pause between two checks
+    }
+}
 
 struct Shared {
     dir: Scratch,
@@ -36,6 +50,18 @@ impl Shared {
 
     fn file(&self) -> std::fs::File {
         std::fs::File::options().read(true).write(true).open(self.dir.path(NAME)).unwrap()
+    }
+
+    /// A journal that no process accounts for.
+    fn left_behind(&self, bytes: u64) -> std::path::PathBuf {
+        let path = self.dir.path(&format!("{}.journal", "a1".repeat(16)));
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        path
+    }
+
+    /// For how many bytes all applications wait.
+    fn wants(&self) -> u64 {
+        pool_use(self.dir.root()).unwrap().applications.iter().map(|one| one.wants).sum()
     }
 
     fn shares(&self) -> Vec<(String, u64, u64)> {
@@ -75,14 +101,13 @@ fn a_newcomer_gets_its_share() {
     std::thread::scope(|scope| {
         let lender = scope.spawn(|| {
             // What a process does from time to time while it writes: until it owes nothing.
-            while first.look() == 0 {
-                std::thread::yield_now();
-            }
+            until(|| first.look() > 0);
             let mut length = 56 * MIB;
-            while length > 28 * MIB {
+            until(|| {
                 length -= first.look().min(MIB);
                 first.set(length);
-            }
+                length <= 28 * MIB
+            });
         });
         let refused = second.grow(20 * MIB).unwrap_err().context("journal");
         assert_eq!(refused.errno(), libc::ENOSPC, "others have it");
@@ -118,9 +143,8 @@ fn what_was_promised_is_not_refused() {
     }
     assert!(second.grow(21 * MIB).is_err(), "what is new is asked for");
     assert_eq!(pool.shares(), [("first".into(), 28, 50), ("second".into(), 28, 20)]);
-    while first.look() < 8 * MIB {
-        std::thread::yield_now(); // who has more than his share owes the reserve; it looks once a millisecond
-    }
+    // Who has more than his share owes the reserve; it looks once a millisecond.
+    until(|| first.look() >= 8 * MIB);
 }
 
 /// The background was still making a segment of a journal that had been left to a recovery.
@@ -163,7 +187,7 @@ fn shares_follow_the_weights() {
 #[test]
 fn what_a_dead_process_has_is_nobodys() {
     let pool = Shared::new(64 * MIB);
-    std::fs::File::create(pool.dir.path(&format!("{}.journal", "a1".repeat(16)))).unwrap().set_len(24 * MIB).unwrap();
+    pool.left_behind(24 * MIB);
     let dead = Slot { application: 7, weight: 100, used: 40 * MIB, wants: 30 * MIB, journals: 1, ..Slot::default() };
     pool.ledger().unwrap().put(5, Some(&dead));
     let member = pool.member("living", 100);
@@ -184,7 +208,7 @@ fn a_dead_process_has_no_share() {
     assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
     let dead = Slot { application: 7, weight: 100, used: 40 * MIB, journals: 1, ..Slot::default() };
     pool.ledger().unwrap().put(5, Some(&dead));
-    assert_eq!(member.would_grow(1, MIB), Verdict::Granted);
+    assert_eq!(member.would_grow(1, MIB).0, Verdict::Granted);
     assert_eq!(member.share(), 21 * MIB);
 }
 
@@ -198,11 +222,118 @@ fn a_refusal_comes_at_once_and_others_are_not_told_of_it() {
     let second = Charge::new(member.clone());
     let refused = second.grow(9 * MIB).unwrap_err();
     assert!(refused.lent().is_some());
-    assert!(!member.has_waited(), "it would have been in vain");
+    assert!(!member.is_impatient(), "it would have waited in vain");
     // Another refusal of the same journal, of which nobody waits, leaves nothing behind.
     drop(refused);
     second.grow(8 * MIB).unwrap();
-    assert!(pool_use(pool.dir.root()).unwrap().applications.iter().all(|one| one.wants == 0));
+    assert_eq!(pool.wants(), 0);
+}
+
+/// What a thread that waits was refused.
+fn wait(refused: crate::error::Result<()>) -> bool {
+    refused.unwrap_err().lent().unwrap().wait()
+}
+
+/// Once somebody had not given back in time, every later wait was short, whatever others gave back.
+#[test]
+fn who_has_got_room_is_patient_again() {
+    TestHooks { patience: Some(1), ..TestHooks::current() }.enter();
+    let pool = Shared::new(64 * MIB);
+    let first = Charge::new(pool.member("first", 100));
+    first.grow(56 * MIB).unwrap();
+    let member = pool.member("second", 100);
+    let second = Charge::new(member.clone());
+    assert!(!wait(second.grow(20 * MIB)), "nobody gives back");
+    assert!(member.is_impatient() && second.grow(20 * MIB).is_err() && member.is_impatient());
+    first.set(28 * MIB);
+    second.grow(28 * MIB).unwrap();
+    assert!(!member.is_impatient());
+}
+
+/// A thread waited for room that only its own next SYNC could give back, as long as for others.
+#[test]
+fn a_process_waits_for_itself_only_briefly() {
+    const HOUR: u64 = 3_600_000_000_000;
+    TestHooks { patience: Some(HOUR), ..TestHooks::current() }.enter();
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("one", 100);
+    let (full, new) = (Charge::new(member.clone()), Charge::new(member));
+    full.grow(56 * MIB).unwrap();
+    assert!(!wait(new.grow(20 * MIB)));
+    assert_eq!(pool.wants(), 0);
+}
+
+/// A signal handler left the wait by `siglongjmp`, and the bytes were kept from others for good.
+#[test]
+fn a_wait_that_never_ends_is_forgotten() {
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("one", 100);
+    let charge = Charge::new(member.clone());
+    charge.grow(MIB).unwrap();
+    let deadline = monotonic_now() + 300_000_000;
+    member.want(|wants| wants.begin(Want { bytes: 5 * MIB, deadline }));
+    assert!(pool.wants() == 5 * MIB || monotonic_now() > deadline);
+    until(|| {
+        charge.look();
+        pool.wants() == 0
+    });
+}
+
+/// The journal that was left had been recovered, and a write got `ENOSPC` for it at once.
+#[test]
+fn what_is_recovered_by_now_is_free() {
+    let pool = Shared::new(64 * MIB);
+    let journal = pool.left_behind(40 * MIB);
+    let member = pool.member("one", 100);
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    assert_eq!(member.grow(40 * MIB, 41 * MIB), Verdict::Full);
+    std::fs::remove_file(journal).unwrap();
+    assert_eq!(member.grow(40 * MIB, 41 * MIB), Verdict::Granted);
+}
+
+/// What is left was counted where the pool had been before.
+#[test]
+fn a_pool_may_get_another_name() {
+    let pool = Shared::new(64 * MIB);
+    let member = pool.member("one", 100);
+    pool.left_behind(40 * MIB);
+    let elsewhere = Scratch::new();
+    std::fs::rename(pool.dir.root(), elsewhere.path("pool")).unwrap();
+    assert_eq!(member.grow(MIB, MIB), Verdict::Granted);
+    assert_eq!(member.grow(30 * MIB, 31 * MIB), Verdict::Full);
+}
+
+/// A program with a low limit on file sizes was ended by `SIGXFSZ` for a write of the library's.
+#[test]
+fn a_low_limit_on_file_sizes_raises_no_signal() {
+    let pool = Shared::new(64 * MIB);
+    let ledger = pool.ledger().unwrap();
+    let slot = Slot { application: 7, used: MIB, ..Slot::default() };
+    // SAFETY: the child takes no lock that another thread may hold.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        for limit in [SLOTS as u64, 39, 0] {
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+            // SAFETY: a limit of the child's own.
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
+            ledger.put(0, Some(&slot));
+            if limit.rlim_cur < SLOTS as u64 {
+                ledger.put_left(5);
+            }
+            if set != 0 {
+                // SAFETY: ends the child, without the parent's handlers.
+                unsafe { libc::_exit(1) };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "{status:#x}");
+    let state = ledger.read().unwrap();
+    assert!(state.slots.is_empty() && state.head.left == 0);
 }
 
 /// The thread that held the lock is not there in a child, whose last close waited for it for ever.
