@@ -48,7 +48,8 @@ pub(super) struct Zone {
     laid_down: [AtomicU64; PIECES],
     /// Whether the background has work.
     wish: AtomicU8,
-    /// The background is preparing a piece.
+    /// The background is preparing a piece, or the journal is being cut: never both, since a piece that got memory
+    /// beyond the new end would keep it.
     is_busy: AtomicBool,
     /// The kernel makes no huge pages for the journal.
     lacks_huge: AtomicBool,
@@ -214,7 +215,10 @@ impl Log {
             return false;
         };
         // Before the entries are reserved: a writer that finds them neither free nor coming would be refused.
-        zone.is_busy.store(true, Ordering::SeqCst);
+        if zone.is_busy.swap(true, Ordering::SeqCst) {
+            zone.wish.store(IDLE, Ordering::Release); // until a writer needs more than the cut leaves
+            return false;
+        }
         let Some(piece) = self.next_piece(arena, 1, u64::from(u16::MAX)) else {
             zone.is_busy.store(false, Ordering::Release);
             zone.wish.store(IDLE, Ordering::Release);
@@ -334,9 +338,19 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts the journal to its first segment. No entry is in use, and no thread takes one meanwhile.
+    /// Cuts the journal to its first segment, unless the background is preparing a piece: then a later cut will do. No
+    /// entry is in use, and no thread takes one meanwhile.
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
         let _growing = self.grow()?;
+        if self.zone.is_busy.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let cut = self.cut(arena);
+        self.zone.is_busy.store(false, Ordering::Release);
+        cut
+    }
+
+    fn cut(&self, arena: &Arena) -> Result<()> {
         let first = Geometry::of(0);
         let prepared = ready(arena.shared().ready.load(Ordering::Acquire)).min(first.count);
         in_order(
@@ -359,7 +373,34 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Key;
+    use super::super::mapped::Mapped;
     use super::*;
+    use crate::journal::JournalId;
+    use crate::journal::testing::KERNEL;
+    use crate::sys::InternalFd;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    /// A SYNC cut the journal while the background gave memory to a piece, which then lay beyond the end for good.
+    #[test]
+    fn it_is_not_cut_while_a_piece_is_prepared() {
+        let memory = || InternalFd::adopt(memfd_create("famio-test", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        let arena = Arena::create(memory(), std::path::Path::new("/nonexistent")).unwrap();
+        let (file, key) = (memory(), Key::of(JournalId([7; 16])));
+        let log = Log::create(Mapped::create(file.as_fd(), Domain::PageCache, &KERNEL, key, 64u64 << 20).unwrap());
+        let taken: Vec<u32> = (0..100).map(|_| log.take(&arena).unwrap()).collect();
+        taken.into_iter().for_each(|number| log.give_back(&arena, number));
+        log.zone.is_busy.store(true, Ordering::SeqCst);
+        log.shrink(&arena).unwrap();
+        assert_eq!(log.segments(), 2);
+        // Nor is one prepared meanwhile.
+        log.wish();
+        assert!(!log.make_ready(&arena));
+        log.zone.is_busy.store(false, Ordering::SeqCst);
+        log.shrink(&arena).unwrap();
+        assert_eq!(log.segments(), 1);
+        assert!(!log.zone.is_busy.load(Ordering::SeqCst));
+    }
 
     #[test]
     fn pieces_fit_a_word() {
