@@ -123,7 +123,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     };
     let value = record.as_ref().map_or(record::NONE.into(), |path| path.clone().into_os_string());
     variables.push((run_record::VARIABLE, value));
-    if checked.layer.application.is_none() {
+    if checked.layer.application.is_none() && checked.layer.pool.is_some() {
         // All processes of the run are one application; a run within it finds the name in its environment.
         variables.push((APPLICATION, application(path).into()));
     }
