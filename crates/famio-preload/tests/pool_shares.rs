@@ -16,7 +16,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "in vain until {what}");
-        std::thread::yield_now();
+        std::thread::sleep(std::time::Duration::from_millis(5)); // pause between two checks
     }
 }
 

@@ -359,7 +359,8 @@ fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
             size += written as u64;
         }
         assert_eq!(fs::read(&path).unwrap().len() as u64, size, "an outsider reads it");
-        assert!(opened.atomic().is_demoted() && crash::get_mark(&path).is_none());
+        // The lease is given up just before the file is demoted, so that the read may have been faster.
+        assert!(common::comes_true(|| opened.atomic().is_demoted()) && crash::get_mark(&path).is_none());
         opened.atomic().sync().unwrap();
         drop(opened);
         assert_eq!(fs::metadata(&path).unwrap().len(), size);
