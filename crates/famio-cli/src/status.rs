@@ -2,11 +2,13 @@
 
 use crate::color::{Style, paint};
 use crate::failure::{FAILED, Failure};
+use crate::pool::view::View;
 use crate::settings::Options;
 use crate::text::{bytes, name, named, printable, quoted, table, whole};
+use famio::journal::{Pool, pool_use};
 use famio::recovery::{self, Found, Owner};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// List journals: file, state, epoch, size, owner
 ///
@@ -33,10 +35,13 @@ as having a journal, which is not there), orphaned (a journal whose file is not 
 Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be read; 2 bad \
 usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
 
+Of a pool it also shows its size and what each application has of it (famio pool). DIRTY: committed bytes in the pool \
+that wait to be written to a file on a disk.
+
 KIND is the kind of the journal, or \"growing\": the file has none, since it only grows. The number beside it is its committed bytes.
 
 With --json each object has: file, journal (empty: missing), kind (in place, records, growing, none; null: not known), state (as above), \
-journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), committed_bytes (of a growing file), why \
+journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), dirty_bytes (of a tiered file; null: not known), application (in a pool with a size), committed_bytes (of a growing file), why \
 (what is wrong, or null), owner (a process, or null), alive (in use by a process).
 
 Examples:
@@ -62,6 +67,10 @@ struct Entry {
     /// Not kept for a growing file.
     epoch: Option<u64>,
     bytes: u64,
+    /// Of a tiered file: committed bytes that wait for it.
+    dirty_bytes: Option<u64>,
+    /// In a pool with a size: to which application its owner belongs.
+    application: Option<String>,
     /// For a growing file.
     committed_bytes: Option<u64>,
     /// The problem.
@@ -86,6 +95,8 @@ impl From<Found> for Entry {
             journal_state: found.state.to_string(),
             epoch: (found.kind != Some(Found::GROWING)).then_some(found.epoch),
             bytes: found.size,
+            dirty_bytes: found.waiting,
+            application: None,
             committed_bytes: found.growing.map(|growing| growing.committed),
             why: found.why,
             owner: found.owner.and_then(Owner::pid_here),
@@ -95,12 +106,43 @@ impl From<Found> for Entry {
     }
 }
 
+/// The pool in this folder, if it is one.
+fn pool_in(path: &Path) -> Result<Option<View>, famio::Error> {
+    let is_pool = |pool: &Pool| !pool.is_beside() && pool.list().is_ok_and(|journals| !journals.is_empty());
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let seen = pool_use(path);
+    let has_size = seen.as_ref().map_or(true, |seen| seen.size.is_some());
+    let pool = Pool::at(path, None);
+    if pool.as_ref().is_ok_and(|pool| has_size && !pool.is_beside() || is_pool(pool)) {
+        return seen.map(|seen| Some(View::new(path, &seen)));
+    }
+    Ok(None)
+}
+
+/// One object of the JSON array.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Object<'a> {
+    Pool(&'a View),
+    Journal(&'a Entry),
+}
+
 /// Examines every path, and continues after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let mut entries = Vec::new();
     let mut statuses = Vec::new();
+    let mut pools = Vec::new();
     for path in &args.paths {
+        match pool_in(&whole(path)) {
+            Ok(pool) => pools.extend(pool),
+            Err(error) => {
+                eprintln!("famio: {}", printable(&named(path, &error)));
+                statuses.push(FAILED);
+            }
+        }
         match recovery::survey(&whole(path), &settings) {
             Ok(found) => {
                 for found in found {
@@ -143,9 +185,17 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         }
     }
     let status = [FAILED, CONFLICT, NEEDS_RECOVERY].into_iter().find(|status| statuses.contains(status)).unwrap_or(0);
+    for entry in &mut entries {
+        let application_of = |pid| pools.iter().find_map(|pool| pool.application_of(pid));
+        entry.application = entry.owner.and_then(application_of).map(String::from);
+    }
     if args.json {
-        crate::out::json(&entries)?;
-    } else if entries.is_empty() && status == 0 {
+        let all = pools.iter().map(Object::Pool).chain(entries.iter().map(Object::Journal));
+        crate::out::json(&all.collect::<Vec<_>>())?;
+        return Ok(status);
+    }
+    pools.iter().for_each(|pool| println!("{}", pool.text()));
+    if entries.is_empty() && status == 0 {
         println!("no journals");
     } else if !entries.is_empty() {
         print!("{}", table(&rows(&entries)));
@@ -169,7 +219,13 @@ fn kind(entry: &Entry) -> String {
 }
 
 fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
-    let mut rows = vec![["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec()];
+    let is_tiered = entries.iter().any(|entry| entry.kind == Some("tiered"));
+    let has_application = entries.iter().any(|entry| entry.application.is_some());
+    let mut head = ["FILE", "STATE", "KIND", "EPOCH", "SIZE", "OWNER", "JOURNAL"].map(String::from).to_vec();
+    // Before the journals, whose paths are long.
+    let more = [(is_tiered, "DIRTY"), (has_application, "APPLICATION")];
+    head.splice(6..6, more.iter().filter(|(shown, _)| *shown).map(|(_, name)| name.to_string()));
+    let mut rows = vec![head];
     for entry in entries {
         let owner = match entry.owner {
             Some(pid) => pid.to_string(),
@@ -187,6 +243,12 @@ fn rows(entries: &[Entry]) -> Vec<Vec<String>> {
             owner,
             if entry.journal.is_empty() { "none".into() } else { printable(&entry.journal).into() },
         ]);
+        let dirty = entry.dirty_bytes.map_or("-".into(), bytes);
+        let application = entry.application.as_deref().map_or("-".into(), |name| printable(name).into());
+        let more = [(is_tiered, dirty), (has_application, application)];
+        if let Some(row) = rows.last_mut() {
+            row.splice(6..6, more.into_iter().filter(|(shown, _)| *shown).map(|(_, cell)| cell));
+        }
     }
     rows
 }
@@ -205,6 +267,8 @@ mod tests {
             journal_state: "active".into(),
             epoch: Some(3),
             bytes: 4096,
+            dirty_bytes: None,
+            application: None,
             committed_bytes: None,
             why: None,
             owner: None,

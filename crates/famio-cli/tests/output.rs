@@ -68,7 +68,7 @@ fn help_fits_a_terminal_and_is_broken_once() {
     let folder = tempfile::tempdir().unwrap();
     let commands = [
         "run", "recover", "forget", "check", "status", "ps", "backup", "restore", "stats", "metrics", "top", "doctor",
-        "torture", "trace", "bench",
+        "pool", "torture", "trace", "bench",
     ];
     // Examples are never broken.
     for command in commands.iter().copied() {

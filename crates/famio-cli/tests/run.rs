@@ -132,6 +132,22 @@ fn settings_reach_the_program() {
     assert!(!text.contains("FAMIO_DOMAIN"));
 }
 
+/// Every program got a variable that has no use without a pool.
+#[test]
+fn only_a_run_with_a_pool_is_an_application() {
+    let place = Place::new();
+    std::fs::create_dir(place.path().join("pool")).unwrap();
+    let told = |options: &[&str]| {
+        let output = place.run(&[&["--atomic", "a"], options, &["--", "env"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("FAMIO_APPLICATION=").map(str::to_owned))
+    };
+    assert_eq!(told(&[]), None);
+    assert!(told(&["--pool", "pool"]).unwrap().starts_with("env-"));
+    assert_eq!(told(&["--application", "web"]).as_deref(), Some("web"));
+}
+
 #[test]
 fn what_becomes_of_killed_writes_is_passed_on() {
     let place = Place::new();

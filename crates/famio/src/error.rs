@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::num::NonZeroUsize;
+use std::sync::Arc;
 
 /// An errno; where a person should read it, with a message that names the file, what was tried, and what to do.
 ///
@@ -18,6 +19,13 @@ struct Told {
     errno: i32,
     is_nameless: bool,
     sentence: Box<str>,
+    lent: Option<Arc<dyn Lent>>,
+}
+
+/// What was refused only because others have borrowed it, and will give it back.
+pub(crate) trait Lent: Send + Sync {
+    /// Waits for that, for a while. Returns whether it was given back. The caller holds nothing that others wait for.
+    fn wait(&self) -> bool;
 }
 
 const _: () = assert!(align_of::<Told>() >= 2 && size_of::<Result<()>>() == 8 && size_of::<Result<usize>>() == 16);
@@ -33,12 +41,22 @@ impl Error {
 
     /// An errno with a message.
     pub fn with(errno: i32, detail: impl Into<Box<str>>) -> Self {
-        Self::of(Told { errno, is_nameless: false, sentence: detail.into() })
+        Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: None })
+    }
+
+    /// An errno with a message, for what others have borrowed: once nothing is held, it can be [waited](Self::lent) for.
+    pub(crate) fn of_lent(errno: i32, detail: impl Into<Box<str>>, lent: Arc<dyn Lent>) -> Self {
+        Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: Some(lent) })
+    }
+
+    /// What others have borrowed, if that is the reason.
+    pub(crate) fn lent(&self) -> Option<&Arc<dyn Lent>> {
+        self.told().and_then(|told| told.lent.as_ref())
     }
 
     /// `ESTALE`: no path leads to the file, so that there is no folder for what belongs to it. See [`is_nameless`](Self::is_nameless).
     pub(crate) fn nameless(detail: impl Into<Box<str>>) -> Self {
-        Self::of(Told { errno: libc::ESTALE, is_nameless: true, sentence: detail.into() })
+        Self::of(Told { errno: libc::ESTALE, is_nameless: true, sentence: detail.into(), lent: None })
     }
 
     fn of(told: Told) -> Self {
@@ -72,7 +90,8 @@ impl Error {
             Some(inner) => format!("{what}: {inner}"),
             None => format!("{what}: {}", describe(errno)),
         };
-        Self::of(Told { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str() })
+        let lent = self.lent().cloned();
+        Self::of(Told { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str(), lent })
     }
 
     /// Whether no path leads to the file: it was deleted, or has another name by now, or lies outside this process's root.

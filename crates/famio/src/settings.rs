@@ -155,6 +155,11 @@ pub struct Settings {
     pub write_back: WriteBackRange,
     /// Whether each call that changes the file is committed by itself.
     pub atomicity: Atomicity,
+    /// The application to which this process belongs, in a pool with a size: all processes with this name share its
+    /// share. `None`: this process and those that it forks.
+    pub application: Option<String>,
+    /// The weight of the application's share, from 1 to 10000.
+    pub pool_weight: u32,
 }
 
 impl Default for Settings {
@@ -175,6 +180,8 @@ impl Default for Settings {
             tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,
+            application: None,
+            pool_weight: 100,
         }
     }
 }

@@ -84,6 +84,8 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.journal_limit = protect.journal_limit;
     top.map_memory = protect.map_memory;
     top.write_back = protect.write_back;
+    top.application = protect.application.clone().filter(|name| !name.is_empty());
+    top.pool_weight = protect.pool_weight;
     top.on_kill = ByGlob::all(&protect.on_kill)?;
     top.atomicity = ByGlob::all(&protect.atomicity)?;
     top.async_io = protect.async_io;

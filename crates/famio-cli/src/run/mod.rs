@@ -12,9 +12,11 @@ pub use checked::check;
 pub use protect::Protect;
 
 use crate::failure::Failure;
-use crate::settings::AsyncIoName;
+use crate::settings::{APPLICATION, AsyncIoName};
+use famio::journal::JournalId;
 use famio::posix::run_record;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// Run a program with atomic files
 ///
@@ -43,7 +45,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_APPLICATION, FAMIO_POOL_WEIGHT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -58,6 +60,8 @@ and from famio.toml in this folder or one above:
   journal-limit = \"4GiB\"
   tier = \"auto\"                         # or \"off\": a pool in memory as one on a disk
   write-back = \"30:10\"                  # percent of the limit
+  application = \"web\"                  # in a pool with a size
+  pool-weight = 100
   map-memory = \"6GiB\"                # larger files are mapped by private pages
   on-kill = \"rollback\"                  # or \"keep\", or globs of files that keep
   atomicity = \"epoch\"                 # or \"write\", or globs of files of which each call is atomic
@@ -83,6 +87,13 @@ Examples:
   famio run --atomic 'data/{app,log}.db' --dry-run
   famio run --atomic 'data/**/*.db' --pool /mnt/pmem/pool -- ./server --port 80
   famio run --atomic app.db --durability process -- ./import   # no power cuts";
+
+/// A name for a run that has none: its program's, and a random number.
+fn application(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let number = JournalId::random().map_or_else(|_| std::process::id().to_string(), |id| id.to_string());
+    format!("{name}-{}", number.get(..8).unwrap_or(&number))
+}
 
 /// Runs the program; returns only on failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
@@ -112,6 +123,10 @@ pub fn main(args: Args) -> Result<i32, Failure> {
     };
     let value = record.as_ref().map_or(record::NONE.into(), |path| path.clone().into_os_string());
     variables.push((run_record::VARIABLE, value));
+    if checked.layer.application.is_none() && checked.layer.pool.is_some() {
+        // All processes of the run are one application; a run within it finds the name in its environment.
+        variables.push((APPLICATION, application(path).into()));
+    }
     let failure = execute::become_program(path, &args.command, &variables, &checked.library);
     record.iter().for_each(|path| record::remove(path));
     Err(failure)

@@ -1,7 +1,8 @@
 //! What is protected and how: options.
 
 use crate::settings::{
-    AsyncIoName, ByGlob, JournalName, LocksName, LogLevelName, OnCloseName, Options, PolicyName, Size, WriteBack,
+    AsyncIoName, ByGlob, JournalName, LocksName, LogLevelName, OnCloseName, Options, PolicyName, Size, Weight,
+    WriteBack,
 };
 use famio::{Atomicity, OnKill};
 use std::ffi::OsString;
@@ -39,6 +40,13 @@ pub struct Protect {
     /// which it is written back, and down to which [default: 30:10]
     #[arg(long, value_name = "FROM:TO")]
     pub write_back: Option<WriteBack>,
+    /// The application that the run belongs to, in a pool with a size (famio pool): all runs and containers with this
+    /// name share one share of it [default: each run is one by itself]
+    #[arg(long, value_name = "NAME")]
+    pub application: Option<String>,
+    /// The weight of the application's share of such a pool, from 1 to 10000 [default: 100]
+    #[arg(long, value_name = "N")]
+    pub pool_weight: Option<Weight>,
     /// Largest size of a file that is copied to memory when it is mapped, for example 1GiB. Maps of a larger file take
     /// memory only for pages with stores, but one process uses it [default: a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE")]

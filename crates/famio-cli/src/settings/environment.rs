@@ -36,6 +36,10 @@ pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 pub const TIER: &str = "FAMIO_TIER";
 /// Percentages, as `30:10`.
 pub const WRITE_BACK: &str = "FAMIO_WRITE_BACK";
+/// A name.
+pub const APPLICATION: &str = "FAMIO_APPLICATION";
+/// From 1 to 10000.
+pub const POOL_WEIGHT: &str = "FAMIO_POOL_WEIGHT";
 /// Bytes.
 pub const MAP_MEMORY: &str = "FAMIO_MAP_MEMORY";
 /// `refuse` or `allow`.
@@ -83,6 +87,11 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         tier: word::<TierName>(TIER, get(TIER))?,
         write_back: match get(WRITE_BACK) {
             Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{WRITE_BACK}: {error}"))?),
+            None => None,
+        },
+        application: get(APPLICATION).map(|name| name.to_string_lossy().into_owned()),
+        pool_weight: match get(POOL_WEIGHT) {
+            Some(value) => Some(value.to_string_lossy().parse().map_err(|error| format!("{POOL_WEIGHT}: {error}"))?),
             None => None,
         },
         async_io: word::<AsyncIoName>(ASYNC_IO, get(ASYNC_IO))?,
@@ -142,6 +151,8 @@ impl Layer {
         add(JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(TIER, self.tier.map(name_of));
         add(WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
+        add(APPLICATION, self.application.clone().map(Into::into));
+        add(POOL_WEIGHT, self.pool_weight.map(|weight| weight.to_string().into()));
         add(MAP_MEMORY, self.map_memory.map(|Size(bytes)| bytes.to_string().into()));
         add(ASYNC_IO, self.async_io.map(name_of));
         add(REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
@@ -156,6 +167,7 @@ impl Layer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Weight;
     use famio::{Atomicity, OnKill};
 
     fn with(name: &'static str, value: &'static str) -> Result<Layer, String> {
@@ -210,6 +222,8 @@ mod tests {
             journal_limit: Some(Size(5)),
             tier: Some(TierName::Off),
             write_back: Some("50:20".parse().unwrap()),
+            application: Some("web".into()),
+            pool_weight: Some(Weight(300)),
             map_memory: Some(Size(6)),
             async_io: Some(AsyncIoName::Allow),
             require: Some(true),
@@ -231,6 +245,8 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "50:20"),
+            ("FAMIO_APPLICATION", "web"),
+            ("FAMIO_POOL_WEIGHT", "300"),
             ("FAMIO_MAP_MEMORY", "6"),
             ("FAMIO_ASYNC_IO", "allow"),
             ("FAMIO_REQUIRE", "1"),

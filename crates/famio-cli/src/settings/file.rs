@@ -9,6 +9,7 @@ use super::names::{
 };
 use super::size::Size;
 use super::trust::{self, Trust};
+use super::weight::Weight;
 use super::write_back::WriteBack;
 use serde::Deserialize;
 use std::ffi::OsStr;
@@ -33,6 +34,8 @@ struct Text {
     journal_limit: Option<Size>,
     tier: Option<TierName>,
     write_back: Option<WriteBack>,
+    application: Option<String>,
+    pool_weight: Option<Weight>,
     map_memory: Option<Size>,
     async_io: Option<AsyncIoName>,
     require: Option<bool>,
@@ -96,6 +99,8 @@ pub fn read(path: &Path) -> Result<Layer, String> {
         journal_limit: text.journal_limit,
         tier: text.tier,
         write_back: text.write_back,
+        application: text.application,
+        pool_weight: text.pool_weight,
         map_memory: text.map_memory,
         async_io: text.async_io,
         require: text.require,
@@ -132,7 +137,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
-                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\ntier = 'off'\nwrite-back = '40:5'\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
+                    policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\ntier = 'off'\nwrite-back = '40:5'\napplication = 'web'\npool-weight = 300\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
                     atomicity = ['*.log']\n                    on-close = 'leave'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
@@ -147,6 +152,7 @@ mod tests {
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
         assert_eq!((layer.journal_limit, layer.map_memory), (Some(Size(1 << 30)), Some(Size(2 << 30))));
         assert_eq!((layer.tier, layer.write_back), (Some(TierName::Off), Some("40:5".parse().unwrap())));
+        assert_eq!((layer.application.as_deref(), layer.pool_weight), (Some("web"), Some(Weight(300))));
         assert_eq!(layer.async_io, Some(AsyncIoName::Allow));
         assert_eq!(layer.require, Some(true));
         assert_eq!(layer.log.unwrap().text(), root.join("a.log"));
@@ -169,6 +175,7 @@ mod tests {
             ("journal-limit = -1", "-1"),
             ("journal-limit = 'much'", "much"),
             ("write-back = '10:30'", "10:30"),
+            ("pool-weight = 0", "10000"),
             ("tier = 'on'", "on"),
             ("atomic = 'a'", "sequence"),
             ("atomic = ['[']", "["),

@@ -6,6 +6,7 @@ use super::names::{
     AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
 };
 use super::size::Size;
+use super::weight::Weight;
 use super::write_back::WriteBack;
 use famio::{Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
 use std::ffi::OsString;
@@ -40,6 +41,10 @@ pub struct Layer {
     pub tier: Option<TierName>,
     /// How much of the tier is a write cache.
     pub write_back: Option<WriteBack>,
+    /// The application, in a pool with a size.
+    pub application: Option<String>,
+    /// The weight of its share.
+    pub pool_weight: Option<Weight>,
     /// The size up to which a mapped file is copied to memory.
     pub map_memory: Option<Size>,
     /// Whether io_uring and kernel AIO may be set up.
@@ -79,6 +84,8 @@ impl Layer {
             journal_limit: self.journal_limit.or(below.journal_limit),
             tier: self.tier.or(below.tier),
             write_back: self.write_back.or(below.write_back),
+            application: self.application.or(below.application),
+            pool_weight: self.pool_weight.or(below.pool_weight),
             map_memory: self.map_memory.or(below.map_memory),
             async_io: self.async_io.or(below.async_io),
             require: self.require.or(below.require),
@@ -128,6 +135,8 @@ impl Layer {
             require: self.require.unwrap_or(default.require),
             on_kill: self.on_kill.as_ref().map_or(default.on_kill, ByGlob::of_all),
             atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
+            application: self.application.clone(),
+            pool_weight: self.pool_weight.map_or(default.pool_weight, |Weight(weight)| weight),
         }
     }
 }

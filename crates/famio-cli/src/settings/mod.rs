@@ -13,9 +13,11 @@ mod origins;
 mod size;
 mod sources;
 mod trust;
+mod weight;
 mod write_back;
 
 pub use by_glob::ByGlob;
+pub use environment::APPLICATION;
 pub use globs::{absolute, alternatives, folder_of};
 pub use layer::Layer;
 pub use log::{LogLevelName, LogTarget};
@@ -24,4 +26,5 @@ pub use options::{ConfigChoice, Options};
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;
 pub use sources::{layers, merge};
+pub use weight::Weight;
 pub use write_back::WriteBack;

@@ -102,6 +102,8 @@ impl Origins {
             setting("map-memory", "a quarter of this machine's", &|layer| size(layer.map_memory)),
             setting("tier", "auto", &|layer| layer.tier.map(name_of)),
             setting("write-back", "30:10", &|layer| layer.write_back.map(|range| range.to_string().into())),
+            setting("application", "each run by itself", &|layer| layer.application.clone().map(Into::into)),
+            setting("pool-weight", "100", &|layer| layer.pool_weight.map(|weight| weight.to_string().into())),
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
             setting("atomicity", "epoch", &|layer| layer.atomicity.as_ref().map(|rule| rule.shown().into())),

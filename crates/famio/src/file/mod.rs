@@ -31,6 +31,7 @@ pub(crate) use base::background_wakeup;
 pub use base::buffers::{Access, UserBuf};
 pub(crate) use base::calls::{Call, Grace, give_way};
 pub use base::modified::Modified;
+pub(crate) use base::waiting::waiting_for_room;
 pub(crate) use descriptors::Descriptors;
 pub(crate) use engine::home::{Home, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;

@@ -8,6 +8,7 @@ use super::records::Keeper;
 use crate::error::{Error, Result};
 use crate::journal::pools::beside::beside_path;
 use crate::journal::pools::pool::{Pool, is_beside_name, journal_name};
+use crate::journal::pools::shares::{Charge, Limit};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
@@ -33,6 +34,8 @@ pub(crate) struct Live {
     made_in: Mutex<Option<Pool>>,
     durability: Durability,
     medium: &'static dyn Medium,
+    /// To how many bytes it may grow.
+    limit: Limit,
 }
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
@@ -71,6 +74,9 @@ impl Live {
         };
         lock::begin(&journal);
         let path = pool.path_of(&name);
+        let charge = Charge::of(&pool, settings).inspect_err(|_| {
+            let _ = pool.remove(&name); // nothing refers to it yet
+        })?;
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         // Under another name of the file, there may be another `.famio/`: the mark says which one counts.
         let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
@@ -85,6 +91,7 @@ impl Live {
             made_in: Mutex::new(None),
             durability: durability_of(file_domain),
             medium,
+            limit: Limit::new(settings.journal_limit, charge),
         };
         if let Err(e) = live.store(State::Creating) {
             let _ = pool.remove(&live.name); // nothing refers to it yet
@@ -117,6 +124,7 @@ impl Live {
         let path = pool.path_of(&name);
         journal.set_name(path.as_os_str().as_bytes(), false)?;
         lock::begin(&journal);
+        let limit = Limit::new(settings.journal_limit, Charge::of(&pool, settings)?);
         Ok(Self {
             file: journal,
             durability: durability_of(header.file_domain),
@@ -128,6 +136,7 @@ impl Live {
             path,
             made_in: Mutex::new(None),
             medium,
+            limit,
         })
     }
 
@@ -223,6 +232,7 @@ impl Live {
             lock::end(journal);
             Ok(())
         });
+        self.limit.end();
     }
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been
@@ -383,6 +393,11 @@ impl Live {
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// To how many bytes it may grow, by its own limit, and in its pool.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
     }
 
     /// Its id.

@@ -54,6 +54,7 @@ pub(crate) use self::pools::beside::{Beside, beside_path, is_not_beside, look_be
 pub(crate) use self::pools::kept::keeping_folders;
 pub use self::pools::place::{folder_of, has_lost_its_name, path_of};
 pub use self::pools::pool::{Pool, SUFFIX, journal_name, sync_dir};
+pub use self::pools::shares::{PoolShare, PoolUse, SIZE_MIN, WEIGHT, WEIGHTS, pool_use, set_pool_size};
 pub use boot::{BootClock, BootId};
 pub use growing_mark::{GrowingMark, RangeHash};
 pub use header::{Header, Kind, State};

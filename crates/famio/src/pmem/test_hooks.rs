@@ -40,6 +40,8 @@ pub struct TestHooks {
     pub alone: bool,
     /// No checkpoint starts by itself; every moment counts as idle, unless `busy`.
     pub still: bool,
+    /// How long a writer waits for room in a pool with a size, in nanoseconds.
+    pub patience: Option<u64>,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
     /// A journal of records that is taken over is taken for one whose header another process has stored.
@@ -70,6 +72,7 @@ thread_local! {
             unscanned: false,
             alone: false,
             still: false,
+            patience: None,
             policy: None,
             reads_again: false,
             joint: None,

@@ -32,6 +32,8 @@ pub struct ThreadBlock {
     pub(crate) calls: Cell<u64>,
     /// Not zero: this thread is doing the follow-up of a change (see `file::operations::follow_up`).
     pub(crate) doing_follow_up: Cell<u64>,
+    /// Not zero: this thread stores what was promised room (see `journal::pools::shares::promise`).
+    pub(crate) promised: Cell<u64>,
     /// During a fork: the list of files for the child (see `file::registry`); zero otherwise.
     pub(crate) inheritance: Cell<usize>,
     /// The state of the process's maps for which [`places`](Self::places) hold (see `file::shadow::places`).
@@ -49,7 +51,7 @@ pub struct ThreadBlock {
     not_sync: PhantomData<*mut ()>,
 }
 
-const _: () = assert!(size_of::<ThreadBlock>() == 136);
+const _: () = assert!(size_of::<ThreadBlock>() == 144);
 
 impl ThreadBlock {
     /// A number that spreads threads over lines of memory: threads with a slot of calls have one each.

@@ -135,6 +135,8 @@ fn settings_text(settings: &Settings) -> String {
         tier: _,
         write_back: _,
         atomicity: _,
+        application: _,
+        pool_weight: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     let map_memory = map_memory.map_or(String::new(), |limit| limit.to_string());
@@ -165,6 +167,8 @@ fn settings_of(text: &str) -> Settings {
         atomicity: Default::default(),
         journal: JournalChoice::Always, // the tests examine it after the crash
         shm: None,
+        application: None,
+        pool_weight: 100,
     }
 }
 

@@ -22,6 +22,16 @@ impl UserBuf {
     pub(crate) fn total(bufs: &[Self]) -> usize {
         bufs.iter().fold(0, |sum, buf| sum.saturating_add(buf.len))
     }
+
+    /// What is behind the first `done` bytes.
+    pub(crate) fn after(bufs: &[Self], mut done: usize) -> Vec<Self> {
+        let rest = bufs.iter().filter_map(|buf| {
+            let skipped = done.min(buf.len);
+            done -= skipped;
+            (skipped < buf.len).then(|| Self { base: buf.base.wrapping_add(skipped), len: buf.len - skipped })
+        });
+        rest.collect()
+    }
 }
 
 /// What a descriptor may be used for.

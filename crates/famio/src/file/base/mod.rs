@@ -10,3 +10,4 @@ pub(super) mod lease_wakeup;
 pub(super) mod modified;
 pub(super) mod quiet;
 pub(super) mod refusal;
+pub(super) mod waiting;

@@ -1,6 +1,7 @@
 //! Why a session did not carry a call out: the call goes to the next session, is made again with its follow-up, or has failed.
 
-use crate::error::Error;
+use crate::error::{Error, Lent};
+use std::sync::Arc;
 
 /// What a session answers a call.
 pub(crate) type Answer<T> = core::result::Result<T, Refusal>;
@@ -42,6 +43,11 @@ impl Refusal {
     /// Whether it failed with that errno.
     pub(in crate::file) fn is_error(&self, errno: i32) -> bool {
         !self.is_session_ended() && !self.is_needs_follow_up() && self.0.errno() == errno
+    }
+
+    /// What others of the pool have borrowed, if it failed for that.
+    pub(in crate::file) fn lent(&self) -> Option<Arc<dyn Lent>> {
+        if self.is_session_ended() || self.is_needs_follow_up() { None } else { self.0.lent().cloned() }
     }
 
     pub(in crate::file) fn reason(self) -> Reason {

@@ -365,6 +365,17 @@ pub(crate) trait Engine: Send + Sync {
     /// Frees the journal's space except for a small rest. The gate is closed.
     fn shrink(&self, cx: Context<'_>) -> Result<()>;
 
+    /// Gives back to a pool with a size what others need, or `all` that the journal does not: in the background, outside
+    /// the gate.
+    fn give_back(&self, _cx: Context<'_>, _all: bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// The same at a SYNC, for a journal that can't do it otherwise. The gate is closed, the epoch committed.
+    fn give_back_at_sync(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
     /// Moves everything to the file, cuts the file to its size, and removes the journal. The gate is closed, the
     /// epoch committed.
     fn retire(&self, cx: Context<'_>) -> Result<()>;
@@ -387,6 +398,35 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Whether the journal is so full that a checkpoint should not wait for a quiet moment.
     fn is_pressed(&self, cx: Context<'_>) -> bool;
+}
+
+/// How often a writer that finds no room makes some in a pool with a size: in its short journals, others may take it.
+const ROOM_TRIES: u32 = 4;
+
+/// Does `work`, again if it found no room (`ENOSPC`) and `make_room` has made some. `is_shared`: the journal has a part
+/// of a pool with a size. Does not wait for what others of the pool have borrowed: the gate is held.
+///
+/// # Errors
+/// Those of `work` and `make_room`.
+#[inline]
+pub(crate) fn with_room<T>(
+    is_shared: impl Fn() -> bool,
+    make_room: impl Fn() -> Result<bool>,
+    mut work: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut tries = 0;
+    while tries == 0 || tries < ROOM_TRIES && is_shared() {
+        tries += 1;
+        match work() {
+            Err(e) if e.errno() == libc::ENOSPC => {
+                if !make_room()? {
+                    return Err(e);
+                }
+            }
+            done => return done,
+        }
+    }
+    work()
 }
 
 /// Sets the inode's time to that of the last write, or to what the program has set since. Only the file's owner may;

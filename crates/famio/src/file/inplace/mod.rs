@@ -142,7 +142,11 @@ impl Engine for InPlace {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        match self.named.due() {
+        let due = self.named.due();
+        if due != Due::Nothing {
+            self.journal.limit().look();
+        }
+        match due {
             Due::Nothing => true,
             due => is_found(&self.journal, cx, due == Due::Place),
         }
@@ -186,6 +190,14 @@ impl Engine for InPlace {
         if self.can_shrink(cx) { self.log.shrink(cx.arena) } else { Ok(()) }
     }
 
+    fn give_back_at_sync(&self, cx: Context<'_>) -> Result<()> {
+        if self.journal.limit().owes() == 0 || !self.log.can_shrink() {
+            return Ok(());
+        }
+        self.checkpoint_all(&cx)?;
+        self.shrink(cx)
+    }
+
     fn retire(&self, cx: Context<'_>) -> Result<()> {
         self.checkpoint_all(&cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
@@ -215,6 +227,7 @@ impl Engine for InPlace {
         self.flush_pending(&cx)?;
         self.log.medium().fence();
         words.push(self.log.segments().into());
+        self.journal.limit().set(0); // the next owner accounts for it
         Ok(true)
     }
 
@@ -228,7 +241,7 @@ impl Engine for InPlace {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > self.log.limit() / 2
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > self.journal.limit().now() / 2
     }
 }
 

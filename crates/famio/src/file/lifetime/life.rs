@@ -12,6 +12,7 @@ use crate::file::session::attach;
 use crate::file::session::close::{Left, PassStep};
 use crate::file::session::{OldSession, Session};
 use crate::index::MOVED;
+use crate::journal::pools::shares::promised;
 use crate::journal::{has_lost_its_name, keeping_folders};
 use crate::pmem::TestHooks;
 use core::ops::Deref;
@@ -160,6 +161,7 @@ impl AtomicFile {
             self.be_seen();
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
+            let _promised = (has_hand_over_image || inner.kept.is_some()).then(promised);
             let membership = (&self.ownership.membership, &self.ownership.others);
             let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
             let attach = || {

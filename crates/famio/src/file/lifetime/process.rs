@@ -67,6 +67,7 @@ pub fn disown_all() {
             old.chain(left).chain(&inner.arena).for_each(|arena| arena.forget_file());
         }
     }
+    crate::journal::pools::shares::forget_parents();
     crate::index::LIVES.forget();
     // If the child has the same process id, in a PID namespace of its own, the parent's threads would seem to be
     // there.

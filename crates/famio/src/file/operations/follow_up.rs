@@ -5,6 +5,7 @@
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::base::waiting::{WAITS, wait_for};
 use core::ops::Range;
 
 impl AtomicFile {
@@ -14,42 +15,64 @@ impl AtomicFile {
     pub(in crate::file) fn changing<T>(
         &self,
         change: impl FnOnce() -> Answer<T>,
-        again: impl FnOnce() -> Answer<T>,
+        again: impl FnMut() -> Answer<T>,
         changed: impl FnOnce(&T) -> Range<u64>,
     ) -> Result<T> {
         match change() {
-            Err(refusal) if refusal.is_needs_follow_up() => {
-                self.change_and_follow_up(again, |done| core::iter::once(changed(done)))
-            }
-            done => done.map_err(Refusal::into),
+            Ok(done) => Ok(done),
+            Err(refusal) => self.change_again(refusal, again, |done| core::iter::once(changed(done)), WAITS),
         }
     }
 
-    /// As [`changing`](Self::changing), for several ranges.
+    /// As [`changing`](Self::changing), for several ranges, and without waiting for what others of the pool have
+    /// borrowed: the caller holds up others.
     pub(in crate::file) fn changing_ranges<R: IntoIterator<Item = Range<u64>>>(
         &self,
         mut change: impl FnMut() -> Answer<()>,
         changed: impl FnOnce() -> R,
     ) -> Result<()> {
         match change() {
-            Err(refusal) if refusal.is_needs_follow_up() => self.change_and_follow_up(change, |()| changed()),
-            done => done.map_err(Refusal::into),
+            Ok(()) => Ok(()),
+            Err(refusal) => self.change_again(refusal, change, |()| changed(), 0),
         }
     }
 
+    /// A change was refused: makes it with its follow-up, or after others of the pool have given back what they have
+    /// borrowed, which is waited for here, up to `waits` times, with nothing held. Otherwise the error.
     #[cold]
     #[inline(never)]
-    fn change_and_follow_up<T, R: IntoIterator<Item = Range<u64>>>(
+    fn change_again<T, R: IntoIterator<Item = Range<u64>>>(
         &self,
-        change: impl FnOnce() -> Answer<T>,
+        mut refusal: Refusal,
+        mut change: impl FnMut() -> Answer<T>,
         changed: impl FnOnce(&T) -> R,
+        mut waits: u32,
     ) -> Result<T> {
-        self.leave_dead_behind()?;
-        self.drop_privileges()?;
-        let _changing = self.shadow.lock();
-        let done = change()?;
-        self.follow_change(changed(&done))?;
-        Ok(done)
+        let mut needs_follow_up = false;
+        loop {
+            if refusal.is_needs_follow_up() && !needs_follow_up {
+                needs_follow_up = true;
+            } else if waits > 0 && wait_for(refusal.lent()) {
+                waits -= 1;
+            } else {
+                return Err(refusal.into());
+            }
+            if needs_follow_up {
+                self.leave_dead_behind()?;
+                self.drop_privileges()?;
+            }
+            let changing = needs_follow_up.then(|| self.shadow.lock());
+            match change() {
+                Ok(done) => {
+                    if needs_follow_up {
+                        self.follow_change(changed(&done))?;
+                    }
+                    return Ok(done);
+                }
+                Err(next) => refusal = next,
+            }
+            drop(changing);
+        }
     }
 
     /// After a change of these ranges, with the shadow's lock: earlier changes there stay, and maps show the new

@@ -5,8 +5,9 @@ use crate::file::UserBuf;
 use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, PLAIN};
 use crate::file::base::refusal::{Answer, Reason, Refusal};
+use crate::file::base::waiting::waiting_for_room;
 use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
-use crate::file::session::Session;
+use crate::file::session::{CALL_MAX, Session};
 use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
@@ -208,7 +209,7 @@ impl AtomicFile {
         {
             return done.map(|(_, done)| done);
         }
-        self.changing(
+        let done = self.changing(
             || {
                 self.writing(
                     // SAFETY: the caller's promise.
@@ -219,7 +220,38 @@ impl AtomicFile {
             // SAFETY: the caller's promise.
             || unsafe { self.write_file(offset, bufs) },
             |&done| offset..offset + done as u64,
-        )
+        )?;
+        if done < UserBuf::total(bufs) {
+            // SAFETY: the caller's promise.
+            return Ok(unsafe { self.write_rest(offset, bufs, done) });
+        }
+        Ok(done)
+    }
+
+    /// A write has ended after `done` bytes. In a pool with a size it goes on, after waiting for what others have
+    /// borrowed, which cannot be done in the middle. Returns how many bytes are written in all.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[cold]
+    #[inline(never)]
+    unsafe fn write_rest(&self, offset: u64, bufs: &[UserBuf], mut done: usize) -> usize {
+        while done > 0 && done < UserBuf::total(bufs).min(CALL_MAX) && self.is_in_shared_pool() {
+            let rest = UserBuf::after(bufs, done);
+            // SAFETY: the caller's promise, as for the first part.
+            let again = || unsafe { self.write_file(offset + done as u64, &rest) };
+            match self.changing(again, again, |&more| offset + done as u64..offset + (done + more) as u64) {
+                Ok(more) if more > 0 => done += more,
+                _ => break, // the next call has the error
+            }
+        }
+        done
+    }
+
+    /// Whether its journal is in a pool with a size; it may be if another process has the session now.
+    pub fn is_in_shared_pool(&self) -> bool {
+        let is_shared = |session: &Session| session.engine.journal().limit().is_shared();
+        self.with_session(is_shared).unwrap_or(self.settings.pool.is_some() && !self.is_demoted())
     }
 
     /// As [`write`](Self::write), past the shadow.
@@ -441,7 +473,7 @@ impl AtomicFile {
     /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
-        let synced = self.sync_all(is_done);
+        let synced = waiting_for_room(|| self.sync_all(is_done)); // stores through maps may have found no room
         if synced.is_ok() {
             self.trim_maps();
         }

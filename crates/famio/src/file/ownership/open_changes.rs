@@ -33,7 +33,7 @@ impl Session {
                 // Recovery needs the journal to take the file back to the last commit.
                 self.moving(|| self.engine.make_journal_anew(cx))?;
             }
-            self.engine.abandon();
+            self.abandon();
             Some(open_changes)
         };
         shared.closed.store(1, Ordering::Release);

@@ -22,12 +22,12 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of finding its journal.
-pub(in crate::file) fn join(fds: &Descriptors, live: Live, settings: &Settings) -> Result<(Home, Box<dyn Engine>)> {
+pub(in crate::file) fn join(fds: &Descriptors, live: Live) -> Result<(Home, Box<dyn Engine>)> {
     let medium = medium(Domain::PageCache, false);
     let home = Home::new(fds, Domain::PageCache, false, medium)?;
     let live = Arc::new(live);
     let (geometry, _) = Geometry::get(&live.header().geometry)?;
-    let log = EpochLog::Pages(RecordLog::attach(live.clone(), geometry, settings.journal_limit, medium));
+    let log = EpochLog::Pages(RecordLog::attach(live.clone(), geometry, live.limit(), medium));
     Ok((home, Box::new(Records::new(log, None, live, 0, medium))))
 }
 
@@ -44,10 +44,10 @@ pub(in crate::file) fn join_tiered(
     let (of_file, of_journal) = (medium(header.file_domain, false), medium(header.domain, false));
     let home = Home::new(fds, Domain::PageCache, false, of_file)?;
     let (geometry, _) = Geometry::get(&header.geometry)?;
-    let (key, limit) = (Key::of(header.journal_id), settings.journal_limit);
+    let (key, limit) = (Key::of(header.journal_id), live.limit());
     let mapped = live.file().run(|journal| Mapped::attach(journal.as_fd(), header.domain, of_journal, key, limit))?;
     let log = TieredLog::attach(mapped, geometry)?;
-    let tier = WriteBack::new(settings, log.limit());
+    let tier = WriteBack::new(settings, live.limit().clone().at_least(log.limit()));
     Ok((home, Box::new(Records::new(EpochLog::Memory(log), Some(tier), Arc::new(live), 0, of_file))))
 }
 
@@ -70,14 +70,14 @@ pub(in crate::file) fn attach_tiered(
         let geometry = Geometry::of_new();
         let made = (|| {
             live.describe(|words| geometry.put(0, words));
-            let (key, limit) = (Key::of(live.id()), settings.journal_limit);
+            let (key, limit) = (Key::of(live.id()), live.limit());
             let mapped = Mapped::create(live.file().as_fd(), journal.domain, of_journal, key, limit)?;
             let log = TieredLog::create(mapped, shared.size(), geometry)?;
             live.activate(fd).map(|()| log)
         })();
         match made {
             Ok(log) => {
-                let tier = WriteBack::new(settings, log.limit());
+                let tier = WriteBack::new(settings, live.limit().clone().at_least(log.limit()));
                 let log = EpochLog::Memory(log);
                 tier.note(&log);
                 let engine: Box<dyn Engine> = Box::new(Records::new(log, Some(tier), live, shared.size(), of_file));
@@ -105,7 +105,7 @@ pub(in crate::file) fn attach(
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
         let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium)?);
-        let made = RecordLog::create(live.clone(), shared.size(), Geometry::of_new(), settings.journal_limit, medium)
+        let made = RecordLog::create(live.clone(), shared.size(), Geometry::of_new(), live.limit(), medium)
             .and_then(|log| live.activate(fd).map(|()| log));
         match made {
             Ok(log) => {

@@ -5,7 +5,7 @@ use super::{Records, buffers, checkpoint, lock};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
 use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
-use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
+use crate::file::engine::context::{BlockBuf, Context, Engine, Part, with_room};
 use crate::file::engine::home::zero_out;
 use crate::index::{BLOCK, Cell};
 use crate::rule::{Rule, holds};
@@ -16,16 +16,14 @@ const SAMPLE: [usize; 4] = [1, 22, 43, 62];
 
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        match self.write_once(cx, block, start, end, buf) {
-            // The journal is full of committed records: once their bytes are durable in the file, it has room again.
-            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.write_once(cx, block, start, end, buf),
-            written => written,
-        }
+        // A full journal is full of committed records: once their bytes are durable in the file, it has room again.
+        let is_shared = || self.live.limit().is_shared();
+        with_room(is_shared, || self.make_room(cx), || self.write_once(cx, block, start, end, buf))
     }
 
     fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        if self.tier.as_ref().is_some_and(|tier| tier.is_hard(0)) && self.granules.load(Ordering::Relaxed) == 0 {
+        if self.is_tight() && self.granules.load(Ordering::Relaxed) == 0 {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
             self.checkpoint_what_can_be(cx)?;
         }

@@ -207,8 +207,8 @@ impl Records {
         checkpointing.again = None;
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        // In a quiet moment everything is: no commit would log it again.
-        let everything = everything || is_quiet(cx.shared());
+        // In a quiet moment everything is: no commit would log it again. So is what the pool needs for others.
+        let everything = everything || is_quiet(cx.shared()) || self.live.limit().owes() > 0;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
@@ -272,6 +272,7 @@ impl Records {
 
     /// Everything up to `epoch` is durable in the file.
     pub(super) fn release(&self, epoch: u64) {
+        self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut log = lock(&self.log);
         log.release(epoch);
         if let Some(tier) = &self.tier {

@@ -106,6 +106,14 @@ impl EpochLog {
         }
     }
 
+    /// Gives back space to the pool: see [`TieredLog::give_back`].
+    pub fn give_back(&mut self, length: u64, reserved: u64) -> Result<()> {
+        match self {
+            EpochLog::Pages(log) => log.give_back(length, reserved),
+            EpochLog::Memory(log) => log.give_back(length, reserved),
+        }
+    }
+
     /// The journal moves to another file: `change` replaces its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         match self {

@@ -23,6 +23,7 @@ impl Records {
         checkpointing.leave(words);
         put_list(words, &lock(&self.open));
         self.is_away.store(true, Ordering::Release);
+        self.live.limit().set(0); // the next owner accounts for it
         Ok(true)
     }
 
@@ -43,7 +44,9 @@ impl Records {
         let checkpointing = Checkpointing::take(words)?;
         let open = words.list()?;
         self.words_of_owner().into_iter().zip(counters).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-        self.reserved.store(0, Ordering::Relaxed); // requested again
+        self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
+        // The next write asks again; until then the journal keeps what is `needed`.
+        self.reserved.store(0, Ordering::Relaxed);
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.checkpointing) = checkpointing;
         *lock(&self.open) = open;

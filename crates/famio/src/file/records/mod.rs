@@ -22,13 +22,15 @@ pub(super) use state::State;
 
 use crate::error::{Error, Result};
 use crate::file::base::background_wakeup;
-use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
+use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times, with_room};
 use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
+use crate::journal::pools::shares::promised;
 use crate::journal::records::{Batch, Block};
 use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
+use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
 use checkpoint::{Again, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +60,10 @@ pub(crate) struct Records {
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
+    /// The latter of the last pass after which the journal could be released.
+    released: AtomicU64,
+    /// When the background was last woken because others of the pool lack room.
+    asked: AtomicU64,
     /// The journal's current segment is half full: the background prepares the next.
     wants_segment: AtomicBool,
     named: Named,
@@ -69,6 +75,12 @@ pub(crate) struct Records {
 
 /// A shorter journal is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
+
+/// Percentage of what a journal of records surely has of a pool above which an epoch begins with a checkpoint.
+const OF_RECORDS: u64 = 30;
+
+/// Nanoseconds for which the background is not woken again for what others of the pool lack.
+const ASKED: u64 = 20_000_000;
 
 /// Blocks of an epoch for which no memory is allocated.
 const FEW: usize = 8;
@@ -94,6 +106,8 @@ impl Records {
             checkpointing: Mutex::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
             is_away: AtomicBool::new(false),
@@ -109,6 +123,12 @@ impl Records {
         }
     }
 
+    /// Bytes of journal that the open epoch needs for its commit. The owner before may have reserved them.
+    fn needed(&self) -> u64 {
+        let cost = self.cost(self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
+        self.reserved.load(Ordering::Relaxed).max(cost)
+    }
+
     /// Whether the journal is long compared to what is in buffers, so that a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
         if let Some(tier) = &self.tier {
@@ -117,6 +137,33 @@ impl Records {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpoint::LONG.max(4 * used)
+    }
+
+    /// Whether so much of the journal is in use that a new epoch needs room first. Journals of records are that short
+    /// only in a pool with a size: what an epoch has overwritten can't leave them before its commit.
+    #[inline]
+    fn is_tight(&self) -> bool {
+        match &self.tier {
+            Some(tier) => tier.is_hard(0),
+            None => self.live.limit().is_shared() && self.is_mostly_waiting(),
+        }
+    }
+
+    #[cold]
+    fn is_mostly_waiting(&self) -> bool {
+        // A pass may be under way: what it has taken up waits until its end.
+        let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
+        waiting > self.live.limit().sure() / 100 * OF_RECORDS
+    }
+
+    /// Others of the pool lack room: wakes the background, and then leaves it to its own looks for a while.
+    #[cold]
+    fn ask_to_give_back(&self) {
+        let now = monotonic_now();
+        if now > self.asked.load(Ordering::Relaxed) + ASKED {
+            self.asked.store(now, Ordering::Relaxed);
+            background_wakeup::wake();
+        }
     }
 
     /// The number that the open epoch will have in a tiered journal.
@@ -178,10 +225,7 @@ impl Engine for Records {
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
-        match self.reserve(false, 0) {
-            Err(e) if e.errno() == libc::ENOSPC && self.make_room(cx)? => self.reserve(false, 0),
-            reserved => reserved,
-        }
+        with_room(|| self.live.limit().is_shared(), || self.make_room(cx), || self.reserve(false, 0))
     }
 
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
@@ -209,6 +253,9 @@ impl Engine for Records {
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
         let due = self.named.due();
+        if due != Due::Nothing && self.live.limit().look() > 0 {
+            self.ask_to_give_back();
+        }
         if due == Due::Nothing && self.tier.is_some() {
             return true; // a system call at every SYNC would cost more than all the rest
         }
@@ -267,7 +314,10 @@ impl Engine for Records {
         if let Some(again) = again.as_ref().filter(|_| !holds(Rule::LoggedAgainBeforeTail)) {
             log.release(again.target);
         }
-        if let Err(e) = log.append(&batch) {
+        let promised = promised(); // the writes have asked for it
+        let appended = log.append(&batch);
+        drop(promised);
+        if let Err(e) = appended {
             drop(log);
             if holds(Rule::FailedFlushIsForGood) {
                 self.live.suspect();
@@ -318,6 +368,9 @@ impl Engine for Records {
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
+        if self.live.limit().owes() > 0 {
+            return Ok(()); // not in advance while others lack room
+        }
         let next = lock(&self.log).next_segment();
         match next.map(Segment::run) {
             // A full disk is reported by the write that needs the room.
@@ -338,6 +391,25 @@ impl Engine for Records {
         }
         let mut log = lock(&self.log);
         log.shrink()?;
+        if let Some(tier) = &self.tier {
+            tier.note(&log);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, cx: Context<'_>, all: bool) -> Result<()> {
+        let over = lock(&self.ended);
+        let owes = if all { u64::MAX } else { self.live.limit().look() };
+        if *over
+            || owes == 0
+            || self.is_away.load(Ordering::Acquire)
+            || cx.shared().poisoned.load(Ordering::Acquire) != 0
+        {
+            return Ok(());
+        }
+        let mut log = lock(&self.log);
+        let length = log.len().saturating_sub(owes);
+        log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {
             tier.note(&log);
         }

@@ -3,6 +3,7 @@
 //! journal's oldest records, without what later ones have replaced.
 
 use super::EpochLog;
+use crate::journal::pools::shares::Limit;
 use crate::pmem::TestHooks;
 use crate::settings::{Settings, WriteBackRange};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +14,18 @@ const HARD: u64 = 60;
 
 /// See the module.
 pub(super) struct WriteBack {
+    range: WriteBackRange,
+    limit: Limit,
+    /// For how many bytes the words below are.
+    budget: AtomicU64,
     /// Bytes of journal from which on blocks are written back, and down to how many.
-    from: u64,
-    to: u64,
+    from: AtomicU64,
+    to: AtomicU64,
     /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those
     /// written.
-    full: u64,
+    full: AtomicU64,
     /// Bytes of either from which on writers help.
-    hard: u64,
+    hard: AtomicU64,
     /// Bytes of journal in use.
     used: AtomicU64,
     /// The journal's next epoch.
@@ -29,18 +34,25 @@ pub(super) struct WriteBack {
 
 impl WriteBack {
     /// For a journal of at most `limit` bytes.
-    pub fn new(settings: &Settings, limit: u64) -> Self {
+    pub fn new(settings: &Settings, limit: Limit) -> Self {
+        let [budget, from, to, full, hard, used, next] = [const { AtomicU64::new(0) }; 7];
+        let this = Self { range: settings.write_back, limit, budget, from, to, full, hard, used, next };
+        this.adapt();
+        this
+    }
+
+    /// In a pool with a size, the limit is what the pool has for the journal now.
+    fn adapt(&self) {
         // Waiting blocks lie in memory, too.
-        let budget = limit.min(crate::sys::memory() / 8);
-        let WriteBackRange { from, to } = settings.write_back;
-        let part = |percent: u64| budget / 100 * percent;
-        Self {
-            from: part(from.into()),
-            to: part(to.into()),
-            full: part(FULL.max(from.into())),
-            hard: part(HARD.max(from.into())),
-            used: AtomicU64::new(0),
-            next: AtomicU64::new(0),
+        let budget = self.limit.now().min(crate::sys::memory() / 8);
+        if self.budget.swap(budget, Ordering::Relaxed) == budget {
+            return;
+        }
+        let WriteBackRange { from, to } = self.range;
+        let words = [(&self.from, from.into()), (&self.to, to.into())];
+        let more = [(&self.full, FULL.max(from.into())), (&self.hard, HARD.max(from.into()))];
+        for (word, percent) in words.into_iter().chain(more) {
+            word.store(budget / 100 * percent, Ordering::Relaxed);
         }
     }
 
@@ -49,6 +61,9 @@ impl WriteBack {
         if let EpochLog::Memory(log) = log {
             self.used.store(log.used(), Ordering::Relaxed);
             self.next.store(log.committed() + 1, Ordering::Relaxed);
+        }
+        if self.limit.is_shared() {
+            self.adapt();
         }
     }
 
@@ -60,26 +75,30 @@ impl WriteBack {
     /// Whether so much waits that the background does not wait for a quiet moment. `buffers`: their bytes.
     #[inline]
     pub fn is_pressed(&self, buffers: u64) -> bool {
-        self.used.load(Ordering::Relaxed) > self.from || buffers > self.full
+        self.used.load(Ordering::Relaxed) > self.from.load(Ordering::Relaxed)
+            || buffers > self.full.load(Ordering::Relaxed)
     }
 
     /// Whether writers have to help.
     #[inline]
     pub fn is_hard(&self, buffers: u64) -> bool {
-        buffers.max(self.used.load(Ordering::Relaxed)) > self.hard
+        buffers.max(self.used.load(Ordering::Relaxed)) > self.hard.load(Ordering::Relaxed)
     }
 
     /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.to && !self.is_hard(0) || TestHooks::current().logs_again
+        buffers <= self.to.load(Ordering::Relaxed) && !self.is_hard(0) || TestHooks::current().logs_again
     }
 
     /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
         // Blocks logged again are part of one commit, so they must not be many.
-        let keep = if self.has_room_for_all(buffers) { self.from - self.from / 4 } else { self.to };
+        let (from, to) = (self.from.load(Ordering::Relaxed), self.to.load(Ordering::Relaxed));
+        let keep = if self.has_room_for_all(buffers) { from - from / 4 } else { to };
         match log {
-            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full => Some(log.epoch_before(keep)),
+            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full.load(Ordering::Relaxed) => {
+                Some(log.epoch_before(keep))
+            }
             _ => None,
         }
     }

@@ -173,11 +173,11 @@ pub(in crate::file) fn join(
         Kind::InPlace => {
             let home = Home::new(fds, file.domain, true, medium)?;
             let key = Key::of(header.journal_id);
-            let limit = settings.journal_limit;
+            let limit = live.limit();
             let log = live.file().run(|journal| Mapped::attach(journal.as_fd(), file.domain, medium, key, limit))?;
             (home, Box::new(InPlace::new(Log::new(log), live, medium)))
         }
-        Kind::Records => crate::file::records::join(fds, live, settings)?,
+        Kind::Records => crate::file::records::join(fds, live)?,
         Kind::Tiered => crate::file::records::join_tiered(fds, live, settings)?,
     };
     Ok(Session {
@@ -273,7 +273,7 @@ fn in_place(
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
         let made = (|| {
             let key = Key::of(live.id());
-            let limit = settings.journal_limit;
+            let limit = live.limit();
             let log = Log::create(Mapped::create(live.file().as_fd(), plan.file.domain, medium, key, limit)?);
             in_order(
                 Rule::SlotBeforeActive,

@@ -79,13 +79,14 @@ impl Session {
         let shared = cx.shared();
         self.engine.prepare()?;
         while self.engine.make_ready(cx) {}
-        if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) {
+        let owes = self.engine.journal().limit().look() > 0;
+        if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) && !owes {
             return Ok(Left::Nothing);
         }
         let quiet = is_quiet(shared);
         let gathering = self.gather_pages(cx, quiet);
         let eager = !quiet && shared.is_exposed();
-        if step != PassStep::End && !quiet && !eager && !self.engine.is_pressed(cx) {
+        if step != PassStep::End && !quiet && !eager && !owes && !self.engine.is_pressed(cx) {
             return Ok(Left::ForLater);
         }
         let moved = if step == PassStep::End {
@@ -111,6 +112,11 @@ impl Session {
         };
         let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_checkpoint(cx))?;
         let moved = moved | ends;
+        let rests = quiet && !moved && self.engine.journal().limit().is_shared();
+        if owes || rests {
+            // Also with an epoch open, since nothing tells of what others need before its next write.
+            self.engine.give_back(cx, rests)?;
+        }
         if quiet && !moved && self.engine.can_shrink(cx) {
             let _closed = self.close_gate(fds)?;
             if self.check(cx).is_ok() && shared.dirty.load(Ordering::Acquire) == 0 {
@@ -118,8 +124,9 @@ impl Session {
             }
         }
         Ok(match (moved || gathering, quiet) {
-            // An active writer is not chased.
-            (_, false) if eager => Left::ForLater,
+            // An active writer is not chased, whatever is owed: after a pass it has a while to itself, and one with a
+            // journal in place, which only a SYNC cuts, after each round.
+            (_, false) if eager || owes && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
             (true, _) => Left::More,
             // Another process copies the file, and has asked to wait.
             (false, true) if shared.totals.is_held() => Left::ForLater,

@@ -73,6 +73,12 @@ impl Session {
 }
 
 impl Session {
+    /// Leaves the journal as a crash would, to a recovery.
+    pub(super) fn abandon(&self) {
+        self.engine.abandon();
+        self.engine.journal().limit().end();
+    }
+
     /// Other processes may read along from now on: the session is complete.
     pub(super) fn open_to_others(&self) {
         let shared = self.arena.shared();

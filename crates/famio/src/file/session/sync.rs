@@ -92,6 +92,7 @@ impl Session {
         // After it: a process that is killed between the two has nothing open, as its journal says.
         shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
+        self.give_back_at_sync(cx);
         let may_be_exclusive = self.may_be_exclusive.load(Ordering::Relaxed);
         self.end_images(may_be_exclusive);
         let done = shared.counts.take();
@@ -100,6 +101,17 @@ impl Session {
         shared.gate.grant(self.me, may_be_exclusive);
         crate::file::base::background_wakeup::notify();
         Ok(())
+    }
+}
+
+impl Session {
+    /// Gives back what others of the pool need, if the engine does that at a SYNC. The epoch is durable: an error is
+    /// the next write's, and what could not go to the file stays in the journal.
+    #[inline]
+    fn give_back_at_sync(&self, cx: Context<'_>) {
+        if self.engine.journal().limit().owes() > 0 {
+            let _ = crate::file::descriptors::set_id::keeping_bits(cx.fds, || self.engine.give_back_at_sync(cx));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::base::bits::GRANULE;
 use crate::file::base::refusal::Answer;
-use crate::file::engine::context::{BlockBuf, Context, Needs, Piece};
+use crate::file::engine::context::{BlockBuf, Context, Needs, Piece, with_room};
 use crate::file::session::Session;
 use crate::file::session::write::SIZE_MAX;
 use crate::index::{BLOCK, Shared};
@@ -103,10 +103,8 @@ impl Session {
     /// Everything that can fail, before the first byte is copied.
     #[inline]
     pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
-        match self.make_room_for(cx, set) {
-            Err(e) if e.errno() == libc::ENOSPC && self.engine.make_room(cx)? => self.make_room_for(cx, set)?,
-            made => made?,
-        }
+        let is_shared = || self.engine.journal().limit().is_shared();
+        with_room(is_shared, || self.engine.make_room(cx), || self.make_room_for(cx, set))?;
         cx.shared().make_dirty();
         if self.saves_images() { self.save_images_for(cx, set) } else { Ok(()) }
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::file::atomic::ATTACHED;
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::base::waiting::waiting_for_room;
 use crate::file::lifetime::life::InUse;
 use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
@@ -38,11 +39,15 @@ type Attached<'a> = (&'a Share<'a>, &'a Session);
 pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
     shares.sort_by_key(|share| share.file.key()); // the same order for all threads
+    waiting_for_room(|| commit_all(&shares))
+}
+
+fn commit_all(shares: &[Share<'_>]) -> Result<()> {
     let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
     for _ in 0..ENDINGS {
-        match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(&shares)) {
+        match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(shares)) {
             Err(refusal) if refusal.is_session_ended() => {
-                for Share { file, .. } in &shares {
+                for Share { file, .. } in shares {
                     file.begin_without_images()?; // if they leave no room
                 }
                 rustix::thread::sched_yield();
@@ -63,7 +68,7 @@ fn take_session(share: &Share<'_>) -> Answer<()> {
     file.leave_dead_behind()?;
     file.drop_privileges()?;
     if file.shadow().is_some() || file.ownership.has_foreign() {
-        file.sync()?; // takes stores through maps, and what others wrote
+        file.sync_all(|| false)?; // takes stores through maps, and what others wrote
     }
     file.session_for_write()?.map(drop).ok_or_else(|| file.without_transactions().into())
 }

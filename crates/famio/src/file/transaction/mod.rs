@@ -21,6 +21,8 @@ pub(crate) use write_set::{AT_END, WriteSet};
 use super::AtomicFile;
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::file::base::waiting::waiting_for_room;
+use crate::file::parts::commits::UnderWay;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -35,7 +37,18 @@ impl AtomicFile {
     /// all of it or nothing. `EOPNOTSUPP`: the file is the kernel's.
     pub(crate) fn commit_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<()> {
         Self::may_lock()?;
-        let _under_way = self.commits.begin()?;
+        let (_under_way, is_durable) = waiting_for_room(|| self.apply_transaction(set, seen, durable))?;
+        if is_durable {
+            self.after_commit();
+            return Ok(());
+        }
+        self.sync()
+    }
+
+    /// Makes it part of the open epoch. Returns whether it is as durable as it is to be; until that the commit is under
+    /// way. While it waits for room it is not, so that a rollback need not wait.
+    fn apply_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<(UnderWay<'_>, bool)> {
+        let under_way = self.commits.begin()?;
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
@@ -55,11 +68,7 @@ impl AtomicFile {
             };
             self.changing_ranges(apply, || set.ranges())?;
         }
-        if is_durable {
-            self.after_commit();
-            return Ok(());
-        }
-        self.sync()
+        Ok((under_way, is_durable))
     }
 
     /// What follows a SYNC. A request of another process for the session was handled already.

@@ -111,7 +111,7 @@ impl Session {
         if !self.engine.looks_for_journal(cx) {
             self.moving(|| self.engine.make_journal_anew(cx))?;
         }
-        self.engine.abandon();
+        self.abandon();
         shared.closed.store(1, Ordering::Release);
         Ok(true)
     }

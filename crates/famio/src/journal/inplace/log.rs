@@ -37,6 +37,7 @@ impl Log {
     /// segments.
     pub fn new(mapped: Mapped) -> Self {
         let starts = Box::new([const { AtomicU64::new(0) }; SEGMENTS_MAX]);
+        mapped.shared_limit().set_floor(Geometry::of(0).end());
         Self { mapped, segments: AtomicU32::new(0), starts, zone: Zone::default() }
     }
 
@@ -52,6 +53,7 @@ impl Log {
     pub fn set_segments(&self, count: u64) -> Result<()> {
         let have = u64::from(self.segments());
         if count == have {
+            self.tell_pool();
             return Ok(());
         }
         let mut maps = self.grow()?;
@@ -66,7 +68,15 @@ impl Log {
             self.add(Geometry::of(index));
         }
         self.segments.store(count as u32, Ordering::Release);
+        self.tell_pool();
         Ok(())
+    }
+
+    /// The pool learns that the journal is this process's.
+    fn tell_pool(&self) {
+        if let Some(last) = (self.segments() as usize).checked_sub(1) {
+            self.shared_limit().set(Geometry::of(last).end());
+        }
     }
 
     /// Entry `number`, which this journal has handed out or found.

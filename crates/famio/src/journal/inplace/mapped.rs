@@ -3,6 +3,7 @@
 use super::{EXTENT_OFFSET, Extent, Key, SEGMENTS_START, Slots, SlotsPage};
 use crate::error::{Error, Result};
 use crate::journal::header::LEN as HEADER_LEN;
+use crate::journal::pools::shares::Limit;
 use crate::map::{Mapping, RESERVATION, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::sys::{InternalFd, high_duplicate, shm};
@@ -21,7 +22,7 @@ pub(crate) struct Mapped {
     is_in_memory: bool,
     medium: &'static dyn Medium,
     key: Key,
-    limit: u64,
+    limit: Limit,
     /// All mappings ever made, the newest last: references may lead into any of them. Locked while the journal grows.
     growing: Mutex<Vec<Mapping>>,
 }
@@ -60,10 +61,11 @@ impl Mapped {
         domain: Domain,
         medium: &'static dyn Medium,
         key: Key,
-        limit: u64,
+        limit: impl Into<Limit>,
     ) -> Result<Self> {
+        let limit = limit.into();
         make_room(file, medium, (0, SEGMENTS_START), SEGMENTS_START)?;
-        let reservation = RESERVATION.min((limit.max(SEGMENTS_START) as usize).next_multiple_of(4096));
+        let reservation = RESERVATION.min((limit.bytes().max(SEGMENTS_START) as usize).next_multiple_of(4096));
         Self::over(file, domain, medium, key, limit, (SEGMENTS_START, reservation))
     }
 
@@ -76,10 +78,12 @@ impl Mapped {
         domain: Domain,
         medium: &'static dyn Medium,
         key: Key,
-        limit: u64,
+        limit: impl Into<Limit>,
     ) -> Result<Self> {
+        let limit = limit.into();
         let size = rustix::fs::fstat(file)?.st_size as u64;
-        let reservation = RESERVATION.min((limit.max(SEGMENTS_START).max(size) as usize).next_multiple_of(4096));
+        let reservation =
+            RESERVATION.min((limit.bytes().max(SEGMENTS_START).max(size) as usize).next_multiple_of(4096));
         Self::over(file, domain, medium, key, limit, (size, reservation))
     }
 
@@ -88,7 +92,7 @@ impl Mapped {
         domain: Domain,
         medium: &'static dyn Medium,
         key: Key,
-        limit: u64,
+        limit: Limit,
         (size, reservation): (u64, usize),
     ) -> Result<Self> {
         let map = mapping(file, domain, medium, size, reservation)?;
@@ -111,7 +115,7 @@ impl Mapped {
     /// Maps the journal again if its mapping does not reach `end`.
     pub fn map_up_to(&self, maps: &mut Vec<Mapping>, end: u64) -> Result<()> {
         if maps.last().is_none_or(|map| end > map.reserved() as u64) {
-            let reservation = reservation(end).min(self.limit.max(end) as usize);
+            let reservation = reservation(end).min(self.limit.bytes().max(end) as usize);
             let map = mapping(self.file.as_fd(), self.domain, self.medium, end, reservation)?;
             self.base.store(map.base(), Ordering::Release);
             maps.push(map);
@@ -168,7 +172,12 @@ impl Mapped {
 
     /// The size to which the journal may grow.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.bytes()
+    }
+
+    /// The same, with what its pool says.
+    pub fn shared_limit(&self) -> &Limit {
+        &self.limit
     }
 
     /// One line of words at `offset`.

@@ -28,8 +28,11 @@ const PIECES: usize = 8;
 const FIRST_FROM: u64 = 64;
 /// A segment is added when the last one has fewer entries left than this.
 const NEARLY_USED: u64 = 2 * (HUGE as u64 >> super::segment::CLASS);
-/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared.
+/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared,
 const LOOKS: u32 = 100;
+/// and how often it then rests: to touch 2 MiB takes longer than yielding, most of all on a busy machine.
+const RESTS: u32 = 400;
+const REST: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 /// Values of [`Zone::wish`].
 const IDLE: u8 = 0;
@@ -45,7 +48,8 @@ pub(super) struct Zone {
     laid_down: [AtomicU64; PIECES],
     /// Whether the background has work.
     wish: AtomicU8,
-    /// The background is preparing a piece.
+    /// The background is preparing a piece, or the journal is being cut: never both, since a piece that got memory
+    /// beyond the new end would keep it.
     is_busy: AtomicBool,
     /// The kernel makes no huge pages for the journal.
     lacks_huge: AtomicBool,
@@ -179,15 +183,20 @@ impl Log {
 
     /// With no space left: whether the background is still preparing some.
     fn is_coming(&self, arena: &Arena) -> bool {
-        for _ in 0..LOOKS {
-            if self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0) || !Free::of(arena).is_empty()
-            {
+        let laid_down = || self.zone.laid_down.iter().any(|place| place.load(Ordering::Acquire) != 0);
+        let is_there = || laid_down() || !Free::of(arena).is_empty();
+        for look in 0..LOOKS + RESTS {
+            if is_there() {
                 return true;
             }
             if !self.zone.is_busy.load(Ordering::Acquire) {
-                return false;
+                return is_there(); // it may have been laid down between the two looks
             }
-            rustix::thread::sched_yield();
+            if look < LOOKS {
+                rustix::thread::sched_yield();
+            } else {
+                let _ = rustix::thread::nanosleep(&REST);
+            }
         }
         false
     }
@@ -205,11 +214,16 @@ impl Log {
             zone.wish.store(IDLE, Ordering::Release); // until a writer takes one
             return false;
         };
+        // Before the entries are reserved: a writer that finds them neither free nor coming would be refused.
+        if zone.is_busy.swap(true, Ordering::SeqCst) {
+            zone.wish.store(IDLE, Ordering::Release); // until a writer needs more than the cut leaves
+            return false;
+        }
         let Some(piece) = self.next_piece(arena, 1, u64::from(u16::MAX)) else {
+            zone.is_busy.store(false, Ordering::Release);
             zone.wish.store(IDLE, Ordering::Release);
             return false;
         };
-        zone.is_busy.store(true, Ordering::Release);
         match self.give_memory(piece) {
             Ok(()) => place.store(piece.word(), Ordering::Release),
             Err(_) => {
@@ -299,10 +313,12 @@ impl Log {
         }
         Free::of(arena).make_links(geometry)?;
         self.map_up_to(maps, geometry.end())?;
-        self.file().run(|file| {
+        self.shared_limit().grow(geometry.end())?;
+        let made = self.file().run(|file| {
             super::mapped::make_room(file, self.medium(), (geometry.start, geometry.block(0)), geometry.end())?;
             self.medium().fdatasync(file.as_fd())
-        })?;
+        });
+        made.inspect_err(|_| self.shared_limit().set(geometry.start))?;
         // The count becomes durable last, when everything that it counts exists.
         in_order(
             Rule::SegmentBeforeCount,
@@ -322,9 +338,19 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts the journal to its first segment. No entry is in use, and no thread takes one meanwhile.
+    /// Cuts the journal to its first segment, unless the background is preparing a piece: then a later cut will do. No
+    /// entry is in use, and no thread takes one meanwhile.
     pub fn shrink(&self, arena: &Arena) -> Result<()> {
         let _growing = self.grow()?;
+        if self.zone.is_busy.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let cut = self.cut(arena);
+        self.zone.is_busy.store(false, Ordering::Release);
+        cut
+    }
+
+    fn cut(&self, arena: &Arena) -> Result<()> {
         let first = Geometry::of(0);
         let prepared = ready(arena.shared().ready.load(Ordering::Acquire)).min(first.count);
         in_order(
@@ -339,13 +365,42 @@ impl Log {
                 Free::of(arena).reset(prepared as u32)
             },
             || self.file().run(|file| self.medium().ftruncate(file.as_fd(), first.end())),
-        )
+        )?;
+        self.shared_limit().set(first.end());
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Key;
+    use super::super::mapped::Mapped;
     use super::*;
+    use crate::journal::JournalId;
+    use crate::journal::testing::KERNEL;
+    use crate::sys::InternalFd;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    /// A SYNC cut the journal while the background gave memory to a piece, which then lay beyond the end for good.
+    #[test]
+    fn it_is_not_cut_while_a_piece_is_prepared() {
+        let memory = || InternalFd::adopt(memfd_create("famio-test", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        let arena = Arena::create(memory(), std::path::Path::new("/nonexistent")).unwrap();
+        let (file, key) = (memory(), Key::of(JournalId([7; 16])));
+        let log = Log::create(Mapped::create(file.as_fd(), Domain::PageCache, &KERNEL, key, 64u64 << 20).unwrap());
+        let taken: Vec<u32> = (0..100).map(|_| log.take(&arena).unwrap()).collect();
+        taken.into_iter().for_each(|number| log.give_back(&arena, number));
+        log.zone.is_busy.store(true, Ordering::SeqCst);
+        log.shrink(&arena).unwrap();
+        assert_eq!(log.segments(), 2);
+        // Nor is one prepared meanwhile.
+        log.wish();
+        assert!(!log.make_ready(&arena));
+        log.zone.is_busy.store(false, Ordering::SeqCst);
+        log.shrink(&arena).unwrap();
+        assert_eq!(log.segments(), 1);
+        assert!(!log.zone.is_busy.load(Ordering::SeqCst));
+    }
 
     #[test]
     fn pieces_fit_a_word() {

@@ -6,3 +6,4 @@ pub(super) mod kept;
 pub(super) mod place;
 pub mod pool;
 pub(crate) mod reach;
+pub(crate) mod shares;

@@ -8,6 +8,7 @@ use super::segment::SegmentHead;
 use super::shared::{Keeper, Preparation, Shared};
 use super::{GRANULE, ZERO_PAGE};
 use crate::error::{Error, Result};
+use crate::journal::pools::shares::Limit;
 use crate::journal::{Header, JournalId, State};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
@@ -77,19 +78,24 @@ impl RecordLog {
         keeper: Arc<dyn Keeper>,
         size: u64,
         geometry: Geometry,
-        limit: u64,
+        limit: impl Into<Limit>,
         medium: &'static dyn Medium,
     ) -> Result<RecordLog> {
         let journal_id = keeper.header().journal_id;
-        let mut log = Self::new(Shared::create(keeper, geometry, limit, medium)?, journal_id, size);
+        let mut log = Self::new(Shared::create(keeper, geometry, limit.into(), medium)?, journal_id, size);
         log.adopt();
         Ok(log)
     }
 
     /// The log of a session that another process began. [`take_state`](Self::take_state) continues it.
-    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Self {
+    pub fn attach(
+        keeper: Arc<dyn Keeper>,
+        geometry: Geometry,
+        limit: impl Into<Limit>,
+        medium: &'static dyn Medium,
+    ) -> Self {
         let journal_id = keeper.header().journal_id;
-        Self::new(Shared::attach(keeper, geometry, limit, medium), journal_id, 0)
+        Self::new(Shared::attach(keeper, geometry, limit.into(), medium), journal_id, 0)
     }
 
     fn new(shared: Shared, journal_id: JournalId, size: u64) -> Self {
@@ -127,6 +133,7 @@ impl RecordLog {
         words.extend([index, page, anchor, self.generation, self.previous as u64, (self.previous >> 64) as u64]);
         words.extend([self.committed, self.begun.into(), self.size, self.committed_size, self.cut]);
         words.extend([self.checkpointed, self.tail, self.written, self.asked, self.shared.stores()]);
+        words.push(self.shared.booked() as u64);
         words.push(self.segments.len() as u64 * 2);
         words.extend(self.segments.iter().flat_map(|segment| [segment.generation, segment.last_epoch]));
         Ok(true)
@@ -140,10 +147,10 @@ impl RecordLog {
         &mut self,
         [index, page, anchor, generation, low, high]: [u64; 6],
         [committed, begun, size, committed_size, cut]: [u64; 5],
-        [checkpointed, tail, written, asked, stores]: [u64; 5],
+        [checkpointed, tail, written, asked, stores, booked]: [u64; 6],
         segments: &[u64],
     ) -> Result<()> {
-        self.shared.prepared_by_others(segments.len() / 2, stores)?;
+        self.shared.prepared_by_others(segments.len() / 2, booked as usize, stores)?;
         self.segments.truncate(segments.len() / 2);
         self.adopt();
         let at = |number: u64| (number as usize).checked_sub(1);
@@ -331,6 +338,51 @@ impl RecordLog {
             self.shared.shrink(count)?;
         }
         Ok(())
+    }
+
+    /// Gives back segments at the end that are not needed, down to `length` bytes if that is possible, and so that
+    /// `reserved` bytes still can be appended. A segment at the end that is in use is left for another one, to go the
+    /// next time.
+    ///
+    /// # Errors
+    /// Those of the journal's medium.
+    pub fn give_back(&mut self, length: u64, reserved: u64) -> Result<()> {
+        self.usable()?;
+        self.adopt();
+        if self.note_would_free() {
+            self.note()?;
+        }
+        // What is booked behind the segments goes first.
+        let booked = self.shared.geometry.places().take(self.shared.booked()).skip(self.segments.len());
+        let mut room = self.room() - booked.map(Self::room_of).sum::<u64>();
+        if let Some((index, page)) = self.current.filter(|_| !self.begun) {
+            // With the two pages of the segment to which it moves.
+            let rest = (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK) + 2;
+            let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
+            if is_beyond && room >= reserved + rest * PAGE as u64 {
+                self.move_down()?;
+                room -= rest * PAGE as u64;
+            }
+        }
+        let mut count = self.segments.len();
+        while count > RESTING && self.segments[count - 1].place.end() > length && self.is_free(count - 1) {
+            let lost = Self::room_of(self.segments[count - 1].place);
+            if room - lost.min(room) < reserved {
+                break;
+            }
+            room -= lost.min(room);
+            count -= 1;
+        }
+        if room >= reserved && (count < self.segments.len() || self.shared.booked() > count) {
+            self.segments.truncate(count);
+            self.shared.shrink(count)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes that can certainly be appended to a segment that is free.
+    fn room_of(place: Place) -> u64 {
+        (place.len / PAGE as u64).saturating_sub(1 + FOR_NOTE + SLACK) * PAGE as u64
     }
 
     #[cfg(test)]
@@ -527,6 +579,11 @@ impl RecordLog {
         if !lower || self.begun || self.checkpointed < self.committed {
             return Ok(());
         }
+        self.move_down()
+    }
+
+    /// Continues in the first free segment, with a note.
+    fn move_down(&mut self) -> Result<()> {
         let mut gather = Gather::new(core::mem::take(&mut self.buffer));
         let index = self.enter(&mut gather)?;
         self.record(

@@ -4,6 +4,7 @@ use super::geometry::{Geometry, Place};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::Header;
+use crate::journal::pools::shares::Limit;
 use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds, in_order};
 use crate::sys::InternalFd;
@@ -13,6 +14,9 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+/// More segments than a journal can have.
+const SEGMENTS_MAX: usize = 1 << 16;
 
 /// Pages of zeros in one write.
 const ZEROS_AT_ONCE: usize = 48;
@@ -37,7 +41,7 @@ pub(super) struct Shared {
     pub medium: &'static dyn Medium,
     pub geometry: Geometry,
     /// The size to which the journal's file may grow.
-    limit: u64,
+    limit: Limit,
     /// The number of segments that are filled with zeros and counted in the header. Changed under `preparing`.
     prepared: AtomicUsize,
     /// The number of segments that have space on the disk for this process's log, if greater than `prepared`.
@@ -55,7 +59,7 @@ impl Shared {
     pub fn create(
         keeper: Arc<dyn Keeper>,
         geometry: Geometry,
-        limit: u64,
+        limit: Limit,
         medium: &'static dyn Medium,
     ) -> Result<Shared> {
         geometry.check()?;
@@ -66,13 +70,14 @@ impl Shared {
     }
 
     /// The journal of a session that another process began.
-    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: u64, medium: &'static dyn Medium) -> Shared {
+    pub fn attach(keeper: Arc<dyn Keeper>, geometry: Geometry, limit: Limit, medium: &'static dyn Medium) -> Shared {
+        limit.set_floor(geometry.end(2));
         Shared {
             keeper,
             medium,
             geometry,
             // The last used segment must stay while another one is begun.
-            limit: limit.max(geometry.end(2)),
+            limit: limit.at_least(geometry.end(2)),
             prepared: AtomicUsize::new(0),
             booked: AtomicUsize::new(0),
             booking: Mutex::new(()),
@@ -86,14 +91,19 @@ impl Shared {
         self.keeper.stores()
     }
 
-    /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and may
-    /// have given back what was booked here. The number of segments may be the same as before.
-    pub fn prepared_by_others(&self, count: usize, stores: u64) -> Result<()> {
-        self.booked.store(0, Ordering::Release);
+    /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and have
+    /// left space for `booked` segments: an open epoch may count on it. What was booked here may be gone, and the number
+    /// of segments the same as before.
+    pub fn prepared_by_others(&self, count: usize, booked: usize, stores: u64) -> Result<()> {
+        if booked > SEGMENTS_MAX {
+            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
+        }
+        self.booked.store(booked, Ordering::Release);
         if self.stores() != stores || TestHooks::current().reads_again {
             self.keeper.read_again()?;
         }
         self.prepared.store(count, Ordering::Release);
+        self.tell_pool();
         Ok(())
     }
 
@@ -207,16 +217,24 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether the journal may have this segment, too; in a pool with a size it has it then.
     fn check_limits(&self, place: Place) -> Result<()> {
-        if place.end() > self.limit {
-            let what = format!("the journal has reached its limit of {} bytes", self.limit);
+        if place.end() > self.limit.bytes() {
+            let what = format!("the journal has reached its limit of {} bytes", self.limit.bytes());
             return Err(Error::with(libc::ENOSPC, what));
         }
         if place.end() > crate::sys::file_size_limit() {
             let what = "the journal: the limit on file sizes (ulimit -f) leaves it no room";
             return Err(Error::with(libc::ENOSPC, what));
         }
-        Ok(())
+        self.limit.grow(place.end())
+    }
+
+    /// The pool learns how much the journal really has.
+    fn tell_pool(&self) {
+        if self.limit.is_shared() {
+            self.limit.set(self.geometry.end(self.booked()));
+        }
     }
 
     /// The number of segments that have space on the disk.
@@ -231,6 +249,7 @@ impl Shared {
         if self.booked() == self.prepared() {
             let _ = self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), place.offset));
         }
+        self.tell_pool();
     }
 
     /// Allocates disk space for the next segment. Nothing is written or flushed, so a writer does not wait for the
@@ -258,6 +277,7 @@ impl Shared {
         self.allocate(have, place).map_err(|e| {
             let give_back = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
             let _ = self.journal().run(|fd| Ok(rustix::fs::fallocate(fd.as_fd(), give_back, place.offset, place.len)?));
+            self.tell_pool();
             e.context("the journal cannot grow")
         })
     }
@@ -292,7 +312,9 @@ impl Shared {
         if count == self.prepared() && self.booked() > count {
             // The space lies beyond the file's end.
             self.booked.store(0, Ordering::Release);
-            return self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), self.geometry.end(count)));
+            self.journal().run(|journal| self.medium.ftruncate(journal.as_fd(), self.geometry.end(count)))?;
+            self.tell_pool();
+            return Ok(());
         }
         self.booked.store(0, Ordering::Release);
         if count < self.prepared() {
@@ -303,12 +325,13 @@ impl Shared {
             )?;
             self.prepared.store(count, Ordering::Release);
         }
+        self.tell_pool();
         Ok(())
     }
 
     /// Whether one more segment is within the limit.
     pub fn may_grow(&self, count: usize) -> bool {
-        self.geometry.end(count + 1) <= self.limit
+        self.geometry.end(count + 1) <= self.limit.bytes()
     }
 }
 

@@ -33,6 +33,7 @@ impl Area {
         // The last used segment must stay while another one is begun.
         let least = geometry.places_from(SEGMENTS_START).nth(2).map_or(u64::MAX, |place| place.offset);
         let limit = mapped.limit().max(least);
+        mapped.shared_limit().set_floor(geometry.places_from(SEGMENTS_START).nth(1).map_or(0, |place| place.offset));
         Self { mapped, geometry, limit, count: AtomicUsize::new(0) }
     }
 
@@ -95,7 +96,9 @@ impl Area {
                 return Err(Error::with(libc::ENOSPC, what));
             }
             let Some(place) = self.places().nth(have) else { return Err(Error::new(libc::ENOSPC)) };
+            // First, since it makes nothing longer: after the pool has agreed, only the segment itself can fail.
             self.mapped.map_up_to(&mut maps, place.end())?;
+            self.mapped.shared_limit().grow(place.end())?;
             let medium = self.mapped.medium();
             let made = in_order(
                 Rule::TieredSegmentBeforeCount,
@@ -115,6 +118,7 @@ impl Area {
             if let Err(e) = made {
                 // Frees the space on a full disk. Best effort: the number does not count the segment.
                 let _ = self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), place.offset));
+                self.mapped.shared_limit().set(place.offset);
                 return Err(e.context("the journal cannot grow"));
             }
             self.touch(place);
@@ -145,6 +149,7 @@ impl Area {
         }
         self.mapped.map_up_to(&mut maps, end)?;
         self.count.store(count, Ordering::Release);
+        self.mapped.shared_limit().set(end);
         Ok(())
     }
 
@@ -172,7 +177,9 @@ impl Area {
                 Ok(())
             },
             || self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), self.end(count))),
-        )
+        )?;
+        self.mapped.shared_limit().set(self.end(count));
+        Ok(())
     }
 
     /// The head line of a segment with a new generation.

@@ -309,6 +309,41 @@ impl TieredLog {
         Ok(())
     }
 
+    /// Gives back segments at the end that are not needed, down to `length` bytes if that is possible, and so that
+    /// `reserved` bytes still can be appended. A segment at the end that is in use is left for another one, to go the
+    /// next time.
+    ///
+    /// # Errors
+    /// Those of cutting the journal.
+    pub fn give_back(&mut self, length: u64, reserved: u64) -> Result<()> {
+        self.usable()?;
+        self.adopt();
+        if let Some((index, at)) = self.current {
+            let rest = (self.segments[index].place.end() - at).saturating_sub(SLACK);
+            let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
+            if is_beyond && self.room() - rest >= reserved {
+                self.current = None;
+                self.count_used();
+            }
+        }
+        let mut count = self.segments.len();
+        let mut room = self.room();
+        while count > 1 && self.segments[count - 1].place.end() > length && self.is_free(count - 1) {
+            let lost = (self.segments[count - 1].place.len - LINE as u64).saturating_sub(SLACK);
+            if room - lost.min(room) < reserved {
+                break;
+            }
+            room -= lost.min(room);
+            count -= 1;
+        }
+        if count < self.segments.len() {
+            self.area.cut(count)?;
+            self.segments.truncate(count);
+            self.count_used();
+        }
+        Ok(())
+    }
+
     /// The journal lies in another file, by what `change` does to its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.area.mapped().move_by(change)

@@ -2,7 +2,7 @@
 
 use super::direct;
 use crate::error::{Error, Result};
-use crate::file::{UserBuf, Whole};
+use crate::file::{UserBuf, Whole, waiting_for_room};
 use crate::posix::call::user::{MOST, range_ok};
 use crate::posix::descriptors::description::Description;
 use crate::posix::descriptors::table;
@@ -100,20 +100,64 @@ pub(in crate::posix) unsafe fn put(
                 unsafe { store(fd, handle, offset as u64, mode, bufs, &mut 0)? }
             }
             None => {
-                let position = handle.lock_position(fd)?;
-                let offset = position.get()?;
-                area(offset as i64, asked)?;
-                let mut start = offset;
                 // SAFETY: the caller's promise.
-                let done = unsafe { store(fd, handle, offset, mode, bufs, &mut start)? };
-                if done > 0 {
-                    position.set(start + done as u64)?;
+                let done = unsafe { store_at_position(fd, handle, mode, bufs, asked)? };
+                if done < UserBuf::total(bufs) && done > 0 && mode.commits.is_none() {
+                    // SAFETY: the caller's promise.
+                    unsafe { store_rest(fd, handle, mode, bufs, done) }
+                } else {
+                    done
                 }
-                done
             }
         };
         Ok(done)
     })
+}
+
+/// Others may move the position while this waits for room in a pool with a size.
+///
+/// # Safety
+/// `bufs` is the caller's memory, bad or good.
+#[inline(always)]
+unsafe fn store_at_position(
+    fd: RawFd,
+    handle: &Description,
+    mode: Mode,
+    bufs: &mut [UserBuf],
+    asked: usize,
+) -> Result<usize> {
+    waiting_for_room(|| {
+        let position = handle.lock_position(fd)?;
+        let offset = position.get()?;
+        area(offset as i64, asked)?;
+        let mut start = offset;
+        // SAFETY: the caller's promise.
+        let done = unsafe { store(fd, handle, offset, mode, bufs, &mut start)? };
+        if done > 0 {
+            position.set(start + done as u64)?;
+        }
+        Ok(done)
+    })
+}
+
+/// A write at the position has ended after `done` bytes. In a pool with a size it goes on, as `AtomicFile::write` does,
+/// which cannot wait for room while the position is locked. Returns how many bytes are written in all.
+///
+/// # Safety
+/// As [`put`].
+#[cold]
+#[inline(never)]
+unsafe fn store_rest(fd: RawFd, handle: &Description, mode: Mode, bufs: &[UserBuf], mut done: usize) -> usize {
+    while done < UserBuf::total(bufs) && handle.file().is_in_shared_pool() {
+        let mut rest = UserBuf::after(bufs, done);
+        let asked = UserBuf::total(&rest);
+        // SAFETY: the caller's promise, as for the first part.
+        match unsafe { store_at_position(fd, handle, mode, &mut rest, asked) } {
+            Ok(more) if more > 0 => done += more,
+            _ => break, // the next call has the error
+        }
+    }
+    done
 }
 
 /// `start` is set to the offset of the write if it differs from `offset`.

@@ -2,7 +2,7 @@
 
 use super::full_disk::hand_back_without_room;
 use crate::error::{Error, Result};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, waiting_for_room};
 use crate::index::Positions;
 use crate::posix::descriptors::description::Description;
 use crate::posix::descriptors::table;
@@ -63,7 +63,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
         if !offset_fits(fd, &handle, end) {
             return Err(Error::new(libc::EFBIG));
         }
-        allocate(fd, &handle, mode, offset as u64, end)?;
+        waiting_for_room(|| allocate(fd, &handle, mode, offset as u64, end))?;
         if handle.commits_each() {
             handle.file().sync()?;
         }

@@ -2,6 +2,7 @@
 
 use super::environment::variable;
 use super::policy::Globs;
+use crate::journal::WEIGHTS;
 use crate::posix::raw;
 use crate::settings::{
     Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
@@ -178,6 +179,13 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
             Err(good) => return bad("FAMIO_WRITE_BACK", value, good),
         }
     }
+    settings.application = text("FAMIO_APPLICATION")?.map(str::to_owned);
+    if let Some(value) = text("FAMIO_POOL_WEIGHT")? {
+        match value.parse() {
+            Ok(weight) if WEIGHTS.contains(&weight) => settings.pool_weight = weight,
+            _ => return bad("FAMIO_POOL_WEIGHT", value, "a number from 1 to 10000"),
+        }
+    }
     if let Some(value) = text("FAMIO_MAP_MEMORY")? {
         settings.map_memory = match (value, bytes(value)) {
             ("0", _) => Some(0),
@@ -271,6 +279,8 @@ mod tests {
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "20:5"),
+            ("FAMIO_APPLICATION", "web"),
+            ("FAMIO_POOL_WEIGHT", "300"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
             ("FAMIO_ASYNC_IO", "allow"),
@@ -289,6 +299,7 @@ mod tests {
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
         assert_eq!(config.settings.tier, TierChoice::Off);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
+        assert_eq!((config.settings.application.as_deref(), config.settings.pool_weight), (Some("web"), 300));
         assert_eq!(config.settings.journal, JournalChoice::Always);
         assert_eq!(config.settings.on_close, OnClose::Leave);
         assert_eq!(with(&[("FAMIO_ATOMIC", "x")]).unwrap().unwrap().settings.locks, LocksChoice::Auto);
@@ -336,6 +347,8 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "0"),
             ("FAMIO_TIER", "on"),
             ("FAMIO_WRITE_BACK", "10:30"),
+            ("FAMIO_POOL_WEIGHT", "0"),
+            ("FAMIO_POOL_WEIGHT", "heavy"),
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
             ("FAMIO_ATOMICITY", "a["),

@@ -10,7 +10,7 @@ use crate::journal::header::Kind;
 use crate::journal::inplace::{Image, Key};
 use crate::journal::pools::reach::{is_regular, look, look_at};
 use crate::journal::records::scan;
-use crate::journal::tiered::last_epoch;
+use crate::journal::tiered::{self, last_epoch};
 use crate::journal::{
     GrowingMark, Header, Identity, Marked, Pool, State, beside_path, control, journal_name, lock, mark, path_of,
 };
@@ -44,6 +44,9 @@ pub struct Found {
     pub epoch: u64,
     /// Bytes of the journal's file.
     pub size: u64,
+    /// Of a tiered journal: committed bytes that wait for the file. `None`: not known, for example since the journal
+    /// is being written.
+    pub waiting: Option<u64>,
     /// The process that owns the file, if that can be told.
     pub owner: Option<Owner>,
     /// Some process has the file open as an atomic file.
@@ -72,6 +75,7 @@ impl Found {
             state,
             epoch: 0,
             size: 0,
+            waiting: None,
             owner: None,
             in_use: false,
         }
@@ -201,6 +205,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
             let is_shared = || control.is_some_and(|control| control.is_owned() || control.has_unowned_session());
             let in_use = owner.is_some() || lock::is_in_session(&fd) || is_shared();
             let is_orphaned = file.is_none() && !in_use && header.state != State::Clean;
+            let waiting = waiting_of(place, name, &header);
             Found {
                 epoch: epoch_of(place, name, &header, &fd, size),
                 file: file.unwrap_or(header.path_hint),
@@ -210,12 +215,24 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
                 state: if is_orphaned { Found::ORPHANED } else { header.state.name() },
                 journal,
                 size,
+                waiting,
                 owner,
                 in_use,
             }
         }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, Some(e.to_string())),
     }
+}
+
+/// The committed bytes in a tiered journal that its file may lack. All of the journal is read for that, so only once,
+/// even if its owner commits meanwhile and they stay unknown.
+fn waiting_of(place: &Place, name: &str, header: &Header) -> Option<u64> {
+    if header.kind != Kind::Tiered {
+        return None;
+    }
+    let (header, fd) = place.header(name).ok()?;
+    let size = fstat(&fd).ok()?.st_size as u64;
+    tiered::scan(fd.as_fd(), size, &header, medium(header.domain, false)).ok().map(|scan| scan.bytes())
 }
 
 /// The last commit: from the slots of a journal in place, or from the chain of a journal of records, all of which is

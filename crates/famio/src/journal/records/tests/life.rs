@@ -107,6 +107,34 @@ fn segments_are_used_again() {
     test_hooks.recovers_to(301);
 }
 
+/// What is pending, and what is reserved, keeps its room; all else can go, while epochs come on.
+#[test]
+fn it_gives_back_what_it_does_not_need() {
+    let mut test_hooks = TestHooks::new();
+    let write = |test_hooks: &mut TestHooks, epoch: u64| {
+        test_hooks.write(epoch as usize * 3000 % 60_000, &[epoch as u8 + 1; 9000]);
+        test_hooks.commit().unwrap();
+    };
+    (0..40).for_each(|epoch| write(&mut test_hooks, epoch));
+    let long = test_hooks.log.len();
+    test_hooks.log.give_back(0, 0).unwrap();
+    assert_eq!(test_hooks.log.len(), long, "all of it is pending");
+    test_hooks.checkpoint(test_hooks.log.committed() - 3);
+    test_hooks.log.give_back(0, 100_000).unwrap();
+    test_hooks.recovers_to(40);
+    test_hooks.log.reserve(100_000).unwrap();
+    assert!(test_hooks.log.len() <= long, "what was reserved was there");
+    // The segment at the end is left, and goes when its epochs are in the file.
+    for epoch in 40..60 {
+        write(&mut test_hooks, epoch);
+        test_hooks.checkpoint(test_hooks.log.committed() - 1);
+        test_hooks.log.give_back(0, 6000).unwrap();
+        test_hooks.recovers_to(epoch as usize + 1);
+    }
+    assert!(test_hooks.log.len() < long / 2, "{} of {long}", test_hooks.log.len());
+    assert_eq!(fs::metadata(test_hooks.journal_path()).unwrap().len(), test_hooks.log.len());
+}
+
 #[test]
 fn space_is_reserved_or_refused() {
     let mut test_hooks = TestHooks::with(MIDDLE, MIDDLE.end(4), true);
@@ -205,6 +233,14 @@ fn goes_on(log: &mut RecordLog, words: &[u64]) {
     log.take_state(*first, *second, *third, &rest[1..]).unwrap();
 }
 
+/// The log of another process.
+fn other_owner(test_hooks: &TestHooks) -> RecordLog {
+    let journal = File::options().read(true).write(true).open(test_hooks.journal_path()).unwrap();
+    let (header, _) = Header::load(journal.as_fd()).unwrap();
+    let keeper = Arc::new(JournalFile::new(journal, header, test_hooks.medium));
+    RecordLog::attach(keeper, MIDDLE, 1 << 30, test_hooks.medium)
+}
+
 /// Another owner had made the journal longer, and as short again: what the log stored in the header then had a lower
 /// number than the copy that it did not replace, and did not count until the other copy was there, too.
 #[test]
@@ -220,10 +256,7 @@ fn a_log_that_goes_on_stores_the_header_after_the_last_owner() {
         test_hooks.log.len()
     };
     let before = grows_and_shrinks(&mut test_hooks);
-    let journal = File::options().read(true).write(true).open(test_hooks.journal_path()).unwrap();
-    let (header, _) = Header::load(journal.as_fd()).unwrap();
-    let keeper = Arc::new(JournalFile::new(journal, header, test_hooks.medium));
-    let mut other = RecordLog::attach(keeper, MIDDLE, 1 << 30, test_hooks.medium);
+    let mut other = other_owner(&test_hooks);
     goes_on(&mut other, &left_by(&mut test_hooks.log));
     core::mem::swap(&mut test_hooks.log, &mut other);
     assert_eq!(grows_and_shrinks(&mut test_hooks), before);
@@ -244,12 +277,38 @@ fn a_log_that_goes_on_counts_on_nothing_booked_before() {
     let before = test_hooks.log.space();
     test_hooks.log.reserve(4 * MIDDLE.max).unwrap();
     assert!(test_hooks.log.space() > before);
-    let words = left_by(&mut test_hooks.log);
-    goes_on(&mut test_hooks.log, &words);
+    let mut other = other_owner(&test_hooks);
+    goes_on(&mut other, &left_by(&mut test_hooks.log));
+    other.give_back(0, 0).unwrap();
+    assert_eq!(other.space(), before);
+    goes_on(&mut test_hooks.log, &left_by(&mut other));
     assert_eq!(test_hooks.log.space(), before);
     test_hooks.write(0, &[2; 200_000]);
     test_hooks.commit().unwrap();
     test_hooks.recovers_to(2);
+}
+
+/// An open epoch counts on what the last owner had booked for it: the new owner knew nothing of that space, gave it
+/// back to the pool, and had no room for the commit.
+#[test]
+fn a_log_that_goes_on_keeps_what_the_last_owner_has_booked() {
+    let mut test_hooks = TestHooks::with(MIDDLE, 1 << 30, true);
+    test_hooks.write(0, b"one");
+    test_hooks.commit().unwrap();
+    test_hooks.log.reserve(4 * MIDDLE.max).unwrap();
+    let space = test_hooks.log.space();
+    let mut other = other_owner(&test_hooks);
+    goes_on(&mut other, &left_by(&mut test_hooks.log));
+    assert_eq!(other.space(), space);
+    other.give_back(0, 4 * MIDDLE.max).unwrap();
+    assert_eq!(other.space(), space, "all of it is reserved");
+    // A damaged index.
+    let mut words = left_by(&mut other);
+    words[16] = u64::MAX;
+    let (first, rest) = words.split_first_chunk().unwrap();
+    let (second, rest) = rest.split_first_chunk().unwrap();
+    let (third, rest) = rest.split_first_chunk().unwrap();
+    assert_eq!(test_hooks.log.take_state(*first, *second, *third, &rest[1..]).unwrap_err().errno(), libc::EIO);
 }
 
 #[test]

@@ -24,6 +24,11 @@ enum Step {
         behind: usize,
     },
     Shrink,
+    /// To a pool: down to this part of the journal, in percent, with room for so many bytes.
+    GiveBack {
+        to: u64,
+        reserved: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => Just(Step::Commit),
         2 => (0..4usize).prop_map(|behind| Step::Checkpoint { behind }),
         1 => Just(Step::Shrink),
+        2 => (0..100u64, 0..40_000u64).prop_map(|(to, reserved)| Step::GiveBack { to, reserved }),
     ]
 }
 
@@ -57,6 +63,10 @@ fn run(test_hooks: &mut TestHooks, recorder: &Recorder, steps: &[Step]) {
                 }
             }
             Step::Shrink => test_hooks.log.shrink().unwrap(),
+            Step::GiveBack { to, reserved } => {
+                let length = test_hooks.log.len() / 100 * to;
+                test_hooks.log.give_back(length, *reserved).unwrap();
+            }
         }
     }
 }

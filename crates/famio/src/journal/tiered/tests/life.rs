@@ -83,6 +83,36 @@ fn with_nothing_pending_it_shrinks_and_goes_on() {
     }
 }
 
+/// What is pending, and what is reserved, keeps its room; all else can go, while epochs come on.
+#[test]
+fn it_gives_back_what_it_does_not_need() {
+    let mut test_hooks = TestHooks::new(LIMIT, &KERNEL);
+    let write = |test_hooks: &mut TestHooks, epoch: usize| {
+        test_hooks.write(epoch * 3000 % 60_000, &[epoch as u8 + 1; 5000]);
+        test_hooks.commit().unwrap();
+        test_hooks.recovers();
+    };
+    (0..40).for_each(|epoch| write(&mut test_hooks, epoch));
+    let long = test_hooks.log.len();
+    test_hooks.log.give_back(0, 0).unwrap();
+    assert_eq!(test_hooks.log.len(), long, "all of it is pending");
+    test_hooks.checkpointed = test_hooks.log.committed() as usize - 3;
+    test_hooks.log.release(test_hooks.checkpointed as u64);
+    test_hooks.log.give_back(0, 100_000).unwrap();
+    test_hooks.recovers();
+    test_hooks.log.reserve(100_000).unwrap();
+    assert!(test_hooks.log.len() <= long, "what was reserved was there");
+    // The segment at the end is left, and goes when its epochs are in the file.
+    for epoch in 40..60 {
+        write(&mut test_hooks, epoch);
+        test_hooks.checkpointed = test_hooks.log.committed() as usize - 1;
+        test_hooks.log.release(test_hooks.checkpointed as u64);
+        test_hooks.log.give_back(0, 6000).unwrap();
+        test_hooks.recovers();
+    }
+    assert!(test_hooks.log.len() < long / 2, "{} of {long}", test_hooks.log.len());
+}
+
 #[test]
 fn another_owner_goes_on_with_it() {
     let mut test_hooks = TestHooks::new(LIMIT, &KERNEL);

@@ -1,0 +1,47 @@
+//! What dead processes have left in the pool: it is nobody's, until it is recovered.
+
+use super::ledger::{Ledger, NOWHERE, State};
+
+impl Ledger {
+    fn is_alive(&self, number: usize) -> bool {
+        number == NOWHERE || self.is_held(number)
+    }
+
+    /// Takes back the slots of the dead. `mine`: this process's.
+    pub fn take_back_slots(&self, mine: Option<usize>, state: &mut State) {
+        let before = state.head.left;
+        state.slots.retain(|(number, slot)| {
+            let lives = Some(*number) == mine || self.is_alive(*number);
+            if !lives {
+                state.head.left = state.head.left.saturating_add(slot.used);
+                self.put(*number, None);
+            }
+            lives
+        });
+        if state.head.left != before {
+            self.put_left(state.head.left);
+        }
+    }
+
+    /// Counts what is left: whatever journals nobody accounts for who lives. The slots of the dead are taken back.
+    pub fn count_left(&self, state: &mut State) {
+        let Ok(total) = self.total() else { return };
+        let left = total.saturating_sub(state.used());
+        if left != state.head.left {
+            state.head.left = left;
+            self.put_left(left);
+        }
+    }
+
+    /// What the dead have counts as nobody's from their end on. Their slots stay until the next decision.
+    pub fn leave_out_the_dead(&self, state: &mut State) {
+        let left = &mut state.head.left;
+        state.slots.retain(|&(number, ref slot)| {
+            let lives = self.is_alive(number);
+            if !lives {
+                *left = left.saturating_add(slot.used);
+            }
+            lives
+        });
+    }
+}

@@ -1,0 +1,63 @@
+//! Waiting for what others of the pool have borrowed.
+
+use super::arithmetic::Verdict;
+use super::member::Member;
+use super::wants::Want;
+use crate::error::Lent;
+use crate::pmem::TestHooks;
+use crate::sys::monotonic_now;
+use core::sync::atomic::Ordering;
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
+use std::sync::Arc;
+
+/// How long a writer waits for what others have borrowed of its share.
+const PATIENCE: u64 = 10_000_000_000;
+/// The same if nobody but this process owes anything: what its background gives back comes soon, and what its next SYNC
+/// would give back may depend on the very thread that waits.
+const BRIEFLY: u64 = 1_000_000_000;
+/// The same if it was in vain before, and this process has got nothing since: a program that goes on in spite of errors
+/// must not wait at each write.
+const IMPATIENCE: u64 = 100_000_000;
+/// Between two looks meanwhile.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Bytes for a journal, which has `length` with them.
+pub(super) struct Borrowed {
+    pub member: Arc<Member>,
+    pub bytes: u64,
+    pub length: u64,
+}
+
+impl Lent for Borrowed {
+    fn wait(&self) -> bool {
+        self.member.wait_for(self.bytes, self.length)
+    }
+}
+
+impl Member {
+    /// Waits until others have given back what they have borrowed of `bytes`, for a while. Returns whether they have.
+    /// The caller holds nothing that others wait for.
+    pub fn wait_for(&self, bytes: u64, length: u64) -> bool {
+        let begun = monotonic_now();
+        let patience = TestHooks::current().patience.unwrap_or(PATIENCE);
+        let want = Want { bytes, deadline: begun + patience + BRIEFLY };
+        self.want(|wants| wants.begin(want));
+        let verdict = loop {
+            let (verdict, others_owe) = self.would_grow(bytes, length);
+            if verdict != Verdict::Borrowed {
+                break verdict;
+            }
+            let is_hopeless = self.free() < self.in_vain.load(Ordering::Relaxed);
+            let patience = if others_owe { patience } else { BRIEFLY };
+            if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { patience } {
+                break verdict;
+            }
+            let _ = nanosleep(&PAUSE);
+        };
+        self.want(|wants| wants.end(want));
+        let in_vain = if verdict == Verdict::Borrowed { self.free() + 1 } else { 0 };
+        self.in_vain.store(in_vain, Ordering::Relaxed);
+        verdict == Verdict::Granted
+    }
+}
