@@ -155,6 +155,9 @@ pub struct Settings {
     pub write_back: WriteBackRange,
     /// Whether each call that changes the file is committed by itself.
     pub atomicity: Atomicity,
+    /// The number of the file's group. A SYNC of a file commits all files of its group that the process has open,
+    /// together. `None`: it belongs to none.
+    pub group: Option<u32>,
 }
 
 impl Default for Settings {
@@ -175,6 +178,7 @@ impl Default for Settings {
             tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,
+            group: None,
         }
     }
 }

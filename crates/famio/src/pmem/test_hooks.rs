@@ -42,9 +42,9 @@ pub struct TestHooks {
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
-    /// Called with the record of a transaction of several files when it is durable, before any of its files is
-    /// changed.
-    pub joint: Option<fn(&[u8])>,
+    /// Called before the record of a commit of several files is written, with false; and when it is durable, before
+    /// any of the files is committed, with true.
+    pub joint: Option<fn(bool)>,
 }
 
 /// Whether any thread has test hooks. Programs never have, and pay one load.

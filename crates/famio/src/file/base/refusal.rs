@@ -14,11 +14,14 @@ pub(in crate::file) enum Reason {
     SessionEnded,
     /// Something is to be done beside the change, by the thread that makes it ([`crate::file::operations::follow_up`]).
     NeedsFollowUp,
+    /// A file of a group has an open epoch, which is committed with those of the others.
+    NeedsGroup,
     Failed(Error),
 }
 
 const SESSION_ENDED: u32 = 1;
 const NEEDS_FOLLOW_UP: u32 = 2;
+const NEEDS_GROUP: u32 = 3;
 
 impl Refusal {
     pub(in crate::file) const fn session_ended() -> Self {
@@ -27,6 +30,10 @@ impl Refusal {
 
     pub(in crate::file) const fn needs_follow_up() -> Self {
         Self(Error::mark(NEEDS_FOLLOW_UP))
+    }
+
+    pub(in crate::file) const fn needs_group() -> Self {
+        Self(Error::mark(NEEDS_GROUP))
     }
 
     #[inline]
@@ -39,9 +46,13 @@ impl Refusal {
         self.0.is_mark(NEEDS_FOLLOW_UP)
     }
 
+    pub(in crate::file) fn is_needs_group(&self) -> bool {
+        self.0.is_mark(NEEDS_GROUP)
+    }
+
     /// Whether it failed with that errno.
     pub(in crate::file) fn is_error(&self, errno: i32) -> bool {
-        !self.is_session_ended() && !self.is_needs_follow_up() && self.0.errno() == errno
+        !self.is_session_ended() && !self.is_needs_follow_up() && !self.is_needs_group() && self.0.errno() == errno
     }
 
     pub(in crate::file) fn reason(self) -> Reason {
@@ -49,6 +60,8 @@ impl Refusal {
             Reason::SessionEnded
         } else if self.is_needs_follow_up() {
             Reason::NeedsFollowUp
+        } else if self.is_needs_group() {
+            Reason::NeedsGroup
         } else {
             Reason::Failed(self.0)
         }
@@ -60,6 +73,7 @@ impl Refusal {
             Reason::Failed(error) => Self(change(error)),
             Reason::SessionEnded => Self::session_ended(),
             Reason::NeedsFollowUp => Self::needs_follow_up(),
+            Reason::NeedsGroup => Self::needs_group(),
         }
     }
 }
@@ -83,7 +97,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal.reason() {
             Reason::SessionEnded => Self::new(libc::ESTALE),
-            Reason::NeedsFollowUp => Self::new(libc::EAGAIN),
+            Reason::NeedsFollowUp | Reason::NeedsGroup => Self::new(libc::EAGAIN),
             Reason::Failed(error) => error,
         }
     }
@@ -95,6 +109,8 @@ impl core::fmt::Debug for Refusal {
             "its session has ended"
         } else if self.is_needs_follow_up() {
             "it needs a follow-up"
+        } else if self.is_needs_group() {
+            "it needs a SYNC of its group"
         } else {
             return self.0.fmt(f);
         };

@@ -311,8 +311,22 @@ impl AtomicFile {
         Ok(self.leave(PLAIN)?)
     }
 
-    /// Refused where the session was handed over meanwhile.
+    /// Refused where the session was handed over meanwhile. A file of a group is committed with the others first.
     pub(in crate::file) fn leave(&self, to: u8) -> Answer<()> {
+        for _ in 0..LEAVES {
+            if !self.is_disowned() {
+                self.sync_group_if_open()?;
+            }
+            match self.leave_as_committed(to) {
+                Err(refusal) if refusal.is_needs_group() => {}
+                left => return left,
+            }
+        }
+        Err(self.named(Error::with(libc::EBUSY, "it is written again and again, and can't be closed")).into())
+    }
+
+    /// As [`leave`](Self::leave). Refused, too, if a file of a group has something to commit.
+    fn leave_as_committed(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
@@ -326,9 +340,15 @@ impl AtomicFile {
             Self::may_lock()?;
             self.lease.rest();
             session.close_to_others();
-            let closed = self.close_journal(session).inspect_err(|_| session.stays_closed_to_others());
+            let closed = self.close_journal(session, false).inspect_err(|refusal| {
+                if refusal.is_needs_group() {
+                    session.open_to_others();
+                } else {
+                    session.stays_closed_to_others();
+                }
+            });
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| self.named(self.immutable(e)))?;
+            closed.map_err(|refusal| refusal.map_failure(|e| self.named(self.immutable(e))))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

@@ -10,6 +10,7 @@ use crate::file::parts::lease_state::Lease;
 use crate::file::parts::lock_state::Locks;
 use crate::file::parts::ownership::Ownership;
 use crate::file::parts::plain::PlainReads;
+use crate::file::groups;
 use crate::file::registry::files;
 use crate::file::shadow::Slot;
 use crate::file::transaction::{Commits, Joint};
@@ -88,6 +89,7 @@ impl AtomicFile {
             file.reopen(fd, access).map_err(named)?;
             return Ok(file.clone());
         }
+        let settings = groups::settings_in_effect(settings).map_err(named)?;
         crate::map::guard::install()?;
         background_wakeup::set_work(background::work);
         lease_wakeup::set_work(lease::work);
@@ -95,7 +97,7 @@ impl AtomicFile {
             device,
             inode,
             path: path.to_owned(),
-            settings: settings.clone(),
+            settings: settings.into_owned(),
             fds: Descriptors::of((device, inode)),
             state: AtomicU8::new(state),
             session: AtomicPtr::new(core::ptr::null_mut()),
@@ -130,6 +132,7 @@ impl AtomicFile {
             file.ownership.membership.leave();
             return Err(named(e));
         }
+        groups::join(&file);
         files.insert((device, inode), file.clone());
         Ok(file)
     }
@@ -180,6 +183,8 @@ impl AtomicFile {
         is_last = is_last && self.fds.goes_as_last(fd);
         if !is_last {
             self.lose_record_locks();
+        } else if !self.is_disowned() {
+            let _ = self.sync_group_if_open(); // what is left to do then, with the list locked, reports errors
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
@@ -188,6 +193,7 @@ impl AtomicFile {
                     files.remove(&self.key());
                 }
                 let closed = self.leave_membership();
+                groups::leave(self);
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
@@ -195,6 +201,9 @@ impl AtomicFile {
                     session.arena.shared().closed.store(1, Ordering::Release);
                     // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
                     session.engine.journal().leave();
+                }
+                if closed.is_err() {
+                    self.poison_group();
                 }
                 closed
             } else {

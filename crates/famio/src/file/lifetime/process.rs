@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::file::atomic::DISOWNED;
 use crate::file::base::calls;
+use crate::file::groups;
 use crate::file::registry::{files, inherited};
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
@@ -48,6 +49,7 @@ pub fn disown_all() {
     let _held = Held::of_process(); // uninterrupted, for signal handlers
     crate::sys::internal::begin_child();
     crate::sys::address_space::begin_child();
+    groups::begin_child();
     for file in inherited() {
         if !file.is_demoted() {
             file.state.store(DISOWNED, Ordering::Release);

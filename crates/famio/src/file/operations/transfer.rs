@@ -43,6 +43,7 @@ impl AtomicFile {
                     }
                     Err(refusal) => match refusal.reason() {
                         Reason::NeedsFollowUp => return Err(Refusal::needs_follow_up()),
+                        Reason::NeedsGroup => return Err(Refusal::needs_group()),
                         Reason::SessionEnded if session.imaging.is_full() => {
                             drop(session);
                             self.begin_without_images()?;
@@ -68,7 +69,7 @@ impl AtomicFile {
 
     /// The error of a write; if the file takes no more writes, with the reason.
     #[cold]
-    fn refused(&self, error: Error) -> Error {
+    pub(in crate::file) fn refused(&self, error: Error) -> Error {
         let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
         if error.errno() != libc::EIO || error.detail().is_some() || self.with_session(poisoned) != Some(true) {
             return error;
@@ -441,6 +442,9 @@ impl AtomicFile {
     /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
+        if let Some(group) = self.settings.group {
+            return self.sync_group(group, is_done);
+        }
         let synced = self.sync_all(is_done);
         if synced.is_ok() {
             self.trim_maps();
@@ -451,7 +455,8 @@ impl AtomicFile {
         synced
     }
 
-    /// As [`sync`](Self::sync); if other processes use the file, too, this one owns the session afterwards.
+    /// As [`sync`](Self::sync), of a file that belongs to no group; if other processes use the file, too, this one
+    /// owns the session afterwards.
     pub(in crate::file) fn sync_all(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.look()?;

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::parts::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::session::{CLOSED, OldSession, Session};
 use crate::file::{Access, shadow};
@@ -107,7 +108,7 @@ impl AtomicFile {
         session.close_to_others();
         let ended = if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
             // The file has no name, so no recovery would find its journal: what it contains stays.
-            self.close_journal(session).map(|()| None)
+            self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
@@ -205,13 +206,17 @@ impl AtomicFile {
     }
 
     /// Closes the session's journal clean. A hand-over image that the session took up was committed and goes before
-    /// the journal does.
-    pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
+    /// the journal does. Refused if something is open that is committed with a group, unless the file `is_alone`.
+    pub(in crate::file) fn close_journal(&self, session: &Session, is_alone: bool) -> Answer<()> {
+        let is_alone = is_alone || self.settings.group.is_none();
         if self.ownership.has_taken_image.load(Ordering::Acquire) {
-            session.sync(&self.fds, || false, || ())?;
+            if !is_alone && session.arena.shared().dirty.load(Ordering::Acquire) != 0 {
+                return Err(Refusal::needs_group());
+            }
+            session.sync(&self.fds, || false, || ()).map_err(Error::from)?;
             self.ownership.committed(session.arena.shared());
         }
-        session.close(&self.fds)?;
+        session.close(&self.fds, is_alone)?;
         self.ownership.has_released.store(false, Ordering::Release);
         Ok(())
     }
@@ -219,6 +224,9 @@ impl AtomicFile {
     /// The process ends, or calls `exec`: leaves what is not committed to other members that can commit it, or
     /// commits it.
     pub(in crate::file) fn part(&self) -> Result<()> {
+        if !self.is_disowned() {
+            let _ = self.sync_group_if_open(); // the commit below reports errors
+        }
         if self.ownership.membership.has_other_writers() && self.hand_over_ownership().is_ok() {
             self.end_if_last_attached();
             if self.ownership.membership.retire() {
@@ -232,7 +240,7 @@ impl AtomicFile {
     /// Commits, checkpoints and closes the journal clean; includes a hand-over image.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.ownership.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
-            self.sync_all(|| false)?;
+            self.settings.group.map_or_else(|| self.sync_all(|| false), |group| self.sync_group(group, || false))?;
         }
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.join_shadow()?; // others may have stored there

@@ -4,6 +4,7 @@ pub(super) mod attach;
 pub(super) mod close;
 pub(super) mod deferred;
 pub(super) mod gather;
+mod open_blocks;
 pub(super) mod read;
 pub(super) mod save_images;
 pub(super) mod size;

@@ -6,6 +6,8 @@
 //! as any other.
 
 mod apply;
+mod by_record;
+mod group;
 mod joint;
 mod rollback;
 mod seen;
@@ -39,7 +41,8 @@ impl AtomicFile {
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
-            let at_once = durable && self.shadow().is_none() && !self.ownership.has_foreign();
+            let is_simple = self.shadow().is_none() && !self.ownership.has_foreign() && self.settings.group.is_none();
+            let at_once = durable && is_simple;
             let apply = || {
                 let work = |session: &Session| {
                     if self.ownership.membership.is_read_along() {

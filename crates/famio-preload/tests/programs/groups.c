@@ -1,0 +1,111 @@
+/* Files of a group: `atomic-a` and `atomic-b`. Argument: what to do. */
+#include "check.h"
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+enum { BYTES = 6000 };
+
+static int open_so(const char *path) {
+  int fd = open(path, O_RDWR | O_CREAT, 0600);
+  CHECK(fd >= 0);
+  return fd;
+}
+
+static void put(int fd, uint64_t value) {
+  static uint64_t buffer[BYTES / 8];
+  for (size_t i = 0; i < BYTES / 8; i++) buffer[i] = value;
+  CHECK(pwrite(fd, buffer, BYTES, 0) == BYTES);
+}
+
+static void die(void) { kill(getpid(), SIGKILL); }
+
+/* Both files get the same number, one is synced; committed numbers are reported on stdout. */
+static void rounds(int a, int b) {
+  uint64_t round = 0;
+  CHECK(pread(a, &round, sizeof round, 0) >= 0);
+  for (;;) {
+    round++;
+    put(a, round);
+    if (round % 3 == 0) CHECK(ftruncate(b, 100) == 0 && ftruncate(b, 9000) == 0);
+    put(b, round);
+    int fd = round % 2 ? a : b;
+    CHECK((round % 5 ? fdatasync(fd) : fsync(fd)) == 0);
+    CHECK(write(1, &round, sizeof round) == sizeof round);
+  }
+}
+
+static void mapped(int a, int b) {
+  put(a, 1);
+  put(b, 1);
+  CHECK(fsync(a) == 0);
+  uint64_t *maps[2];
+  for (int i = 0; i < 2; i++) {
+    maps[i] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, i ? b : a, 0);
+    CHECK(maps[i] != MAP_FAILED);
+    for (int word = 0; word < 512; word++) maps[i][word] = 2;
+  }
+  CHECK(msync(maps[0], 4096, MS_SYNC) == 0);
+  die();
+}
+
+/* A child commits its own bytes and its parent's. */
+static void forked(int a, int b) {
+  put(b, 7);
+  pid_t child = fork();
+  if (child == 0) {
+    put(a, 7);
+    uint64_t there;
+    CHECK(pread(b, &there, sizeof there, 0) == sizeof there && there == 7);
+    CHECK(fsync(a) == 0);
+    die();
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  die();
+}
+
+static void closed(int a, int b) {
+  put(a, 3);
+  put(b, 3);
+  CHECK(close(b) == 0);
+  die();
+}
+
+static void renamed(int a, int b) {
+  put(a, 4);
+  put(b, 4);
+  CHECK(rename("atomic-b", "atomic-c") == 0 && rename("atomic-c", "atomic-b") == 0);
+  die();
+}
+
+static void errors(int a, int b) {
+  put(a, 1);
+  put(b, 1);
+  /* As a standard stream it would be the kernel's. */
+  FAILS(dup2(b, 0), EBUSY);
+  CHECK(fsync(b) == 0);
+  /* Other users could read in the record what they may not read in the file. */
+  CHECK(fchmod(b, 0644) == 0);
+  put(a, 2);
+  put(b, 2);
+  FAILS(fsync(a), EXDEV);
+  FAILS(fsync(b), EXDEV);
+  CHECK(fchmod(b, 0600) == 0);
+  CHECK(fsync(a) == 0);
+  FAILS(open("atomic-both", O_RDWR | O_CREAT, 0600), EINVAL);
+  die();
+}
+
+int main(int count, char **words) {
+  CHECK(count == 2);
+  int a = open_so("atomic-a"), b = open_so("atomic-b");
+  const struct {
+    const char *name;
+    void (*run)(int, int);
+  } all[] = {{"rounds", rounds}, {"mapped", mapped}, {"forked", forked},
+             {"closed", closed}, {"renamed", renamed}, {"errors", errors}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (strcmp(all[i].name, words[1]) == 0) all[i].run(a, b);
+  CHECK(false);
+}

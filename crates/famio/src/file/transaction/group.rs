@@ -1,0 +1,233 @@
+//! SYNC of a file of a group: everything that is open in the files of the group, as far as this process has opened
+//! them, is committed together. One open epoch is committed as ever; several [by a record](super::by_record), which
+//! has what they have changed.
+//!
+//! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others must still have
+//! nothing open, and no file may have joined the group: whatever a thread wrote before something that is committed
+//! now is committed, too.
+
+use super::by_record::{Complete, Draft, Participant, commit_by_record};
+use crate::error::{Error, Result};
+use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, PLAIN, disowned};
+use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::groups;
+use crate::file::lifetime::life::InUse;
+use crate::file::session::Session;
+use crate::index::BLOCK;
+use crate::rule::{Rule, holds};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Attempts while files are opened, written or handed over just as all are to be committed.
+const ATTEMPTS: u32 = 10_000;
+/// Bytes of a record for each block, and for each part, besides what it has of the file.
+const HEAD: usize = 128;
+
+impl AtomicFile {
+    /// SYNC of this file, which belongs to that group, with all others of the group. `is_done`: as in
+    /// [`sync_unless`](Self::sync_unless).
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync), of any of the files. `EXDEV`: their journals are not in one pool, or the users who
+    /// may read or write them differ. `E2BIG`: more than 1 GiB. `ENOSPC`, `EDQUOT`: no room for the record. Nothing
+    /// was committed then.
+    pub(in crate::file) fn sync_group(&self, group: u32, is_done: impl Fn() -> bool + Copy) -> Result<()> {
+        if self.is_disowned() {
+            return Err(disowned());
+        }
+        Self::may_lock()?;
+        for _ in 0..ATTEMPTS {
+            let joined = groups::joined();
+            let files = groups::files_of(group);
+            let prepared = files.iter().try_for_each(|file| file.prepare_for_group());
+            match prepared.and_then(|()| self.commit_group(&files, joined, is_done)) {
+                Err(refusal) if refusal.is_session_ended() => {
+                    files.iter().try_for_each(|file| file.begin_without_images())?;
+                    rustix::thread::sched_yield();
+                }
+                committed => {
+                    files.iter().for_each(|file| file.after_group(committed.is_ok()));
+                    return Ok(committed?);
+                }
+            }
+        }
+        Err(self.named(Error::with(libc::EIO, "its group's files change hands too often to be committed together")))
+    }
+
+    /// If the file belongs to a group and has an open epoch, commits it with the group.
+    pub(in crate::file) fn sync_group_if_open(&self) -> Result<()> {
+        let Some(group) = self.settings.group else { return Ok(()) };
+        self.take_stores()?;
+        let is_open = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
+        if self.with_session(is_open) == Some(true) { self.sync_group(group, || false) } else { Ok(()) }
+    }
+
+    /// The file was closed, and what was open in it could not be committed: nor is what is open in the others.
+    #[cold]
+    pub(in crate::file) fn poison_group(&self) {
+        let others = self.settings.group.map(groups::files_of).unwrap_or_default();
+        for other in others.iter().filter(|other| !core::ptr::eq(&***other, self)) {
+            let may_have_stores = other.shadow().is_some();
+            other.with_session(|session| {
+                let shared = session.arena.shared();
+                if may_have_stores || shared.dirty.load(Ordering::Acquire) != 0 {
+                    shared.poisoned.store(1, Ordering::Release);
+                }
+            });
+        }
+    }
+
+    /// Takes what was stored in maps, and acquires the session if another process has it. Waits, with no lock of
+    /// another file.
+    fn prepare_for_group(&self) -> Answer<()> {
+        match self.state.load(Ordering::Acquire) {
+            DISOWNED => return Ok(()),
+            DEMOTED => return self.check_has_gone(),
+            PLAIN => {
+                self.look()?;
+                self.join_shadow()?; // others may have stored there
+            }
+            _ => {}
+        }
+        if holds(Rule::StoresBeforeCommit) {
+            self.take_stores()?;
+        }
+        self.leave_dead_behind()?;
+        if self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
+            return self.session_for_write().map(drop);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a hand-over image, or a session of another process, that this one would commit.
+    fn is_open_elsewhere(&self) -> bool {
+        self.ownership.is_disturbed() && self.fds.has_writable()
+    }
+
+    /// A demoted file must have lost its name, so that nobody misses it after a crash.
+    fn check_has_gone(&self) -> Answer<()> {
+        if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0)).unwrap_or(true) {
+            return Ok(());
+        }
+        let what = "it was demoted to an ordinary file, and can't be committed with the files of its group: close it";
+        Err(self.named(Error::with(libc::EIO, what)).into())
+    }
+
+    /// What follows a SYNC, for each file of the group.
+    fn after_group(&self, is_committed: bool) {
+        if is_committed {
+            self.after_commit();
+            self.trim_maps();
+        }
+        if self.is_wanted.load(Ordering::Relaxed) {
+            self.leave_if_wanted();
+        }
+    }
+
+    /// Whether it certainly has nothing to commit, though its gate is open.
+    fn has_nothing_open(&self) -> bool {
+        match self.state.load(Ordering::Acquire) {
+            ATTACHED => self.session().is_some_and(|session| {
+                let shared = session.arena.shared();
+                shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0
+            }),
+            PLAIN => !self.is_open_elsewhere(),
+            DEMOTED | DISOWNED => true,
+            _ => false,
+        }
+    }
+
+    /// Refused if a session has ended, or there is more to commit than there was a moment ago.
+    fn commit_group(&self, files: &[Arc<AtomicFile>], joined: u64, is_done: impl Fn() -> bool) -> Answer<()> {
+        let is_lost = self.state.load(Ordering::Acquire) == ATTACHED && self.has_nothing_open() && self.is_journal_lost();
+        let mut sessions: Vec<(&AtomicFile, InUse<'_>)> = Vec::new();
+        for file in files {
+            let is_synced = core::ptr::eq(&**file, self);
+            if file.state.load(Ordering::Acquire) != ATTACHED || file.has_nothing_open() && !(is_synced && is_lost) {
+                continue;
+            }
+            if file.has_to_leave_dead() {
+                return Err(Refusal::session_ended());
+            }
+            sessions.push((file, file.session().ok_or(Refusal::session_ended())?));
+        }
+        if sessions.is_empty() {
+            return self.sync_kernels_file();
+        }
+        let all: Vec<Participant<'_>> =
+            sessions.iter().map(|(file, session)| Participant { file, session }).collect();
+        for participant in &all {
+            participant.heed_readers();
+            participant.session.show_before_close(&participant.file.fds)?;
+        }
+        let _closed = all
+            .iter()
+            .map(|participant| participant.session.close_shown(&participant.file.fds))
+            .collect::<Answer<Vec<_>>>()?;
+        if is_done() {
+            return Ok(());
+        }
+        for Participant { file, session } in &all {
+            if file.has_dead_within() {
+                return Err(Refusal::session_ended());
+            }
+            session
+                .check(session.context(&file.fds))
+                .map_err(|refusal| refusal.map_failure(|e| file.named(file.refused(e))))?;
+        }
+        let is_closed = |file: &AtomicFile| all.iter().any(|participant| core::ptr::eq(participant.file, file));
+        if groups::joined() != joined || !files.iter().all(|file| is_closed(file) || file.has_nothing_open()) {
+            return Err(Refusal::session_ended());
+        }
+        let is_open = |participant: &Participant<'_>| {
+            participant.session.arena.shared().dirty.load(Ordering::Acquire) != 0
+        };
+        for participant in all.iter().filter(|participant| is_lost && core::ptr::eq(participant.file, self)) {
+            participant.session.keep_journal(participant.context(), true).map_err(|e| self.named(e))?;
+        }
+        let open: Vec<Participant<'_>> = all.iter().copied().filter(is_open).collect();
+        commit_open(&open)?;
+        all.iter().for_each(|participant| participant.session.arena.shared().totals.wait_for_thaw());
+        Ok(())
+    }
+
+    /// Whether a recovery would not find its journal.
+    fn is_journal_lost(&self) -> bool {
+        self.with_session(|session| !session.engine.finds_journal(session.context(&self.fds))) == Some(true)
+    }
+
+    /// Nothing is open in the group: the SYNC of a file that was not changed through the library.
+    fn sync_kernels_file(&self) -> Answer<()> {
+        if [PLAIN, DEMOTED].contains(&self.state.load(Ordering::Acquire)) {
+            self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?))?;
+        }
+        Ok(())
+    }
+}
+
+/// Commits open epochs. No other thread is inside the gates.
+fn commit_open(open: &[Participant<'_>]) -> Answer<()> {
+    match open {
+        [] => return Ok(()),
+        [only] => return only.commit().map_err(|refusal| refusal.map_failure(|e| only.file.named(e))),
+        _ => {}
+    }
+    for participant @ Participant { file, session } in open {
+        session.keep_journal(participant.context(), false).map_err(|e| file.named(e))?;
+    }
+    let record = if holds(Rule::GroupHasRecord) { Some(record_of(open)?) } else { None };
+    commit_by_record(open, record, &mut false, |_| Ok(()))
+}
+
+fn record_of(open: &[Participant<'_>]) -> Result<Complete> {
+    let mut parts = Vec::new();
+    for participant @ Participant { file, session } in open {
+        parts.push(session.open_blocks(participant.context()).map_err(|e| file.named(e))?);
+    }
+    let blocks: usize = parts.iter().map(Vec::len).sum();
+    let mut draft = Draft::new(blocks * (BLOCK + 16) + open.len() * HEAD, "a group")?;
+    for (participant @ Participant { file, session }, blocks) in open.iter().zip(&parts) {
+        session.put_open(&file.fds, blocks, draft.begin_part(participant)?).map_err(|e| file.named(e))?;
+    }
+    draft.finish()
+}

@@ -1,0 +1,475 @@
+//! Groups: files that are committed together, whichever of them is synced, and whenever the process is killed.
+
+mod common;
+#[path = "common/traced.rs"]
+mod traced;
+
+use common::{Opened, Scratch};
+use famio::file::{UserBuf, Whole};
+use famio::{Durability, PolicyChoice, Region, Settings, TierChoice};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use traced::Traced;
+
+/// Where the files and their journals lie.
+const PLACES: [&str; 5] = ["undo", "redo", "alternate", "disk", "tiered"];
+
+fn settings(place: &str, folder: &Path) -> Settings {
+    let policy = match place {
+        "undo" => PolicyChoice::Undo,
+        "redo" => PolicyChoice::Redo,
+        "alternate" => PolicyChoice::Alternate,
+        _ => PolicyChoice::Auto,
+    };
+    let settings = Settings { group: Some(1), policy, ..Settings::default() };
+    match place {
+        "disk" => settings,
+        "tiered" => Settings {
+            pool: Some(pool_of(folder)),
+            durability: Durability::Process,
+            emulated: true,
+            tier: TierChoice::Auto,
+            ..settings
+        },
+        _ => Settings { emulated: true, ..settings },
+    }
+}
+
+/// A pool in memory for files in a folder on a disk.
+fn pool_of(folder: &Path) -> PathBuf {
+    Path::new("/dev/shm").join(folder.file_name().unwrap()).with_extension("pool")
+}
+
+/// The folder of a test, and its pool.
+struct Place {
+    name: &'static str,
+    scratch: Scratch,
+    pool: Option<PathBuf>,
+}
+
+impl Place {
+    fn new(name: &'static str, test: &str) -> Self {
+        let on_disk = ["disk", "tiered"].contains(&name);
+        let test = format!("{test}-{name}");
+        let scratch = if on_disk { Scratch::on_disk(&test) } else { Scratch::on_tmpfs(&test) };
+        let pool = (name == "tiered").then(|| pool_of(scratch.path()));
+        pool.iter().for_each(|pool| fs::create_dir_all(pool).unwrap());
+        Self { name, scratch, pool }
+    }
+
+    fn settings(&self) -> Settings {
+        settings(self.name, self.scratch.path())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn open(&self, name: &str) -> Opened {
+        Opened::new(&self.path(name), &self.settings())
+    }
+
+    fn child(&self, steps: &str) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.env("GROUP_FOLDER", self.scratch.path()).env("GROUP_PLACE", self.name).env("GROUP_STEPS", steps);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// What a recovery makes of a file.
+    fn recovered(&self, name: &str) -> Vec<u8> {
+        let opened = self.open(name);
+        opened.read(0, 1 << 20)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.pool.iter().for_each(|pool| drop(fs::remove_dir_all(pool)));
+    }
+}
+
+/// Runs in a process of its own: the steps, or as many rounds as there is time for.
+#[test]
+fn child() {
+    let Ok(folder) = std::env::var("GROUP_FOLDER") else { return };
+    let place: &'static str = std::env::var("GROUP_PLACE").unwrap().leak();
+    let settings = settings(place, Path::new(&folder));
+    let steps = std::env::var("GROUP_STEPS").unwrap();
+    // SAFETY: no arguments.
+    eprintln!("thread {}", unsafe { libc::gettid() });
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let open = |name: &str| Some(Opened::new(&Path::new(&folder).join(name), &settings));
+    let mut files = [open("a"), open("b")];
+    if steps == "rounds" {
+        return rounds(&files.each_ref().map(|file| file.as_ref().unwrap()));
+    }
+    if steps == "threads" {
+        return threads(&files.each_ref().map(|file| file.as_ref().unwrap()));
+    }
+    let mut regions = Vec::new();
+    for step in steps.split(' ') {
+        let index = usize::from(&step[1..] == "b");
+        let file = || files[index].as_ref().expect("open");
+        match &step[..1] {
+            "w" => file().write(3, b"new"),
+            "m" => {
+                let region = Region::of(file().shared(), file().file().as_fd(), 0..4096, true).unwrap();
+                // SAFETY: in the file's first page.
+                unsafe { region.as_ptr().add(3).copy_from_nonoverlapping(b"new".as_ptr(), 3) };
+                regions.push(region);
+            }
+            "s" => file().atomic().sync().unwrap(),
+            "r" => file().atomic().checkpoint().unwrap(),
+            "x" => file().atomic().commit_pieces(&[(3, b"new")], true).unwrap(),
+            "y" => {
+                let buf = [UserBuf { base: b"new".as_ptr().cast_mut(), len: 3 }];
+                // SAFETY: a live buffer.
+                unsafe { file().atomic().write_atomically(Some(3), &buf, Whole::All) }.unwrap();
+            }
+            "c" => drop(files[index].take()),
+            _ => panic!("{step}"),
+        }
+    }
+    eprintln!("done");
+    std::io::stdin().read_line(&mut String::new()).unwrap(); // to be killed here
+}
+
+/// One change of a file.
+enum Change {
+    Write(u64, usize, u8),
+    Number(u64),
+    Size(u64),
+}
+use Change::{Number, Size, Write as Bytes};
+
+/// The changes of a round, in file 0 or 1: of every kind, with cuts and growth in an epoch.
+fn changes(file: usize, round: u64) -> Vec<Change> {
+    let byte = round as u8;
+    let mut all = vec![Number(round)];
+    if file == 0 {
+        all.push(Bytes(64 + round % 5 * 3000, 700, byte));
+        if round.is_multiple_of(3) {
+            all.extend([Size(2000 + round % 7 * 1000), Size(12_000), Bytes(11_000, 300, byte)]);
+        }
+    } else {
+        if round.is_multiple_of(2) {
+            all.push(Bytes(round % 4 * 4096, 5000, byte));
+        }
+        if round.is_multiple_of(5) {
+            all.push(Size(5000));
+        }
+    }
+    all
+}
+
+fn rounds(files: &[&Opened; 2]) {
+    let before = files[0].read(0, 8);
+    let mut round = before.try_into().map_or(0, u64::from_le_bytes);
+    loop {
+        round += 1;
+        for (number, file) in files.iter().enumerate() {
+            for change in changes(number, round) {
+                match change {
+                    Bytes(at, len, byte) => file.write(at, &vec![byte; len]),
+                    Number(number) => file.write(0, &number.to_le_bytes()),
+                    Size(size) => file.atomic().set_size(size).unwrap(),
+                }
+            }
+        }
+        files[round as usize % 2].atomic().sync().unwrap();
+        eprintln!("{round}");
+    }
+}
+
+/// A file after a number of rounds.
+fn model(file: usize, rounds: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut write = |bytes: &mut Vec<u8>, at: usize, data: &[u8]| {
+        bytes.resize(bytes.len().max(at + data.len()), 0);
+        bytes[at..at + data.len()].copy_from_slice(data);
+    };
+    for change in (1..=rounds).flat_map(|round| changes(file, round)) {
+        match change {
+            Bytes(at, len, byte) => write(&mut bytes, at as usize, &vec![byte; len]),
+            Number(number) => write(&mut bytes, 0, &number.to_le_bytes()),
+            Size(size) => bytes.resize(size as usize, 0),
+        }
+    }
+    bytes
+}
+
+/// Both files are as after the same round, which is `known` or a later one. Returns it.
+fn check(place: &Place, b_first: bool, known: u64, at: &str) -> u64 {
+    let mut found = [Vec::new(), Vec::new()];
+    for file in if b_first { [1, 0] } else { [0, 1] } {
+        found[file] = place.recovered(["a", "b"][file]);
+    }
+    let round = found[0].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    assert!(round >= known, "{at}: {known} rounds were told, {round} are there");
+    for (file, found) in found.iter().enumerate() {
+        assert!(*found == model(file, round), "{at}: file {file} is not as after round {round}");
+    }
+    round
+}
+
+/// Kills a child in its rounds at each of these stops, and so many instructions later.
+fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) {
+    let mut known = 0;
+    for (stop, instructions) in stops {
+        let mut child = place.child("rounds");
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+        let thread = said.find_map(|line| line.strip_prefix("thread ").map(|id| id.parse().unwrap())).unwrap();
+        let Some(traced) = Traced::attach(thread) else {
+            eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        };
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!((0..stop).all(|_| traced.step()) && (0..instructions).all(|_| traced.instruction()));
+        child.kill().unwrap();
+        while libc::WIFSTOPPED(traced.wait()) {}
+        child.wait().unwrap();
+        known = said.filter_map(|line| line.parse().ok()).last().unwrap_or(known);
+        let at = format!("{}: stop {stop}, {instructions} instructions", place.name);
+        known = check(place, stop % 2 == 1, known, &at);
+    }
+}
+
+fn is_long() -> bool {
+    common::kills_asked().is_some_and(|kills| kills >= 100)
+}
+
+#[test]
+fn a_kill_at_any_call_leaves_all_files_as_of_the_same_sync() {
+    for name in PLACES {
+        let place = Place::new(name, "groups-calls");
+        kill_at(&place, (0..1200).step_by(if is_long() { 1 } else { 23 }).map(|stop| (stop, 0)));
+    }
+}
+
+/// In place, there is no system call between the record and the last file's commit.
+#[test]
+fn a_kill_between_two_calls_leaves_all_files_as_of_the_same_sync() {
+    let place = Place::new("redo", "groups-instructions");
+    let stride = if is_long() { 101 } else { 3001 };
+    kill_at(&place, (600..606).flat_map(|stop| (0..16_000).step_by(stride).map(move |more| (stop, more))));
+}
+
+/// Runs steps in a child, which is then killed. Whether each file has what was written to it.
+fn after(place: &Place, steps: &str) -> [bool; 2] {
+    for name in ["a", "b"] {
+        fs::write(place.path(name), OLD).unwrap();
+    }
+    let mut child = place.child(steps);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    let mut lines = Vec::new();
+    let is_done = said.any(|line| {
+        lines.push(line);
+        lines.last().is_some_and(|line| line == "done")
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_done, "{steps}: {lines:?}");
+    let [b, a] = ["b", "a"].map(|name| {
+        let found = place.recovered(name);
+        assert!([OLD, NEW].contains(&&found[..]), "{steps}: {found:?}");
+        found == NEW
+    });
+    [a, b]
+}
+
+const OLD: &[u8] = b"---------";
+const NEW: &[u8] = b"---new---";
+
+#[test]
+fn whatever_commits_one_file_commits_all() {
+    for name in PLACES {
+        let place = Place::new(name, "groups-commits");
+        for (steps, is_committed) in [
+            ("wa wb", false),
+            ("wa wb sa", true),
+            ("wb wa sa", true),
+            ("wa wb sb", true),
+            ("wa wb ca", true),
+            ("wa wb ra", true),
+            ("wa xb", true),
+            ("wb ya", true),
+            ("ma wb sb", true),
+            ("ma mb sa", true),
+        ] {
+            assert_eq!(after(&place, steps), [is_committed; 2], "{name}: {steps}");
+        }
+        assert_eq!(after(&place, "wa sa wb"), [true, false], "{name}: b has a later epoch");
+        assert_eq!(after(&place, "wa sb wb"), [true, false], "{name}: b has a later epoch");
+    }
+}
+
+/// One thread writes to `b` and then to `a`, another one syncs.
+fn threads(files: &[&Opened; 2]) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1_u64.. {
+                files[1].write(0, &number.to_le_bytes());
+                files[0].write(0, &number.to_le_bytes());
+            }
+        });
+        for round in 0.. {
+            files[round % 2].atomic().sync().unwrap();
+            if round == 20 {
+                eprintln!("done");
+            }
+        }
+    });
+}
+
+/// A commit of `a` with its last write has what its thread had written to `b` before.
+#[test]
+fn what_a_thread_wrote_first_is_committed_first() {
+    for name in PLACES {
+        let place = Place::new(name, "groups-order");
+        for kill in 0..common::kills_asked().unwrap_or(4) {
+            let mut child = place.child("threads");
+            let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+            child.stdin.take().unwrap().write_all(b"\n").unwrap();
+            assert!(said.any(|line| line.unwrap() == "done"));
+            for _ in 0..kill * 1000 {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let [a, b] = ["a", "b"].map(|name| place.recovered(name)).map(|bytes| {
+                bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+            });
+            assert!(a == b || a + 1 == b, "{name}: a has {a}, b has {b}");
+        }
+    }
+}
+
+/// They close the gates in the same order.
+#[test]
+fn threads_that_sync_different_files_do_not_wait_for_each_other_for_ever() {
+    let place = Place::new("redo", "groups-threads");
+    let files = [place.open("a"), place.open("b"), place.open("c")];
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let files = &files;
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let number = thread + round;
+                    files[number % 3].write(64 * thread as u64, &[round as u8; 40]);
+                    files[(number + 1) % 3].write(64 * thread as u64, &[round as u8; 40]);
+                    files[(number + 2) % 3].atomic().sync().unwrap();
+                }
+            });
+        }
+    });
+    drop(files);
+    assert!(!place.path(".famio").exists());
+}
+
+/// Another process's bytes in a file that this one has open are committed, too.
+#[test]
+fn a_sync_includes_what_other_processes_wrote_to_files_that_are_open_here() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-others");
+        for name in ["a", "b"] {
+            fs::write(place.path(name), OLD).unwrap();
+        }
+        let files = [place.open("a"), place.open("b")];
+        let mut child = place.child("wb");
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"\n").unwrap();
+        assert!(said.any(|line| line.unwrap() == "done"));
+        files[0].write(3, b"new");
+        files[0].atomic().sync().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(files[1].read(0, 9), NEW, "{name}");
+    }
+}
+
+#[test]
+fn files_of_two_pools_or_for_other_users_are_refused_and_nothing_is_committed() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("redo", "groups-pools");
+    fs::create_dir(place.path("other")).unwrap();
+    let make = |name: &str, mode| {
+        fs::write(place.path(name), OLD).unwrap();
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (other, mode) in [("secret", 0o600), ("other/b", 0o644)] {
+        make("a", 0o644);
+        make(other, mode);
+        let (a, b) = (place.open("a"), place.open(other));
+        a.write(3, b"new");
+        b.write(3, b"new");
+        let refused = a.atomic().sync().unwrap_err();
+        assert_eq!(refused.errno(), libc::EXDEV, "{refused}");
+        assert!(refused.to_string().contains("the files of a group have their journals in one pool"), "{refused}");
+        // Nor is one committed by a close, of itself or of the other.
+        assert_eq!(a.atomic().checkpoint().unwrap_err().errno(), libc::EXDEV);
+        a.close_anyhow();
+        assert_eq!(b.atomic().sync().unwrap_err().errno(), libc::EIO);
+        b.close_anyhow();
+        assert_eq!([place.recovered("a"), place.recovered(other)], [OLD, OLD]);
+    }
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let place = Place::new("redo", "groups-refused");
+    let keep = Settings { on_kill: famio::OnKill::Keep, ..place.settings() };
+    fs::write(place.path("a"), OLD).unwrap();
+    let refused = Opened::try_new(&place.path("a"), &keep).err().unwrap();
+    assert_eq!(refused.errno(), libc::EINVAL, "{refused}");
+    let (a, b) = (place.open("a"), place.open("b"));
+    let refused = a.shared().commit_pieces_with(&[(0, b"x")], None, b.shared(), b"y").unwrap_err();
+    assert_eq!(refused.errno(), libc::EOPNOTSUPP, "{refused}");
+    assert_eq!(a.read(0, 9), OLD);
+}
+
+/// Each call of the SYNC fails in turn: nothing is committed, or all, and the files take no more writes if that is not
+/// known.
+#[test]
+fn a_sync_that_fails_commits_all_or_nothing() {
+    use famio::pmem::record::{Call, Recorder};
+    use famio::pmem::{Domain, TestHooks};
+    let place = Place::new("redo", "groups-failing");
+    let settings = Settings { group: Some(7), ..Settings::default() };
+    let mut outcomes = std::collections::BTreeSet::new();
+    for call in [Call::Pwritev, Call::Fdatasync, Call::Fsync] {
+        for nth in 1.. {
+            let names = ["a", "b"].map(|name| format!("{name}-{call:?}-{nth}"));
+            names.iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
+            let recorder = Recorder::new(Domain::PageCache);
+            TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
+            let files = names.each_ref().map(|name| Opened::new(&place.path(name), &settings));
+            files.iter().for_each(|file| file.write(3, b"new"));
+            recorder.fail(call, nth, libc::EIO);
+            let synced = files[1].atomic().sync();
+            let is_refused = files.each_ref().map(|file| file.try_write(0, b"-").is_err());
+            let again = if synced.is_ok() { Ok(()) } else { files[0].atomic().sync() };
+            TestHooks::default().enter();
+            // A write that failed leaves nothing; after a flush that failed, nobody knows what is there.
+            assert_eq!(is_refused.contains(&true), again.is_err(), "{call:?} {nth}: {synced:?}, then {again:?}");
+            files.into_iter().for_each(Opened::close_anyhow);
+            let found = names.each_ref().map(|name| Opened::new(&place.path(name), &settings).read(0, 9));
+            assert!(found[0] == found[1] && (found[0] == NEW || synced.is_err()), "{call:?} {nth}: {synced:?}: {found:?}");
+            if synced.is_ok() {
+                break; // so many of these calls are not made
+            }
+            outcomes.insert((call as usize, again.is_ok()));
+        }
+    }
+    let has = |outcome| assert!(outcomes.contains(&outcome), "{outcomes:?}");
+    has((Call::Pwritev as usize, true));
+    has((Call::Fdatasync as usize, false));
+}
