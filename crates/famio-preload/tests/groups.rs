@@ -34,7 +34,8 @@ fn number(folder: &Folder, first: &str, what: &str) -> u64 {
     let [one, other] = [first, second].map(|name| {
         let shown = under(folder, "cat").arg(name).env("FAMIO_GROUPS", GROUPS).output().unwrap();
         assert!(shown.status.success(), "{what}: {shown:?}");
-        let mut words: Vec<u64> = shown.stdout.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let mut words: Vec<u64> =
+            shown.stdout.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
         words.truncate(6000 / 8);
         words.dedup();
         assert!(words.len() <= 1, "{what}: {name} has several: {words:?}");
@@ -108,7 +109,9 @@ fn what_would_weaken_the_promise_is_an_error() {
         let output = program(&folder, &built, "errors", place.2).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(is_killed(&output), "{}: {said}", place.0);
-        for part in ["can't be demoted", "the files of a group have their journals in one pool", "belongs to two groups"] {
+        for part in
+            ["can't be demoted", "the files of a group have their journals in one pool", "belongs to two groups"]
+        {
             assert!(said.contains(part), "{}: {part}: {said}", place.0);
         }
         assert_eq!(number(&folder, "atomic-a", place.0), 2);

@@ -344,9 +344,9 @@ fn what_a_thread_wrote_first_is_committed_first() {
             }
             child.kill().unwrap();
             child.wait().unwrap();
-            let [a, b] = ["a", "b"].map(|name| place.recovered(name)).map(|bytes| {
-                bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-            });
+            let [a, b] = ["a", "b"]
+                .map(|name| place.recovered(name))
+                .map(|bytes| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)));
             assert!(a == b || a + 1 == b, "{name}: a has {a}, b has {b}");
         }
     }
@@ -462,7 +462,10 @@ fn a_sync_that_fails_commits_all_or_nothing() {
             assert_eq!(is_refused.contains(&true), again.is_err(), "{call:?} {nth}: {synced:?}, then {again:?}");
             files.into_iter().for_each(Opened::close_anyhow);
             let found = names.each_ref().map(|name| Opened::new(&place.path(name), &settings).read(0, 9));
-            assert!(found[0] == found[1] && (found[0] == NEW || synced.is_err()), "{call:?} {nth}: {synced:?}: {found:?}");
+            assert!(
+                found[0] == found[1] && (found[0] == NEW || synced.is_err()),
+                "{call:?} {nth}: {synced:?}: {found:?}"
+            );
             if synced.is_ok() {
                 break; // so many of these calls are not made
             }

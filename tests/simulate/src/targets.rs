@@ -187,7 +187,12 @@ pub fn all(machine: Machine) -> Vec<Job> {
     };
     if machine.has_policies() {
         for policy in ["u", "r", "a"] {
-            IN_PLACE.iter().chain(&MAPS).chain(&JOINT).chain(&GROUP).for_each(|text| add(&text.replacen('?', policy, 1)));
+            IN_PLACE
+                .iter()
+                .chain(&MAPS)
+                .chain(&JOINT)
+                .chain(&GROUP)
+                .for_each(|text| add(&text.replacen('?', policy, 1)));
         }
         for policy in ["u", "r"] {
             LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));

@@ -561,7 +561,9 @@ impl Opened {
             }
             Op::Close => self.atomic.checkpoint().map_err(text),
             Op::Reopen => Ok(()),
-            Op::HandOver | Op::Die | Op::Joint { .. } | Op::Peer | Op::PeerSync => Err("only by the history's own".into()),
+            Op::HandOver | Op::Die | Op::Joint { .. } | Op::Peer | Op::PeerSync => {
+                Err("only by the history's own".into())
+            }
         }
     }
 

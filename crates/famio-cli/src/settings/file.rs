@@ -84,7 +84,10 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     let read = |globs: &[String]| -> Result<Vec<OsString>, String> {
-        globs.iter().map(|glob| absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))).collect()
+        globs
+            .iter()
+            .map(|glob| absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}")))
+            .collect()
     };
     let (mut atomic, mut given, mut groups) = (read(&text.atomic)?, text.atomic, Vec::new());
     for group in text.group {
@@ -179,7 +182,8 @@ mod tests {
 
     #[test]
     fn the_files_of_groups_are_atomic() {
-        let layer = parse("atomic = ['/a']\n[[group]]\natomic = ['/b/*.ibd', '/c']\n[[group]]\natomic = ['/d']\n").unwrap();
+        let layer =
+            parse("atomic = ['/a']\n[[group]]\natomic = ['/b/*.ibd', '/c']\n[[group]]\natomic = ['/d']\n").unwrap();
         assert_eq!(layer.atomic, ["/a", "/b/*.ibd", "/c", "/d"]);
         assert_eq!(layer.given, ["/a", "/b/*.ibd", "/c", "/d"]);
         assert_eq!(layer.groups, [vec!["/b/*.ibd", "/c"], vec!["/d"]]);

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
 use crate::file::base::{background_wakeup, lease_wakeup};
+use crate::file::groups;
 use crate::file::parts::arrivals::Arrivals;
 use crate::file::parts::growing_state::Growing;
 use crate::file::parts::kernels_size::KernelsSize;
@@ -10,7 +11,6 @@ use crate::file::parts::lease_state::Lease;
 use crate::file::parts::lock_state::Locks;
 use crate::file::parts::ownership::Ownership;
 use crate::file::parts::plain::PlainReads;
-use crate::file::groups;
 use crate::file::registry::files;
 use crate::file::shadow::Slot;
 use crate::file::transaction::{Commits, Joint};

@@ -120,7 +120,8 @@ pub(super) fn commit_by_record(
         let copied = copy(number);
         result = result.and(copied.and_then(|()| Ok(participant.commit()?)).map_err(|e| {
             participant.poison();
-            let what = "the commit has happened, and could not be brought to this file, which gets it when it is opened again";
+            let what =
+                "the commit has happened, and could not be brought to this file, which gets it when it is opened again";
             participant.file.named(Error::with(libc::EIO, format!("{what} ({e})"))).into()
         }));
     }

@@ -139,7 +139,8 @@ impl AtomicFile {
 
     /// Refused if a session has ended, or there is more to commit than there was a moment ago.
     fn commit_group(&self, files: &[Arc<AtomicFile>], joined: u64, is_done: impl Fn() -> bool) -> Answer<()> {
-        let is_lost = self.state.load(Ordering::Acquire) == ATTACHED && self.has_nothing_open() && self.is_journal_lost();
+        let is_lost =
+            self.state.load(Ordering::Acquire) == ATTACHED && self.has_nothing_open() && self.is_journal_lost();
         let mut sessions: Vec<(&AtomicFile, InUse<'_>)> = Vec::new();
         for file in files {
             let is_synced = core::ptr::eq(&**file, self);
@@ -154,8 +155,7 @@ impl AtomicFile {
         if sessions.is_empty() {
             return self.sync_kernels_file();
         }
-        let all: Vec<Participant<'_>> =
-            sessions.iter().map(|(file, session)| Participant { file, session }).collect();
+        let all: Vec<Participant<'_>> = sessions.iter().map(|(file, session)| Participant { file, session }).collect();
         for participant in &all {
             participant.heed_readers();
             participant.session.show_before_close(&participant.file.fds)?;
@@ -179,9 +179,8 @@ impl AtomicFile {
         if groups::joined() != joined || !files.iter().all(|file| is_closed(file) || file.has_nothing_open()) {
             return Err(Refusal::session_ended());
         }
-        let is_open = |participant: &Participant<'_>| {
-            participant.session.arena.shared().dirty.load(Ordering::Acquire) != 0
-        };
+        let is_open =
+            |participant: &Participant<'_>| participant.session.arena.shared().dirty.load(Ordering::Acquire) != 0;
         for participant in all.iter().filter(|participant| is_lost && core::ptr::eq(participant.file, self)) {
             participant.session.keep_journal(participant.context(), true).map_err(|e| self.named(e))?;
         }
