@@ -110,6 +110,15 @@ fn child() {
     if steps == "threads" {
         return threads(&files.each_ref().map(|file| file.as_ref().unwrap()));
     }
+    if steps == "turns" {
+        for round in 0..100_u64 {
+            let files = files.each_ref().map(|file| file.as_ref().unwrap());
+            let place = 8 * u64::from(std::process::id() % 1000);
+            files.iter().for_each(|file| file.write(place, &round.to_le_bytes()));
+            files[round as usize % 2].atomic().sync().unwrap();
+        }
+        return;
+    }
     let mut regions = Vec::new();
     for step in steps.split(' ') {
         let index = usize::from(&step[1..] == "b");
@@ -188,7 +197,7 @@ fn rounds(files: &[&Opened; 2]) {
 /// A file after a number of rounds.
 fn model(file: usize, rounds: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut write = |bytes: &mut Vec<u8>, at: usize, data: &[u8]| {
+    let write = |bytes: &mut Vec<u8>, at: usize, data: &[u8]| {
         bytes.resize(bytes.len().max(at + data.len()), 0);
         bytes[at..at + data.len()].copy_from_slice(data);
     };
@@ -313,9 +322,10 @@ fn whatever_commits_one_file_commits_all() {
 
 /// One thread writes to `b` and then to `a`, another one syncs.
 fn threads(files: &[&Opened; 2]) {
+    let before = files[0].read(0, 8).try_into().map_or(0, u64::from_le_bytes);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 1_u64.. {
+            for number in before + 1.. {
                 files[1].write(0, &number.to_le_bytes());
                 files[0].write(0, &number.to_le_bytes());
             }
@@ -393,6 +403,23 @@ fn a_sync_includes_what_other_processes_wrote_to_files_that_are_open_here() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(files[1].read(0, 9), NEW, "{name}");
+    }
+}
+
+/// Each acquires both files for its SYNC, and gives them to the others.
+#[test]
+fn processes_that_commit_the_same_group_take_turns() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-turns");
+        let mut children = [(); 3].map(|()| place.child("turns"));
+        for child in &mut children {
+            child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        }
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert_eq!(place.recovered("a"), place.recovered("b"));
     }
 }
 

@@ -218,6 +218,7 @@ mod tests {
         let layer = Layer {
             atomic: vec!["/a".into(), "/b*".into()],
             given: vec!["a".into(), "b*".into()],
+            groups: vec![vec!["/a".into(), "/b*".into()], vec!["/c".into()]],
             pool: Some("/pool".into()),
             shm: Some("/shm".into()),
             durability: Some(DurabilityName::Process),
@@ -255,6 +256,7 @@ mod tests {
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
             ("FAMIO_ATOMICITY", "write"),
+            ("FAMIO_GROUPS", "/a\n/b*\n\n/c"),
             ("FAMIO_LOG", "/x/a.log"),
             ("FAMIO_LOG_LEVEL", "info"),
         ];

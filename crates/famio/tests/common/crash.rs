@@ -135,6 +135,7 @@ fn settings_text(settings: &Settings) -> String {
         tier: _,
         write_back: _,
         atomicity: _,
+        group: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     let map_memory = map_memory.map_or(String::new(), |limit| limit.to_string());
@@ -163,6 +164,7 @@ fn settings_of(text: &str) -> Settings {
         tier: TierChoice::Auto,
         write_back: Default::default(),
         atomicity: Default::default(),
+        group: None,
         journal: JournalChoice::Always, // the tests examine it after the crash
         shm: None,
     }
