@@ -292,6 +292,21 @@ fn small_shows_every_kind_of_file() {
 }
 
 #[test]
+fn cost_shows_what_grows() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (only, firsts) in [
+        ("open-files", &["open files          1 ", "open files          100 ", "open files          1000 "][..]),
+        ("small-files", &["small files  100 ", "small files  1000 "]),
+    ] {
+        let shown = rows(&library, folder.path(), &["cost", "--rounds", "1", "--only", only]);
+        let found: Vec<_> = shown.iter().filter(|row| row.starts_with(only.split('-').next().unwrap())).collect();
+        assert_eq!(found.len(), firsts.len(), "{shown:?}");
+        assert!(shown.iter().all(|row| row.contains('x')), "{shown:?}");
+    }
+}
+
+#[test]
 fn tx_shows_what_a_transaction_costs() {
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         let folder = tempfile::tempdir_in(parent).unwrap();

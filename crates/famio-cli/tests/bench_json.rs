@@ -124,6 +124,20 @@ fn small_gives_every_kind_of_file() {
 }
 
 #[test]
+fn cost_gives_every_step() {
+    let Some(library) = built("libfamio_preload.so") else { return };
+    let rows = rows(&library, &["cost", "--only", "file-size"]);
+    let steps = ["open", "first write of 4 KiB", "its SYNC", "later writes of 4 KiB", "their SYNC", "close"];
+    assert_eq!(names(&rows, "step"), steps.repeat(4));
+    assert_eq!([&rows[0]["number"], &rows[23]["number"]], [1 << 20, 1u64 << 43]);
+    for row in &rows {
+        let sides = row["sides"].as_array().unwrap();
+        assert_eq!(names(sides, "side"), ["plain", "Famio"]);
+        sides.iter().for_each(|side| is_measured(side, "microseconds"));
+    }
+}
+
+#[test]
 fn sqlite_gives_every_journal_mode() {
     let Some(library) = built("libfamio_preload.so") else { return };
     if Command::new("sqlite3").arg("--version").output().is_err() {
@@ -170,7 +184,7 @@ fn a_bench_that_fails_gives_no_json() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_famio"));
         command.args(["bench", name, "--json", "--folder", "/nonexistent"]).output().unwrap()
     };
-    for name in ["map", "plain", "processes", "region", "small", "sqlite", "tx"] {
+    for name in ["cost", "map", "plain", "processes", "region", "small", "sqlite", "tx"] {
         let output = bench(name);
         assert!(!output.status.success() && output.stdout.is_empty() && !output.stderr.is_empty(), "{name}");
     }

@@ -162,3 +162,15 @@ fn a_number_of_the_librarys_is_none_of_the_programs() {
     }
     let _ = std::fs::remove_file(program);
 }
+
+/// With threads, the kernel's table of descriptors grows slowly: a first write once took 10 to 20 ms.
+#[test]
+fn the_kernels_table_is_large_before_there_are_threads() {
+    let folder = Folder::new("descriptors-table");
+    let size = |command: &mut Command| {
+        let (said, _) = succeed(command.args(["FDSize", "/proc/self/status"]));
+        said.split_whitespace().last().and_then(|size| size.parse::<u32>().ok()).unwrap()
+    };
+    let (plain, atomic) = (size(&mut Command::new("grep")), size(&mut under(&folder, "grep")));
+    assert!(plain < 1024 && atomic >= 1024, "{plain}, {atomic}");
+}

@@ -81,3 +81,29 @@ fn several_of_one_file_see_each_other() {
     two.close().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"one two");
 }
+
+/// A journal of records took such a size, and the file could not get it at the checkpoint: it took no more writes.
+#[test]
+fn a_size_that_the_file_system_has_not_is_refused_at_once() {
+    let scratch = Scratch::on_disk("largest");
+    let path = scratch.path().join("file");
+    let largest = (40..62).map(|bit| 1u64 << bit).take_while(|&size| {
+        let file = std::fs::File::create(scratch.path().join("plain")).unwrap();
+        file.set_len(size).is_ok()
+    });
+    let too_large = largest.last().unwrap() * 2;
+    std::fs::write(&path, vec![1; 10_000]).unwrap();
+    let file = AtomicFile::options().open(&path).unwrap();
+    file.write_at(b"2", 0).unwrap();
+    assert_eq!(file.set_len(too_large).unwrap_err().errno(), libc::EFBIG);
+    let mut tx = file.transaction().unwrap();
+    tx.write_at(b"3", 1).unwrap();
+    if tx.set_len(too_large).is_ok() {
+        assert_eq!(tx.commit().unwrap_err().errno(), libc::EFBIG);
+    }
+    file.write_at(b"4", 2).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[..4], [b'2', 1, b'4', 1]);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 10_000);
+}

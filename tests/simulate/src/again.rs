@@ -24,6 +24,7 @@ impl Again<'_> {
         explorer.world.restore(image)?;
         let recovery = self.recover(explorer, start(), None)?;
         self.all_moments(explorer, &recovery)?;
+        self.kills(explorer, &recovery)?;
         // Also with one call that fails: recovery must report it, and the next recovery must recover what is left.
         for (call, count) in Call::ALL.into_iter().zip(recovery.calls) {
             if count > 0 {
@@ -40,7 +41,36 @@ impl Again<'_> {
     pub fn cut_recovery_from(&self, explorer: &mut Explorer, image: &Image, start: Start) -> Result<(), String> {
         explorer.world.restore(image)?;
         let recovery = self.recover(explorer, start, None)?;
-        self.all_moments(explorer, &recovery)
+        self.all_moments(explorer, &recovery)?;
+        self.kills(explorer, &recovery)
+    }
+
+    /// The recovering process is killed after each of its system calls, and another one recovers in the same boot.
+    fn kills(&self, explorer: &mut Explorer, recovery: &Recovery) -> Result<(), String> {
+        // On other machines a crash is a kill.
+        if !self.machine.forgets() || explorer.world.has_between() {
+            return Ok(());
+        }
+        let mut replay = recovery.trace.replay();
+        while replay.step() {
+            let has_ended = !replay.marks().is_empty();
+            if !replay.was_call() || has_ended {
+                continue;
+            }
+            let (image, _) = replay.killed();
+            if explorer.is_new(&image, self.legal, self.boot).is_none() {
+                continue;
+            }
+            explorer.counts.states += 1;
+            explorer.counts.in_recovery += 1;
+            explorer.world.restore(&image)?;
+            let found = explorer.world.recover(self.machine, self.boot);
+            found.and_then(|found| self.legal.check(&found)).map_err(|what| {
+                let last = replay.describe(6).join("\n  ");
+                format!("{what}\nkilled after its operation {}, the last of them:\n  {last}", replay.position())
+            })?;
+        }
+        Ok(())
     }
 
     fn recover(&self, explorer: &mut Explorer, start: Start, fail: Option<(Call, usize)>) -> Result<Recovery, String> {

@@ -94,6 +94,8 @@ impl Machine {
             // As small as they may be: three operations get to the end of one.
             segments: Some([SEGMENT, SEGMENT, 2 * SEGMENT]),
             still: true,
+            // A hand-over is one to another process.
+            reads_again: true,
             // Shared on the others.
             own_shadow: matches!(self, Machine::Eadr | Machine::Process),
             ..TestHooks::default()

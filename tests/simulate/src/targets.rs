@@ -85,6 +85,16 @@ const RECORDS: [&str; 23] = [
     "u+pool: w100+60 s c w4096+100 s c",
 ];
 
+/// For a journal of records alone.
+const PAGES: [&str; 2] = [
+    // A pass in two rounds, with a commit between them, and a pass after it: of a block that the open epoch has
+    // overwritten in the meantime. Then a note, for want of room.
+    "u+small: w0+64 w4096+64 w8192+64 w12288+64 s t20000 s t20001 s t20002 s t20003 s t20004 s t20005 s gb w0+64 s w12288+64 gb ge gb ge w16384+8192",
+    // Two segments are made one after the other, and given back: the last owner's second copy of the header is not
+    // durable when the next one stores it.
+    "u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s w0+20000 s w0+20000 s g h c",
+];
+
 /// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
 const TIERED: [&str; 20] = [
     // A block that the open epoch has overwritten, and a pass after the one that has left it.
@@ -155,7 +165,7 @@ const GROUP: [&str; 9] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 8] = [
+const TELLING: [(&str, &str, Effort); 10] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
     ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
@@ -163,6 +173,8 @@ const TELLING: [(&str, &str, Effort); 8] = [
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
     ("Fence: journal/tiered/area.rs", "w0+20000 s 2:w0+30000 s", Effort::GLANCE),
     ("TieredReuseAfterTail", "/u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s", Effort::GLANCE),
+    ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
+    ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
     // The second copy of *active* fails.
     ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
 ];
@@ -199,9 +211,8 @@ pub fn all(machine: Machine) -> Vec<Job> {
         }
     } else {
         RECORDS.iter().for_each(|text| add(text));
-        if machine == Machine::Tiered {
-            TIERED.iter().for_each(|text| add(text));
-        }
+        let others = if machine == Machine::Tiered { &TIERED[..] } else { &PAGES[..] };
+        others.iter().for_each(|text| add(text));
         MAPS.iter().chain(&JOINT).chain(&GROUP).for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several
         // segments.

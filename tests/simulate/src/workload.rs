@@ -48,7 +48,8 @@ pub enum Op {
     Sync,
     /// Checkpoints as much as possible, as the background would, and then shrinks the journal.
     Checkpoint,
-    /// Checkpoints a block or a few, in a moment that is not quiet: a pass begins if none is under way and the journal is used so far.
+    /// Checkpoints a block or a few. A pass begins if none is under way; of a write cache, as in a moment that is not quiet, and only if
+    /// the journal is used so far.
     Blocks,
     /// The end of a pass that has written all its blocks.
     EndPass,

@@ -355,6 +355,11 @@ impl World {
         }
     }
 
+    /// Whether dead processes have left a state between two owners.
+    pub fn has_between(&self) -> bool {
+        !self.between.borrow().is_empty()
+    }
+
     fn leaves_nothing(&self) -> Result<(), String> {
         // A pool that was empty already is left as it is: another file's journal may be about to be created in it.
         if self.journal().exists() {

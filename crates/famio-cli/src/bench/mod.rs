@@ -6,6 +6,7 @@ mod calls;
 mod checked;
 mod clock;
 mod compare;
+mod cost;
 mod crew;
 mod document;
 mod figures;
@@ -45,6 +46,7 @@ pub struct Args {
 enum What {
     All(figures::AllArgs),
     Compare(compare::Args),
+    Cost(cost::Args),
     Fig(figures::FigArgs),
     Io(io::Args),
     List(figures::ListArgs),
@@ -62,6 +64,8 @@ enum What {
     #[command(hide = true)]
     Calls(calls::Args),
     #[command(hide = true)]
+    CostWork(cost::WorkArgs),
+    #[command(hide = true)]
     IoWork(io::WorkArgs),
     #[command(hide = true)]
     MapWork(map::WorkArgs),
@@ -77,6 +81,8 @@ pub fn main(args: Args) -> Result<i32, Failure> {
         What::AppWork(args) => apps::work_main(&args),
         What::All(args) => return figures::all(&args),
         What::Compare(args) => return compare::main(&args),
+        What::Cost(args) => cost::main(&args),
+        What::CostWork(args) => cost::work_main(&args),
         What::Fig(args) => return figures::fig(&args),
         What::Io(args) => return io::main(&args),
         What::List(args) => figures::list(&args),

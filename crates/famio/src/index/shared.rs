@@ -159,7 +159,7 @@ pub(crate) struct Shared {
     pub journal: AtomicU64,
     /// The inode number of that session's journal, of either kind.
     pub journal_file: AtomicU64,
-    /// What an owner leaves for the next one (`file::turn::hand_over`): offset of its words. Their number and their
+    /// What an owner leaves for the next one (`file::ownership::hand_over`): offset of its words. Their number and their
     /// room follow.
     pub left: AtomicU64,
     /// See `left`.

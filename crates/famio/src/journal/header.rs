@@ -346,6 +346,11 @@ impl Header {
         write(first.other())
     }
 
+    /// How often it was stored.
+    pub fn stores(&self) -> u64 {
+        self.sequence
+    }
+
     /// To be called before a header that was read is acted upon or stored again: writes the copy that it was read
     /// from once more, and flushes it. That copy may be only in a cache, left by a process that died or by a flush
     /// that failed; a power cut during a store of the other copy would then lose both.

@@ -455,6 +455,10 @@ impl Keeper for Live {
         self.header.lock().clone()
     }
 
+    fn stores(&self) -> u64 {
+        self.header.lock().stores()
+    }
+
     fn read_again(&self) -> Result<()> {
         let mut header = self.header.lock();
         let (bytes, length) = self.file.run(|journal| first_bytes(journal.as_fd()))?;

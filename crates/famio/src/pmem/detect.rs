@@ -97,6 +97,11 @@ pub(crate) fn is_known(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| identify(found.f_type as u32).is_ok())
 }
 
+/// Whether a file's bytes lie in ordinary memory, on a tmpfs.
+pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| matches!(identify(found.f_type as u32), Ok((_, Kind::Memory))))
+}
+
 fn identify(magic: u32) -> Result<(&'static str, Kind)> {
     match FILE_SYSTEMS.iter().find(|row| row.0 == magic) {
         Some(&(_, name, Kind::Refused(what))) => Err(Error::with(

@@ -17,9 +17,9 @@ pub mod record;
 mod test_hooks;
 
 pub use cpu::CpuFeatures;
-pub(crate) use detect::is_known;
 pub(crate) use detect::unnamed_file_in;
 pub use detect::{Detected, detect, is_tiered};
+pub(crate) use detect::{is_in_memory, is_known};
 pub use domain::Domain;
 #[doc(hidden)]
 pub use lines::LINE;

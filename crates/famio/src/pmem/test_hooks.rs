@@ -42,6 +42,8 @@ pub struct TestHooks {
     pub still: bool,
     /// The policy from the next SYNC on.
     pub policy: Option<PolicyChoice>,
+    /// A journal of records that is taken over is taken for one whose header another process has stored.
+    pub reads_again: bool,
     /// Called before the record of a commit of several files is written, with false; and when it is durable, before
     /// any of the files is committed, with true.
     pub joint: Option<fn(bool)>,
@@ -69,6 +71,7 @@ thread_local! {
             alone: false,
             still: false,
             policy: None,
+            reads_again: false,
             joint: None,
         })
     };

@@ -9,7 +9,7 @@ use crate::index::{Control, OwnerLock};
 use crate::journal::header::Kind;
 use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
-use crate::journal::{BootId, Header, State, Verdict, control, lock, mark, may_be_beside, path_of};
+use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::recovery::formats::{growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
@@ -220,7 +220,7 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
         Err(e) if e.errno() == libc::EACCES => {}
         _ => return Ok(false), // a damaged mark is examined with the journal
     }
-    if settings.pool.is_none() && !may_be_beside(fd, known.path)? {
+    if settings.pool.is_none() && look_beside(fd, known.path, &[SUFFIX])? != Beside::MayBe {
         return Ok(true);
     }
     // Without a mark, there is at most a leftover, or a journal whose mark was lost. The pool may not exist.

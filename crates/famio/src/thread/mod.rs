@@ -44,10 +44,12 @@ pub struct ThreadBlock {
     pub(crate) handler: Cell<usize>,
     /// Not zero: one of the library's threads.
     pub(crate) ours: Cell<u64>,
+    /// The folders that this thread keeps open (see `journal::pools::kept`), by their address; zero: none.
+    pub(crate) folders: Cell<usize>,
     not_sync: PhantomData<*mut ()>,
 }
 
-const _: () = assert!(size_of::<ThreadBlock>() == 128);
+const _: () = assert!(size_of::<ThreadBlock>() == 136);
 
 unsafe extern "C" {
     #[cfg_attr(target_arch = "x86_64", allow(dead_code))]

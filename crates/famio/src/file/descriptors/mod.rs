@@ -15,7 +15,7 @@ use crate::sys::internal::open_again_low;
 use crate::sys::{InternalFd, high_duplicate, identity_and_size};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::AtomicBool;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, Stat, fstat};
 use rustix::time::Timespec;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -285,6 +285,18 @@ impl Descriptors {
         }
         let parked = list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?;
         work(parked.as_fd())
+    }
+
+    /// What `fstat` says of the file: one system call, which also confirms the descriptor. `EBADF`: there is none.
+    pub fn stat(&self) -> Result<Stat> {
+        let list = self.list();
+        let is_it = |stat: &Stat| self.key.is_none_or(|key| key == (stat.st_dev, stat.st_ino));
+        // SAFETY: not -1, and only queried.
+        let stat_of = |number: &Number| fstat(unsafe { BorrowedFd::borrow_raw(number.fd) }).ok().filter(is_it);
+        match list.open.iter().find_map(stat_of) {
+            Some(stat) => Ok(stat),
+            None => Ok(fstat(list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?.as_fd())?),
+        }
     }
 
     /// As [`with`](Self::with), with a writable descriptor, and the kernel's size of the file.

@@ -15,7 +15,7 @@ pub(super) use state::State;
 
 use crate::error::{Error, Result};
 use crate::file::engine::context::{Context, Engine, Needs, Part, Piece, Sealed, Words, restore_times};
-use crate::file::engine::journal_name::Named;
+use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
 use crate::journal::live::Live;
@@ -142,11 +142,14 @@ impl Engine for InPlace {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        !self.named.is_due() || crate::file::engine::journal_name::is_found(&self.journal, cx, true)
+        match self.named.due() {
+            Due::Nothing => true,
+            due => is_found(&self.journal, cx, due == Due::Place),
+        }
     }
 
     fn looks_for_journal(&self, cx: Context<'_>) -> bool {
-        crate::file::engine::journal_name::is_found(&self.journal, cx, true)
+        is_found(&self.journal, cx, true)
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {

@@ -353,7 +353,7 @@ impl AtomicFile {
 
     /// The size of the kernel's file.
     pub(in crate::file) fn kernels_size(&self) -> u64 {
-        self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64)).unwrap_or(0)
+        self.fds.stat().map_or(0, |stat| stat.st_size as u64)
     }
 
     /// Sets the size; part of the open epoch. Growing shows zeros.

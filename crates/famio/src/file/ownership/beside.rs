@@ -43,7 +43,7 @@ impl AtomicFile {
                     Ok(epoch) => epoch,
                 };
                 epoch.roll_back(|writer| membership.writer_state(writer));
-                let committed = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+                let committed = self.fds.stat()?.st_size as u64;
                 let done = work(&epoch, committed)?;
                 if self.ownership.still(state) {
                     return Ok(Some(done));

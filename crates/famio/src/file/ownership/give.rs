@@ -106,7 +106,7 @@ impl AtomicFile {
         let begun = monotonic_now();
         self.lease.rest();
         session.close_to_others();
-        let ended = if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+        let ended = if self.fds.stat()?.st_nlink == 0 {
             // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {

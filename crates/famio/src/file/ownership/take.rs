@@ -192,7 +192,7 @@ impl AtomicFile {
 
     /// At an open: puts in order what a dead process left, unless another process is at it.
     pub(in crate::file) fn recover_if_left(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> Result<()> {
-        if !self.has_journal(fd, known).unwrap_or(true) {
+        if self.is_unused_by_others(fd, known) || !self.has_journal(fd, known).unwrap_or(true) {
             return Ok(());
         }
         let come = |fd: BorrowedFd<'_>| {

@@ -6,7 +6,10 @@ use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
 use crate::index::Control;
 use crate::journal::control;
+use crate::recovery::Known;
 use core::sync::atomic::Ordering;
+use rustix::fs::Stat;
+use std::os::fd::BorrowedFd;
 
 /// In a state from [`AtomicFile::quiet`]: this process is not attached.
 const ALONE: u64 = 1 << 63;
@@ -68,7 +71,11 @@ impl AtomicFile {
     #[cold]
     fn look_for_others(&self) -> Option<u64> {
         let before = self.change_seen();
-        let found = self.fds.with(false, |fd| control::find(fd, self.settings.pool.as_deref()));
+        let find = |fd: BorrowedFd<'_>| {
+            let pool = self.settings.pool.as_deref();
+            if control::is_unused(fd, pool, None) { Ok(None) } else { control::find(fd, pool) }
+        };
+        let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
             if self.arrive().is_ok() {
                 return None;
@@ -85,17 +92,27 @@ impl AtomicFile {
         before
     }
 
-    /// The time of the inode's last change, as a state.
-    fn change_seen(&self) -> Option<u64> {
-        let stat = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?)).ok()?;
-        let now = crate::sys::coarse_now();
-        let age = (now.tv_sec - stat.st_ctime)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(now.tv_nsec - stat.st_ctime_nsec as i64);
-        let time = (stat.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(stat.st_ctime_nsec);
-        Some(time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 })
+    /// At an open to read: whether neither a crash nor another process has left anything for the file. Then the first
+    /// read need not look again.
+    ///
+    /// Not for a file that is opened to write: once its times were asked for, the next write changes its inode, which
+    /// the next SYNC has to flush.
+    pub(in crate::file) fn is_unused_by_others(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> bool {
+        if self.fds.has(Access::Write) {
+            return false;
+        }
+        let Ok(before) = rustix::fs::fstat(fd) else { return false };
+        let is_unused = control::is_unused(fd, self.settings.pool.as_deref(), known.path);
+        if is_unused {
+            self.ownership.unattached.seen.store(state_of(&before), Ordering::Release);
+        }
+        is_unused
     }
 
+    /// The time of the inode's last change, as a state.
+    fn change_seen(&self) -> Option<u64> {
+        self.fds.stat().ok().map(|stat| state_of(&stat))
+    }
     /// Whether `error`, from attaching, means that this process may only read the file, and has opened it only for
     /// that.
     pub(in crate::file) fn is_mere_reader(&self, error: &Error) -> bool {
@@ -116,4 +133,14 @@ impl AtomicFile {
         }
         Ok(())
     }
+}
+
+/// The state of a file, by the time of its inode's last change.
+fn state_of(file: &Stat) -> u64 {
+    let now = crate::sys::coarse_now();
+    let age = (now.tv_sec - file.st_ctime)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec - file.st_ctime_nsec as i64);
+    let time = (file.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(file.st_ctime_nsec);
+    time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 }
 }

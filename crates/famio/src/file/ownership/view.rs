@@ -14,7 +14,7 @@ use std::sync::Arc;
 impl Ownership {
     fn seen(&self, fds: &Descriptors) -> Result<Seen> {
         let state = self.membership.state();
-        let stat = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?))?;
+        let stat = fds.stat()?;
         Ok(Seen { state, changed: (stat.st_ctime, stat.st_ctime_nsec) })
     }
 

@@ -5,14 +5,15 @@ use crate::file::engine::home::copy_out;
 use crate::file::{Descriptors, UserBuf};
 use crate::map::ahead::Reach;
 use crate::map::{Advice, Mapping, cache};
-use crate::pmem::Domain;
+use crate::pmem::{Domain, is_in_memory};
 use crate::thread::{Held, Mutex};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 /// Reads by the kernel before the file is mapped: a program that only looks at a file's header needs no mapping.
 const BY_KERNEL: u32 = 16;
-/// Larger reads are the kernel's: it reads ahead, and one system call matters little.
+/// Larger reads of a file on a disk are the kernel's: it reads ahead, and one system call matters little. In memory
+/// our copy is quicker at any size.
 const LARGE: usize = 256 << 10;
 
 /// The mapping of a file that is only read, and its last known size.
@@ -21,6 +22,8 @@ pub(in crate::file) struct PlainReads {
     count: AtomicU32,
     /// `None`: it cannot be mapped.
     map: OnceLock<Option<Mapping>>,
+    /// Whether its file system is in memory ([`is_in_memory`](Self::is_in_memory)); 0: not asked yet.
+    kind: AtomicU32,
     size: AtomicU64,
     /// The state (`AtomicFile::quiet`) in which it has that size: another process may have cut the file since.
     as_of: AtomicU64,
@@ -45,7 +48,7 @@ impl PlainReads {
     ) -> Option<usize> {
         let total = UserBuf::total(bufs);
         let end = offset.checked_add(total as u64)?;
-        if total > LARGE {
+        if total > LARGE && !self.is_in_memory(fds) {
             return None;
         }
         if self.as_of.load(Ordering::Acquire) != quiet || end > self.size.load(Ordering::Acquire) {
@@ -62,6 +65,17 @@ impl PlainReads {
             done += buf.len;
         }
         Some(done)
+    }
+
+    #[cold]
+    fn is_in_memory(&self, fds: &Descriptors) -> bool {
+        const IN_MEMORY: u32 = 1;
+        const ON_DISK: u32 = 2;
+        if self.kind.load(Ordering::Relaxed) == 0 {
+            let in_memory = fds.with(false, |fd| Ok(is_in_memory(fd))).unwrap_or(false);
+            self.kind.store(if in_memory { IN_MEMORY } else { ON_DISK }, Ordering::Relaxed);
+        }
+        self.kind.load(Ordering::Relaxed) == IN_MEMORY
     }
 
     #[cold]

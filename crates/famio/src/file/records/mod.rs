@@ -23,7 +23,7 @@ pub(super) use state::State;
 use crate::error::{Error, Result};
 use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
-use crate::file::engine::journal_name::{Named, is_found};
+use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::records::{Batch, Block};
@@ -208,12 +208,13 @@ impl Engine for Records {
     }
 
     fn finds_journal(&self, cx: Context<'_>) -> bool {
-        let is_due = self.named.is_due();
-        if !is_due && self.tier.is_some() {
+        let due = self.named.due();
+        if due == Due::Nothing && self.tier.is_some() {
             return true; // a system call at every SYNC would cost more than all the rest
         }
         // If there is nothing to commit, a missing journal does not matter yet.
-        !is_due && cx.shared().dirty.load(Ordering::Acquire) == 0 || is_found(&self.live, cx, is_due)
+        let needs_none = due == Due::Nothing && cx.shared().dirty.load(Ordering::Acquire) == 0;
+        needs_none || is_found(&self.live, cx, due == Due::Place)
     }
 
     fn looks_for_journal(&self, cx: Context<'_>) -> bool {

@@ -221,7 +221,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
 
 /// Prepares the shared state of a file without a journal. Returns the session's generation.
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
-    let size = fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+    let size = fds.stat()?.st_size as u64;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
     for word in [
         &shared.size,

@@ -5,9 +5,13 @@ use super::write::SIZE_MAX;
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::descriptors::by_kernel::may_have_size;
 use crate::file::engine::context::Context;
 use crate::index::Calls;
 use core::sync::atomic::Ordering;
+
+/// Every supported file system has files of this size.
+const SURE: u64 = 1 << 40;
 
 impl Session {
     /// Sets the logical size. Growing shows zeros. `EFBIG`: beyond the largest file. Refused if the session has ended.
@@ -42,10 +46,19 @@ impl Session {
         changed
     }
 
+    /// Checks that the file may get this size, before anything is changed: it gets it only at a checkpoint. `EFBIG`:
+    /// its file system has no such files.
+    pub(in crate::file) fn room_for_size(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+        if size > old.max(SURE) && !cx.fds.with(true, |fd| Ok(may_have_size(fd, size)))? {
+            return Err(Error::new(libc::EFBIG));
+        }
+        self.engine.room_for_size(cx)
+    }
+
     /// With the gate closed.
     fn change_from(&self, cx: Context<'_>, old: u64, size: u64) -> Answer<()> {
         let shared = cx.shared();
-        self.engine.room_for_size(cx)?;
+        self.room_for_size(cx, old, size)?;
         shared.make_dirty();
         if self.saves_images() {
             self.save_images_of_size(cx, size)?;

@@ -177,7 +177,7 @@ impl AtomicFile {
             return Ok(());
         }
         if self.shadow().is_none() {
-            let size = self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_size as u64))?;
+            let size = self.fds.stat()?.st_size as u64;
             let shadow = match self.shadow.get() {
                 Some(stale) if self.is_to_stay(stale) => stale,
                 _ => self.new_shadow_or_cow(size)?,

@@ -144,7 +144,7 @@ impl Session {
                     (offset, offset..offset + len as u64)
                 }
                 Step::SetSize(to) => {
-                    self.engine.room_for_size(cx)?;
+                    self.room_for_size(cx, size, to)?;
                     (to, to..to)
                 }
             };

@@ -1,6 +1,6 @@
-//! The owner lock: the right to change a file, held by one process at a time. Its holder is the owner (`file::turn`),
-//! or a process that recovers the file; processes that only read the journal share it. It goes with its process,
-//! however that ends. The control file names the arena of the session, which stays for recovery.
+//! The owner lock: the right to change a file, held by one process at a time. Its holder is the owner
+//! (`file::ownership`), or a process that recovers the file; processes that only read the journal share it. It goes
+//! with its process, however that ends. The control file names the arena of the session, which stays for recovery.
 
 use super::control::{Control, Owner, random};
 use super::control_page::Page;

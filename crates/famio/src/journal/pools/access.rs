@@ -2,8 +2,9 @@
 //! (rule 11).
 
 use super::beside::is_sticky;
+use super::kept::open_folder_at;
 use crate::error::{Error, Result};
-use rustix::fs::{FileType, Gid, Mode, Stat, Uid, fchmod, fchown, fstat};
+use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -18,11 +19,7 @@ pub(in crate::journal) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: 
         Err(Errno::EXIST) => return Ok(()),
         Err(e) => return Err(e.into()),
     }
-    let flags = rustix::fs::OFlags::RDONLY
-        | rustix::fs::OFlags::DIRECTORY
-        | rustix::fs::OFlags::NOFOLLOW
-        | rustix::fs::OFlags::CLOEXEC;
-    let folder = match crate::sys::openat(parent, name, flags, Mode::empty()) {
+    let folder = match open_folder_at(parent, name, OFlags::RDONLY | OFlags::NOFOLLOW) {
         Ok(folder) => folder,
         Err(Errno::NOENT) => return Ok(()), // removed again; the caller notices
         Err(e) => return Err(e.into()),

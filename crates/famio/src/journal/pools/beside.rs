@@ -3,8 +3,10 @@
 
 pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
+use crate::journal::bytes::hex;
+use crate::journal::identity::Identity;
 use crate::sys::InternalFd;
-use rustix::fs::{CWD, Stat, fstat, lstat, stat};
+use rustix::fs::{FileType, Stat, fstat, lstat, stat};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
@@ -57,20 +59,55 @@ fn is_missing(file: &Path, name: &str) -> bool {
     matches!(lstat(file.with_file_name(name)), Err(Errno::NOENT))
 }
 
-/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes ten.
+/// Whether there may be a pool beside a file. Takes a few system calls, where a search for its contents takes many.
 /// `path`: the kernel's path of the file, if known.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
-    let path = path.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))?;
-    if !is_missing(&path, BESIDE) {
-        return Ok(true);
-    }
-    let folder = path.parent().map(|folder| rustix::fs::statat(CWD, folder, rustix::fs::AtFlags::empty()));
-    match folder {
-        Some(Ok(folder)) if is_sticky(&folder) => {
-            Ok(!is_missing(&path, &name_in(&folder, || fstat(file).map_or(0, |s| s.st_uid))))
+    let path = real_path(file, path)?;
+    Ok(!is_missing(&path, BESIDE) || folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file)))
+}
+
+/// What is beside a file, as far as names tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    NoPool,
+    /// A pool with this path, which has nothing of the file.
+    NothingIn(PathBuf),
+    /// A pool to look into.
+    MayBe,
+}
+
+/// Looks beside a file for a pool, and in it for Famio's files for this very file, whose names end so. Opens nothing.
+pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<Beside> {
+    let path = real_path(file, path)?;
+    let pool = path.with_file_name(BESIDE);
+    let is_folder = match lstat(&pool) {
+        Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
+        Err(Errno::NOENT) => {
+            let is_own = folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file));
+            return Ok(if is_own { Beside::MayBe } else { Beside::NoPool });
         }
-        _ => Ok(false),
+        Err(_) => false,
+    };
+    // With the sticky bit there are several; what is no folder, the usual search refuses.
+    if !is_folder || folder_above(&path).is_none_or(|folder| is_sticky(&folder)) {
+        return Ok(Beside::MayBe);
     }
+    let stem = hex(&Identity::of_fd(file)?.hash128().to_be_bytes());
+    let is_missing = |suffix: &&str| matches!(lstat(pool.join(stem.clone() + suffix)), Err(Errno::NOENT));
+    Ok(if suffixes.iter().all(is_missing) { Beside::NothingIn(pool) } else { Beside::MayBe })
+}
+
+fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a, Path>> {
+    known.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))
+}
+
+fn folder_above(file: &Path) -> Option<Stat> {
+    stat(file.parent()?).ok()
+}
+
+/// Whether there may be the pool of the file's owner, in a folder with the sticky bit.
+fn may_be_own(path: &Path, folder: &Stat, file: BorrowedFd<'_>) -> bool {
+    is_sticky(folder) && !is_missing(path, &name_in(folder, || fstat(file).map_or(0, |file| file.st_uid)))
 }
 
 #[cfg(test)]
@@ -95,6 +132,32 @@ mod tests {
             assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
         }
         assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn a_files_own_names_are_looked_for_in_the_pool() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), "x").unwrap();
+        let file = std::fs::File::open(dir.path("file")).unwrap();
+        let look = |suffixes: &[&str]| look_beside(file.as_fd(), None, suffixes).unwrap();
+        let own = |suffix: &str| {
+            let name = hex(&Identity::of_fd(file.as_fd()).unwrap().hash128().to_be_bytes());
+            dir.path(BESIDE).join(name + suffix)
+        };
+        assert_eq!(look(&[".a", ".b"]), Beside::NoPool);
+        std::fs::create_dir(dir.path(BESIDE)).unwrap();
+        std::fs::write(dir.path(BESIDE).join("another.a"), "").unwrap();
+        let nothing = Beside::NothingIn(dir.path(BESIDE));
+        assert_eq!(look(&[".a", ".b"]), nothing);
+        std::fs::write(own(".b"), "").unwrap();
+        assert_eq!((look(&[".a", ".b"]), look(&[".a"])), (Beside::MayBe, nothing));
+        // What is not as usual is looked at in the usual way.
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(look(&[".a"]), Beside::MayBe);
+        std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(dir.path(BESIDE), dir.path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path(BESIDE)).unwrap();
+        assert_eq!(look(&[".a"]), Beside::MayBe);
     }
 
     #[test]

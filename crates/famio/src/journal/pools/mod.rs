@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(super) mod beside;
+pub(super) mod kept;
 pub(super) mod place;
 pub mod pool;
 pub(crate) mod reach;

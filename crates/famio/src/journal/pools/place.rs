@@ -1,8 +1,9 @@
 //! The folder of a file, found from its descriptor alone.
 
+use super::kept::open_folder_at;
 use crate::error::{Error, Result};
 use crate::sys::InternalFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, OFlags};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,8 @@ pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
 
 /// Opens a folder, to work in it. A folder without read permission can be used, but not synced.
 pub(in crate::journal) fn open_folder(path: &Path) -> Result<InternalFd> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match crate::sys::openat(CWD, path, flags | OFlags::RDONLY, Mode::empty()) {
-        Err(rustix::io::Errno::ACCESS) => crate::sys::openat(CWD, path, flags | OFlags::PATH, Mode::empty()),
+    match open_folder_at(CWD, path, OFlags::RDONLY) {
+        Err(rustix::io::Errno::ACCESS) => open_folder_at(CWD, path, OFlags::PATH),
         other => other,
     }
     .map_err(|e| Error::from(e).context(format_args!("folder {}", path.display())))

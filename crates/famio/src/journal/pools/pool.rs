@@ -3,6 +3,7 @@
 use super::access;
 pub use super::beside::is_beside_name;
 use super::beside::{name_to_make, names_to_find};
+use super::kept::open_folder_at;
 use super::place::{folder_of, open_folder};
 use super::reach::{look, open_looked_at, reach};
 use crate::error::{Error, Result};
@@ -111,8 +112,7 @@ impl Pool {
     /// The `.famio/` in `parent`, the folder of `file`; `None` if there is none.
     pub(crate) fn beside(parent: InternalFd, file_path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
         let [usual, other] = names_to_find(&parent, file)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |name: &str| crate::sys::openat(&parent, name, flags, Mode::empty());
+        let open = |name: &str| open_folder_at(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW);
         let (name, folder) = match open(&usual) {
             Err(Errno::NOENT) => (&other, open(&other)),
             opened => (&usual, opened),

@@ -126,7 +126,8 @@ impl RecordLog {
         let anchor = self.anchor.map_or(0, |index| index as u64 + 1);
         words.extend([index, page, anchor, self.generation, self.previous as u64, (self.previous >> 64) as u64]);
         words.extend([self.committed, self.begun.into(), self.size, self.committed_size, self.cut]);
-        words.extend([self.checkpointed, self.tail, self.written, self.asked, self.segments.len() as u64 * 2]);
+        words.extend([self.checkpointed, self.tail, self.written, self.asked, self.shared.stores()]);
+        words.push(self.segments.len() as u64 * 2);
         words.extend(self.segments.iter().flat_map(|segment| [segment.generation, segment.last_epoch]));
         Ok(true)
     }
@@ -139,10 +140,10 @@ impl RecordLog {
         &mut self,
         [index, page, anchor, generation, low, high]: [u64; 6],
         [committed, begun, size, committed_size, cut]: [u64; 5],
-        [checkpointed, tail, written, asked]: [u64; 4],
+        [checkpointed, tail, written, asked, stores]: [u64; 5],
         segments: &[u64],
     ) -> Result<()> {
-        self.shared.prepared_by_others(segments.len() / 2)?;
+        self.shared.prepared_by_others(segments.len() / 2, stores)?;
         self.segments.truncate(segments.len() / 2);
         self.adopt();
         let at = |number: u64| (number as usize).checked_sub(1);

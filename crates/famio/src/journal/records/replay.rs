@@ -82,16 +82,23 @@ fn checkpoint_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan,
         medium.pwritev(journal, &[&buffer], position)?;
     }
     let erase = if holds(Rule::WhatDidNotHappenIsErased) { &scan.erase[..] } else { &[] };
-    // From the front, each durably: a torn record may lack only zeros, so zeros after its first sector would complete
-    // it.
-    for &position in erase {
-        medium.pwritev(journal, &[&ZERO_PAGE[..SECTOR]], position)?;
-    }
-    if !erase.is_empty() {
-        medium.fdatasync(journal)?;
-    }
-    for &position in erase {
-        medium.pwritev(journal, &[&ZERO_PAGE[SECTOR..]], position + SECTOR as u64)?;
+    if scan.may_be_torn {
+        // From the front, each durably: a torn record may lack only zeros, so zeros after its first sector would
+        // complete it.
+        for &position in erase {
+            medium.pwritev(journal, &[&ZERO_PAGE[..SECTOR]], position)?;
+        }
+        if !erase.is_empty() {
+            medium.fdatasync(journal)?;
+        }
+        for &position in erase {
+            medium.pwritev(journal, &[&ZERO_PAGE[SECTOR..]], position + SECTOR as u64)?;
+        }
+    } else {
+        // Whole pages: if this recovery is killed between two writes, the next one must not take half a page for damage.
+        for &position in erase {
+            medium.pwritev(journal, &[&ZERO_PAGE], position)?;
+        }
     }
     header.boot_id = BootId::current()?;
     header.stamp = None;

@@ -21,6 +21,8 @@ pub struct Scan {
     pub(super) records: Vec<Found>,
     /// Pages to be zeroed, so that nothing of what did not happen is found again.
     pub(super) erase: Vec<u64>,
+    /// More than the death of a process may have happened, so that pages may be torn.
+    pub(super) may_be_torn: bool,
     /// Pages (where, how many) that may not be on the medium yet: the last epoch's.
     pub(super) last: Vec<(u64, u32)>,
 }
@@ -71,7 +73,7 @@ pub(super) fn scan_as(journal: BorrowedFd<'_>, header: &Header, strict: bool) ->
         proof: None,
     };
     scanner.segments(header, geometry.places().take(count))?;
-    scanner.chain()
+    Ok(Scan { may_be_torn: !strict, ..scanner.chain()? })
 }
 
 fn damage(what: &str) -> Error {

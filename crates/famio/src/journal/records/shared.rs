@@ -4,7 +4,7 @@ use super::geometry::{Geometry, Place};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::Header;
-use crate::pmem::Medium;
+use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds, in_order};
 use crate::sys::InternalFd;
 use crate::sys::internal::{InUse, TRIES};
@@ -23,6 +23,8 @@ pub trait Keeper: Send + Sync {
     fn journal(&self) -> &InternalFd;
     /// The header as it was last stored.
     fn header(&self) -> Header;
+    /// How often the header was stored.
+    fn stores(&self) -> u64;
     /// Reads the header again, which another process may have changed, but does not any more.
     fn read_again(&self) -> Result<()>;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
@@ -79,14 +81,19 @@ impl Shared {
         }
     }
 
-    /// Notes that other processes have changed the number of segments to `count`, and may have given back what was booked
-    /// here.
-    pub fn prepared_by_others(&self, count: usize) -> Result<()> {
+    /// How often the header was stored.
+    pub fn stores(&self) -> u64 {
+        self.keeper.stores()
+    }
+
+    /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and may
+    /// have given back what was booked here. The number of segments may be the same as before.
+    pub fn prepared_by_others(&self, count: usize, stores: u64) -> Result<()> {
         self.booked.store(0, Ordering::Release);
-        if self.prepared() != count {
+        if self.stores() != stores || TestHooks::current().reads_again {
             self.keeper.read_again()?;
-            self.prepared.store(count, Ordering::Release);
         }
+        self.prepared.store(count, Ordering::Release);
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Descriptors of atomic files that came from elsewhere: from the parent, from the program before `exec`, or through
-//! a socket. At the first call on one, this process attaches to its file as one more member (`file::turn`).
+//! a socket. At the first call on one, this process attaches to its file as one more member (`file::ownership`).
 
 use super::attach;
 use super::description::{Description, Handle, KEPT};

@@ -73,6 +73,7 @@ pub fn start() {
     match config::from_environment() {
         Ok(Some(config)) => {
             PID.store(pid(), Ordering::Relaxed);
+            sys::internal::enlarge_table();
             run_record::join();
             begin(config);
         }

@@ -10,7 +10,7 @@ mod opening;
 mod passing;
 mod registry;
 
-pub(crate) use numbers::{at_number, occupy_standard, with_number};
+pub(crate) use numbers::{at_number, enlarge_table, occupy_standard, with_number};
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 
 use crate::error::{Error, Result};

@@ -67,6 +67,19 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) }
 }
 
+/// Enlarges the kernel's table of this process's descriptors to where the library's will be, while it has a single
+/// thread: with several, the first write of a session would wait 10 to 20 ms for that.
+pub(crate) fn enlarge_table() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if limit < FEW {
+        return;
+    }
+    let top = (limit.min(NUMBERS as u64) as RawFd).min(TOP);
+    let any = (0..LOWEST).find(|&number| is_open(number));
+    // SAFETY: not -1, and open unless another thread has just closed it: then the call fails.
+    drop(any.map(|number| duplicate(unsafe { BorrowedFd::borrow_raw(number) }, top - 1)));
+}
+
 /// The id of the thread that has raised the limit; 0: none. A word, since a forked child has to free it.
 static RAISER: AtomicU32 = AtomicU32::new(0);
 /// The program's soft limit meanwhile.

@@ -236,6 +236,30 @@ fn what_is_erased_does_not_come_back() {
     });
 }
 
+/// The process was killed, and so was the one that recovered its journal, between two writes over one page: the next
+/// recovery in that boot took the page, half zeros and half of an earlier use, for damage.
+#[test]
+fn a_recovery_may_be_killed_as_well() {
+    used_again(|test_hooks, image| {
+        let path = test_hooks.dir.path("killed");
+        rewrite(&path, image, true);
+        let before = fs::read(&path).unwrap();
+        let recorder = Recorder::new(Domain::PageCache);
+        let journal = File::options().read(true).write(true).open(&path).unwrap();
+        let object = recorder.object_of(journal.as_fd()).unwrap();
+        let shown = recover(&path, &test_hooks.data, recorder).unwrap().epoch;
+        let after = fs::read(&path).unwrap();
+        let mut replay = recorder.trace().replay();
+        while replay.step() {
+            fs::write(&path, replay.killed().0.get(object).unwrap()).unwrap();
+            assert_eq!(recover(&path, &test_hooks.data, &KERNEL).unwrap().epoch, shown);
+        }
+        // Until something of an earlier use had to be erased that is longer than a sector.
+        let mut pages = before.chunks_exact(4096).zip(after.chunks_exact(4096)).skip(1);
+        pages.any(|(before, after)| before[512..] != after[512..])
+    });
+}
+
 fn cases() -> ProptestConfig {
     let cases = std::env::var("FAMIO_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }

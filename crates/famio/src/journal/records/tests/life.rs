@@ -4,12 +4,13 @@ use super::super::apply::Apply;
 use super::super::replay::Pages;
 use super::super::scan::scan_as;
 use super::super::{Batch, Block, Geometry, RecordLog, scan};
-use super::test_hooks::{MIDDLE, SMALL, TestHooks, recover};
+use super::test_hooks::{JournalFile, MIDDLE, SMALL, TestHooks, recover};
 use crate::journal::testing::KERNEL;
 use crate::journal::{BootId, Header, Stamp, State};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 #[test]
 fn epochs_come_back() {
@@ -191,6 +192,49 @@ fn to_reserve_flushes_nothing() {
     test_hooks.recovers_to(2);
 }
 
+fn left_by(log: &mut RecordLog) -> Vec<u64> {
+    let mut words = Vec::new();
+    assert!(log.leave_state(&mut words).unwrap());
+    words
+}
+
+fn goes_on(log: &mut RecordLog, words: &[u64]) {
+    let (first, rest) = words.split_first_chunk().unwrap();
+    let (second, rest) = rest.split_first_chunk().unwrap();
+    let (third, rest) = rest.split_first_chunk().unwrap();
+    log.take_state(*first, *second, *third, &rest[1..]).unwrap();
+}
+
+/// Another owner had made the journal longer, and as short again: what the log stored in the header then had a lower
+/// number than the copy that it did not replace, and did not count until the other copy was there, too.
+#[test]
+fn a_log_that_goes_on_stores_the_header_after_the_last_owner() {
+    let mut test_hooks = TestHooks::with(MIDDLE, 1 << 30, true);
+    let grows_and_shrinks = |test_hooks: &mut TestHooks| {
+        test_hooks.write(0, &[1; 200_000]);
+        test_hooks.commit().unwrap();
+        test_hooks.checkpoint(test_hooks.log.committed());
+        let long = test_hooks.log.len();
+        test_hooks.log.shrink().unwrap();
+        assert!(test_hooks.log.len() < long);
+        test_hooks.log.len()
+    };
+    let before = grows_and_shrinks(&mut test_hooks);
+    let journal = File::options().read(true).write(true).open(test_hooks.journal_path()).unwrap();
+    let (header, _) = Header::load(journal.as_fd()).unwrap();
+    let keeper = Arc::new(JournalFile::new(journal, header, test_hooks.medium));
+    let mut other = RecordLog::attach(keeper, MIDDLE, 1 << 30, test_hooks.medium);
+    goes_on(&mut other, &left_by(&mut test_hooks.log));
+    core::mem::swap(&mut test_hooks.log, &mut other);
+    assert_eq!(grows_and_shrinks(&mut test_hooks), before);
+    goes_on(&mut other, &left_by(&mut test_hooks.log));
+    core::mem::swap(&mut test_hooks.log, &mut other);
+    test_hooks.log.change_header(|header| header.epoch = 77).unwrap();
+    // The medium noted what was there at its flush, between the two copies.
+    let (header, _) = Header::read(&test_hooks.medium.durable.lock().unwrap()).unwrap();
+    assert_eq!(header.epoch, 77);
+}
+
 /// What a log had booked, another owner may have given back before the log goes on.
 #[test]
 fn a_log_that_goes_on_counts_on_nothing_booked_before() {
@@ -200,12 +244,8 @@ fn a_log_that_goes_on_counts_on_nothing_booked_before() {
     let before = test_hooks.log.space();
     test_hooks.log.reserve(4 * MIDDLE.max).unwrap();
     assert!(test_hooks.log.space() > before);
-    let mut words = Vec::new();
-    assert!(test_hooks.log.leave_state(&mut words).unwrap());
-    let (first, rest) = words.split_first_chunk().unwrap();
-    let (second, rest) = rest.split_first_chunk().unwrap();
-    let (third, rest) = rest.split_first_chunk().unwrap();
-    test_hooks.log.take_state(*first, *second, *third, &rest[1..]).unwrap();
+    let words = left_by(&mut test_hooks.log);
+    goes_on(&mut test_hooks.log, &words);
     assert_eq!(test_hooks.log.space(), before);
     test_hooks.write(0, &[2; 200_000]);
     test_hooks.commit().unwrap();

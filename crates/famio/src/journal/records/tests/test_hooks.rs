@@ -118,7 +118,11 @@ impl Keeper for JournalFile {
     fn header(&self) -> Header {
         self.header.lock().unwrap().clone()
     }
+    fn stores(&self) -> u64 {
+        self.header.lock().unwrap().stores()
+    }
     fn read_again(&self) -> Result<()> {
+        *self.header.lock().unwrap() = Header::load(self.file.get()?.as_fd())?.0;
         Ok(())
     }
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()> {
