@@ -3,25 +3,17 @@
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
+use crate::file::parts::per_process::PerProcess;
 use crate::settings::{JournalChoice, OnKill, Settings};
-use crate::thread::Mutex;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
 type List = Vec<Weak<AtomicFile>>;
 
-static FILES: Mutex<List> = Mutex::new(Vec::new());
-/// Null: [`FILES`]. A child whose parent was changing the list at the fork has its own, since that one stays locked.
-static OF_CHILD: AtomicPtr<Mutex<List>> = AtomicPtr::new(null_mut());
+static FILES: PerProcess<List> = PerProcess::new(Vec::new());
 /// How many files have joined.
 static JOINED: AtomicU64 = AtomicU64::new(0);
-
-fn list() -> &'static Mutex<List> {
-    // SAFETY: null, or leaked by `begin_child`.
-    unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES)
-}
 
 /// The settings of a file that is about to be opened. A file of a group is never the kernel's, and has a journal from
 /// its first change on.
@@ -42,7 +34,7 @@ pub(super) fn settings_in_effect(settings: &Settings) -> Result<Cow<'_, Settings
 /// Adds a file that was just opened and not written yet.
 pub(super) fn join(file: &Arc<AtomicFile>) {
     if file.settings.group.is_some() {
-        let mut list = list().lock();
+        let mut list = FILES.lock();
         list.retain(|file| file.strong_count() > 0);
         list.push(Arc::downgrade(file));
         JOINED.fetch_add(1, Ordering::SeqCst);
@@ -53,7 +45,7 @@ pub(super) fn join(file: &Arc<AtomicFile>) {
 pub(super) fn leave(file: &AtomicFile) {
     if file.settings.group.is_some() {
         let me: *const AtomicFile = file;
-        list().lock().retain(|file| file.as_ptr() != me);
+        FILES.lock().retain(|file| file.as_ptr() != me);
     }
 }
 
@@ -64,7 +56,7 @@ pub(super) fn joined() -> u64 {
 
 /// The files of a group, in the order in which their gates are closed.
 pub(super) fn files_of(group: u32) -> Vec<Arc<AtomicFile>> {
-    let mut files: Vec<_> = list().lock().iter().filter_map(Weak::upgrade).collect();
+    let mut files: Vec<_> = FILES.lock().iter().filter_map(Weak::upgrade).collect();
     files.retain(|file| file.settings.group == Some(group));
     files.sort_by_key(|file| file.key());
     files
@@ -72,8 +64,5 @@ pub(super) fn files_of(group: u32) -> Vec<Arc<AtomicFile>> {
 
 /// In a forked child: the parent's files are not the child's.
 pub(super) fn begin_child() {
-    match list().try_lock() {
-        Some(mut list) => core::mem::forget(core::mem::take(&mut *list)),
-        None => OF_CHILD.store(Box::leak(Box::new(Mutex::new(Vec::new()))), Ordering::Release),
-    }
+    FILES.begin_child();
 }

@@ -144,7 +144,7 @@ impl AtomicFile {
             self.prepare_kept(inner)?;
             self.join_shadow()?;
             match self.shadow_for_maps() {
-                Err(e) if e.errno() == libc::ENOMEM => {
+                Err(e) if e.errno() == libc::ENOMEM && !self.settings.require => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.put_in_kernels_file()?;
                     crate::sys::events::count_demotion();
@@ -161,7 +161,9 @@ impl AtomicFile {
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
             let membership = (&self.ownership.membership, &self.ownership.others);
-            let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
+            // Images are for hand-overs of what is uncommitted, and a session with too many of them ends.
+            let is_of_group = self.settings.group.is_some();
+            let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel) && !is_of_group;
             let attach = || {
                 let arena = inner.arena.clone();
                 attach::attach(
@@ -184,6 +186,10 @@ impl AtomicFile {
             let session = match attached {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
+                    if self.settings.require {
+                        let what = "the name by which it was opened is gone, so that it can't be protected; open it by its other name";
+                        return Err(self.named(Error::with(libc::ESTALE, what)).into());
+                    }
                     if self.is_mapped_by_others() {
                         self.release_owner_lock(inner);
                         return Err(self.mapped_by_others().into());
@@ -199,6 +205,10 @@ impl AtomicFile {
                 Err(e) => return self.leave_to_kernel(inner, e),
                 Ok(session) => session,
             };
+            if is_of_group {
+                // Readers in other processes would have to ask for the end of exclusive mode by a hand-over.
+                session.may_be_exclusive.store(false, Ordering::Relaxed);
+            }
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
             self.ownership.membership.set_attached(session.arena_number);
@@ -237,8 +247,13 @@ impl AtomicFile {
     /// Commits, makes a checkpoint, closes the journal clean, and leaves the file to the kernel as an ordinary file.
     ///
     /// # Errors
-    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes.
+    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes. `EBUSY`: it
+    /// is mapped, or belongs to a group.
     pub fn demote(&self) -> Result<()> {
+        if self.settings.group.is_some() && !self.is_demoted() {
+            let what = "it belongs to a group, and can't be demoted to an ordinary file";
+            return Err(self.named(Error::with(libc::EBUSY, what)));
+        }
         if crate::file::shadow::is_mapped(self.key()) {
             return Err(Error::with(
                 libc::EBUSY,

@@ -19,7 +19,7 @@ use crate::index::Membership;
 use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -123,16 +123,18 @@ impl AtomicFile {
             commits: Commits::default(),
             arrivals: Arrivals::default(),
             joint: Joint::default(),
+            in_record: AtomicU64::new(0),
             untold: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
+        groups::join(&file); // before a recovery, which may commit something
         if state == PLAIN
             && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
         {
+            groups::leave(&file);
             file.ownership.membership.leave();
             return Err(named(e));
         }
-        groups::join(&file);
         files.insert((device, inode), file.clone());
         Ok(file)
     }
@@ -193,7 +195,7 @@ impl AtomicFile {
                     files.remove(&self.key());
                 }
                 let closed = self.leave_membership();
-                groups::leave(self);
+                groups::leave(self); // not before: a failure concerns the others
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {
@@ -201,9 +203,6 @@ impl AtomicFile {
                     session.arena.shared().closed.store(1, Ordering::Release);
                     // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
                     session.engine.journal().leave();
-                }
-                if closed.is_err() {
-                    self.poison_group();
                 }
                 closed
             } else {

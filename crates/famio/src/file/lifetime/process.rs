@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::file::atomic::DISOWNED;
 use crate::file::base::calls;
 use crate::file::groups;
+use crate::file::parts::joint_records;
 use crate::file::registry::{files, inherited};
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
@@ -29,6 +30,7 @@ pub fn release_all() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
         let _ = file.leave_membership();
+        groups::leave(&file);
     }
 }
 
@@ -50,6 +52,7 @@ pub fn disown_all() {
     crate::sys::internal::begin_child();
     crate::sys::address_space::begin_child();
     groups::begin_child();
+    joint_records::begin_child();
     for file in inherited() {
         if !file.is_demoted() {
             file.state.store(DISOWNED, Ordering::Release);

@@ -209,6 +209,7 @@ impl AtomicFile {
         {
             return done.map(|(_, done)| done);
         }
+        self.reserve_in_record(offset, UserBuf::total(bufs))?;
         self.changing(
             || {
                 self.writing(
@@ -251,6 +252,9 @@ impl AtomicFile {
             && let Some(done) = self.write_growing(None, bufs)
         {
             return done;
+        }
+        if self.settings.group.is_some() {
+            self.reserve_in_record(self.size(), UserBuf::total(bufs))?;
         }
         let append = || {
             self.writing(
@@ -411,6 +415,10 @@ impl AtomicFile {
         Self::may_lock()?;
         if let Some(done) = self.zero_growing(from, to) {
             return done;
+        }
+        if self.settings.group.is_some() {
+            let end = to.min(self.size());
+            self.reserve_in_record(from, end.saturating_sub(from) as usize)?;
         }
         let mut at = from;
         while at < to {

@@ -24,7 +24,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// The file stays with this process: it was demoted, or is mapped without shared memory; or its open epoch is too
-    /// large, or its journal cannot be ended.
+    /// large, or its journal cannot be ended; or it belongs to a group, and is mapped or has something uncommitted.
     pub(in crate::file) fn hand_over_ownership(&self) -> Result<()> {
         self.give_with(true)
     }
@@ -62,7 +62,8 @@ impl AtomicFile {
             return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
         }
         membership.set_stuck(0); // it may have been mapped at the last request
-        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
+        let is_held = is_mapped || self.settings.group.is_some() && self.shadow.get().is_some();
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_held {
             Err(Error::new(libc::EBUSY))
         } else if alive && self.hand_session_over(inner).unwrap_or(false) {
             return Ok(());
@@ -97,7 +98,8 @@ impl AtomicFile {
         }
     }
 
-    /// Ends the session without a commit.
+    /// Ends the session without a commit. What a file of a group has uncommitted never leaves its process: another one
+    /// could commit it without the other files.
     pub(super) fn end_session(&self, inner: &mut Inner) -> Result<()> {
         if self.state.load(Ordering::Acquire) != ATTACHED {
             return Ok(());
@@ -110,10 +112,17 @@ impl AtomicFile {
             // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {
-            session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
+            let stays = self.settings.group.is_some();
+            session.end(&self.fds, stays, || self.ownership.committed(session.arena.shared()))
         };
         self.lease_ends(ended.is_ok());
-        let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
+        let open_changes = ended.inspect_err(|e| {
+            if self.settings.group.is_some() && e.errno() == libc::EBUSY {
+                session.open_to_others(); // it goes on, and others read along
+            } else {
+                session.stays_closed_to_others();
+            }
+        })?;
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let session = inner.session.take();
@@ -225,7 +234,7 @@ impl AtomicFile {
     /// commits it.
     pub(in crate::file) fn part(&self) -> Result<()> {
         if !self.is_disowned() {
-            let _ = self.sync_group_if_open(); // the commit below reports errors
+            let _ = self.sync_group_if_open(); // if it fails, nothing is handed over, and the commit below reports errors
         }
         if self.ownership.membership.has_other_writers() && self.hand_over_ownership().is_ok() {
             self.end_if_last_attached();
@@ -240,7 +249,12 @@ impl AtomicFile {
     /// Commits, checkpoints and closes the journal clean; includes a hand-over image.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.ownership.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
-            self.settings.group.map_or_else(|| self.sync_all(|| false), |group| self.sync_group(group, || false))?;
+            match self.settings.group {
+                None => self.sync_all(|| false)?,
+                // A session of this process is committed with the group as it is closed, if there is anything.
+                Some(group) if self.state.load(Ordering::Acquire) == PLAIN => self.sync_group(group, || false)?,
+                Some(_) => {}
+            }
         }
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.join_shadow()?; // others may have stored there
@@ -276,6 +290,9 @@ impl AtomicFile {
             self.ownership.membership.end_tenure();
             if !others {
                 let closed = self.commit_all();
+                if closed.is_err() {
+                    self.poison_group_if_lost();
+                }
                 result = result.and(closed);
                 let _changing = self.shadow.lock(); // a thread that is about to show changes needs ownership
                 self.release_owner_lock(&mut self.inner());

@@ -145,6 +145,7 @@ impl AtomicFile {
         let Some(session) = &inner.session else { return Ok(false) };
         if self.state.load(Ordering::Acquire) != ATTACHED
             || session.keeps
+            || self.settings.group.is_some()
             || membership.is_apart()
             || self.shadow.get().is_some()
             || membership.shadow().is_some()

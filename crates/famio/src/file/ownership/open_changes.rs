@@ -13,8 +13,14 @@ impl Session {
     /// returns the changes of the open epoch, and leaves the journal as a crash would.
     ///
     /// # Errors
-    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on.
-    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<OpenChanges>> {
+    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on. So it does after `EBUSY`: something
+    /// is uncommitted, and `stays`, since it is committed with a group.
+    pub(super) fn end(
+        &self,
+        fds: &Descriptors,
+        stays: bool,
+        nothing_open: impl FnOnce(),
+    ) -> Result<Option<OpenChanges>> {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
@@ -26,6 +32,8 @@ impl Session {
             nothing_open();
             keeping_bits(fds, || self.engine.retire(cx))?;
             None
+        } else if stays {
+            return Err(Error::new(libc::EBUSY));
         } else {
             let open_changes = self.open_changes(fds)?;
             if !self.engine.looks_for_journal(cx) {

@@ -9,6 +9,7 @@ use crate::journal::{Pool, lock};
 use crate::pmem::{Domain, Medium, medium};
 use crate::settings::Durability;
 use crate::sys::InternalFd;
+use crate::file::parts::per_process::PerProcess;
 use crate::thread::Mutex;
 use rustix::fs::fstat;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -62,7 +63,12 @@ impl Drop for Place {
     }
 }
 
-static ALL: Mutex<Vec<Weak<Records>>> = Mutex::new(Vec::new());
+static ALL: PerProcess<Vec<Weak<Records>>> = PerProcess::new(Vec::new());
+
+/// In a forked child: the parent's records are not the child's.
+pub(in crate::file) fn begin_child() {
+    ALL.begin_child();
+}
 
 /// Attempts to use folders that other processes remove as empty at that moment.
 const TRIES: u32 = 100;

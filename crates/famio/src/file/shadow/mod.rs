@@ -130,6 +130,10 @@ impl AtomicFile {
 
     /// As [`need_shadow`](Self::need_shadow), for a map.
     fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
+        // What is stored in memory that processes share is the owner's to commit.
+        if self.settings.group.is_some() && self.session_for_write()?.is_none() {
+            return Ok(None);
+        }
         if self.need_shadow()?.is_some() {
             self.leave_dead_behind()?;
             self.end_tenures_if_stored_to();

@@ -31,6 +31,7 @@ impl<'a> Participant<'a> {
     pub fn commit(&self) -> Answer<()> {
         self.session.commit(&self.file.fds)?;
         self.file.ownership.committed(self.session.arena.shared());
+        self.file.in_record.store(0, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,6 +1,10 @@
-//! SYNC of a file of a group: everything that is open in the files of the group, as far as this process has opened
+//! SYNC of a file of a group: everything that is open in the files of the group, as far as this process has changed
 //! them, is committed together. One open epoch is committed as ever; several [by a record](super::by_record), which
 //! has what they have changed.
+//!
+//! What this process has changed is in its sessions, or stored in maps of files that it owns: such a file is not handed
+//! over before it is committed (`ownership/give.rs`). So a SYNC waits for no other process, except for that of the file
+//! itself.
 //!
 //! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others must still have
 //! nothing open, and no file may have joined the group: whatever a thread wrote before something that is committed
@@ -18,8 +22,10 @@ use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Attempts while files are opened, written or handed over just as all are to be committed.
+/// Attempts while files are opened, or sessions end, just as all are to be committed.
 const ATTEMPTS: u32 = 10_000;
+/// Attempts that leave the gates of files open that have nothing to commit.
+const ATTEMPTS_BESIDE_WRITERS: u32 = 3;
 /// Bytes of a record for each block, and for each part, besides what it has of the file.
 const HEAD: usize = 128;
 
@@ -29,71 +35,88 @@ impl AtomicFile {
     ///
     /// # Errors
     /// As [`sync`](Self::sync), of any of the files. `EXDEV`: their journals are not in one pool, or the users who
-    /// may read or write them differ. `E2BIG`: more than 1 GiB. `ENOSPC`, `EDQUOT`: no room for the record. Nothing
-    /// was committed then.
+    /// may read or write them differ. `E2BIG`: more than 1 GiB. `ENOSPC`, `EDQUOT`: no room for the record. `EBUSY`:
+    /// another process has changed the file and not committed that, or files are opened all the time. Nothing was
+    /// committed then, and the SYNC may be repeated.
     pub(in crate::file) fn sync_group(&self, group: u32, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         if self.is_disowned() {
             return Err(disowned());
         }
         Self::may_lock()?;
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let joined = groups::joined();
             let files = groups::files_of(group);
-            let prepared = files.iter().try_for_each(|file| file.prepare_for_group());
-            match prepared.and_then(|()| self.commit_group(&files, joined, is_done)) {
-                Err(refusal) if refusal.is_session_ended() => {
-                    files.iter().try_for_each(|file| file.begin_without_images())?;
-                    rustix::thread::sched_yield();
-                }
+            let closes_all = attempt >= ATTEMPTS_BESIDE_WRITERS;
+            let prepared = files.iter().try_for_each(|file| file.prepare_for_group(core::ptr::eq(&**file, self)));
+            match prepared.and_then(|()| self.commit_group(&files, joined, closes_all, is_done)) {
+                Err(refusal) if refusal.is_session_ended() => rustix::thread::sched_yield(),
                 committed => {
                     files.iter().for_each(|file| file.after_group(committed.is_ok()));
-                    return Ok(committed?);
+                    committed?;
+                    return self.sync_kernels_file();
                 }
             }
         }
-        Err(self.named(Error::with(libc::EIO, "its group's files change hands too often to be committed together")))
+        let what = "the files of its group are opened and closed too often to be committed together; try again";
+        Err(self.named(Error::with(libc::EBUSY, what)))
     }
 
     /// If the file belongs to a group and has an open epoch, commits it with the group.
     pub(in crate::file) fn sync_group_if_open(&self) -> Result<()> {
         let Some(group) = self.settings.group else { return Ok(()) };
-        self.take_stores()?;
-        let is_open = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
-        if self.with_session(is_open) == Some(true) { self.sync_group(group, || false) } else { Ok(()) }
+        if self.has_open_epoch()? { self.sync_group(group, || false) } else { Ok(()) }
     }
 
-    /// The file was closed, and what was open in it could not be committed: nor is what is open in the others.
+    /// Whether this process has changed the file since its last commit.
+    ///
+    /// # Errors
+    /// What was stored in maps cannot be taken.
+    fn has_open_epoch(&self) -> Result<bool> {
+        if self.is_owned_here() {
+            self.take_stores()?;
+        }
+        let is_open = |session: &Session| session.arena.shared().dirty.load(Ordering::Acquire) != 0;
+        Ok(self.with_session(is_open) == Some(true))
+    }
+
+    /// The file is being closed, which has failed. If that loses changes, what is open in the other files of its group
+    /// is not committed either: they take no more writes. Called while it still belongs to the group.
     #[cold]
-    pub(in crate::file) fn poison_group(&self) {
-        let others = self.settings.group.map(groups::files_of).unwrap_or_default();
-        for other in others.iter().filter(|other| !core::ptr::eq(&***other, self)) {
-            let may_have_stores = other.shadow().is_some();
+    pub(in crate::file) fn poison_group_if_lost(&self) {
+        let Some(group) = self.settings.group.filter(|_| self.has_open_epoch().unwrap_or(true)) else { return };
+        for other in groups::files_of(group).iter().filter(|other| !core::ptr::eq(&***other, self)) {
+            let is_open = other.has_open_epoch().unwrap_or(true);
             other.with_session(|session| {
-                let shared = session.arena.shared();
-                if may_have_stores || shared.dirty.load(Ordering::Acquire) != 0 {
-                    shared.poisoned.store(1, Ordering::Release);
+                if is_open {
+                    session.arena.shared().poisoned.store(1, Ordering::Release);
                 }
             });
         }
     }
 
-    /// Takes what was stored in maps, and acquires the session if another process has it. Waits, with no lock of
-    /// another file.
-    fn prepare_for_group(&self) -> Answer<()> {
+    /// Whether this process owns the file. If not, it has changed nothing that is not committed.
+    fn is_owned_here(&self) -> bool {
+        self.ownership.is_owner.load(Ordering::Acquire)
+    }
+
+    /// Takes what was stored in maps. If the file `is_synced`, and another process has its session, acquires that, for
+    /// which it may wait, with no lock of another file.
+    fn prepare_for_group(&self, is_synced: bool) -> Answer<()> {
         match self.state.load(Ordering::Acquire) {
             DISOWNED => return Ok(()),
             DEMOTED => return self.check_has_gone(),
-            PLAIN => {
+            PLAIN if is_synced => {
                 self.look()?;
                 self.join_shadow()?; // others may have stored there
             }
+            PLAIN if !self.is_owned_here() => return Ok(()),
             _ => {}
         }
         if holds(Rule::StoresBeforeCommit) {
             self.take_stores()?;
         }
         self.leave_dead_behind()?;
-        if self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
+        if is_synced && self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
             return self.session_for_write().map(drop);
         }
         Ok(())
@@ -124,36 +147,43 @@ impl AtomicFile {
         }
     }
 
-    /// Whether it certainly has nothing to commit, though its gate is open.
+    /// Whether this process certainly has nothing to commit in it, though its gate is open.
     fn has_nothing_open(&self) -> bool {
         match self.state.load(Ordering::Acquire) {
             ATTACHED => self.session().is_some_and(|session| {
                 let shared = session.arena.shared();
                 shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0
             }),
-            PLAIN => !self.is_open_elsewhere(),
-            DEMOTED | DISOWNED => true,
+            PLAIN | DEMOTED | DISOWNED => true,
             _ => false,
         }
     }
 
-    /// Refused if a session has ended, or there is more to commit than there was a moment ago.
-    fn commit_group(&self, files: &[Arc<AtomicFile>], joined: u64, is_done: impl Fn() -> bool) -> Answer<()> {
+    /// Refused if a session has ended, or there is more to commit than there was a moment ago. `closes_all`: also the
+    /// gates of files that have nothing to commit.
+    fn commit_group(
+        &self,
+        files: &[Arc<AtomicFile>],
+        joined: u64,
+        closes_all: bool,
+        is_done: impl Fn() -> bool,
+    ) -> Answer<()> {
+        if self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
+            return Err(Refusal::session_ended()); // another process has just taken it
+        }
         let is_lost =
             self.state.load(Ordering::Acquire) == ATTACHED && self.has_nothing_open() && self.is_journal_lost();
         let mut sessions: Vec<(&AtomicFile, InUse<'_>)> = Vec::new();
         for file in files {
             let is_synced = core::ptr::eq(&**file, self);
-            if file.state.load(Ordering::Acquire) != ATTACHED || file.has_nothing_open() && !(is_synced && is_lost) {
+            let is_needed = closes_all || !file.has_nothing_open() || is_synced && is_lost;
+            if file.state.load(Ordering::Acquire) != ATTACHED || !is_needed {
                 continue;
             }
             if file.has_to_leave_dead() {
                 return Err(Refusal::session_ended());
             }
             sessions.push((file, file.session().ok_or(Refusal::session_ended())?));
-        }
-        if sessions.is_empty() {
-            return self.sync_kernels_file();
         }
         let all: Vec<Participant<'_>> = sessions.iter().map(|(file, session)| Participant { file, session }).collect();
         for participant in &all {
@@ -195,8 +225,8 @@ impl AtomicFile {
         self.with_session(|session| !session.engine.finds_journal(session.context(&self.fds))) == Some(true)
     }
 
-    /// Nothing is open in the group: the SYNC of a file that was not changed through the library.
-    fn sync_kernels_file(&self) -> Answer<()> {
+    /// The SYNC of a file that has no session: it may be new, or have another mode.
+    fn sync_kernels_file(&self) -> Result<()> {
         if [PLAIN, DEMOTED].contains(&self.state.load(Ordering::Acquire)) {
             self.fds.with(false, |fd| Ok(rustix::fs::fdatasync(fd)?))?;
         }

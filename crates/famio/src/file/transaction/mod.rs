@@ -8,6 +8,7 @@
 mod apply;
 mod by_record;
 mod group;
+mod group_room;
 mod joint;
 mod rollback;
 mod seen;
