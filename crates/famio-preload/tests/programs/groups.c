@@ -2,6 +2,7 @@
 #include "check.h"
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { BYTES = 6000 };
@@ -49,19 +50,41 @@ static void mapped(int a, int b) {
   die();
 }
 
-/* A child commits its own bytes and its parent's. */
+/* A child reads what its parent has not committed, and has the files once that is committed. */
 static void forked(int a, int b) {
   put(b, 7);
   pid_t child = fork();
   if (child == 0) {
-    put(a, 7);
     uint64_t there;
     CHECK(pread(b, &there, sizeof there, 0) == sizeof there && there == 7);
+    FAILS(pwrite(b, "x", 1, 0), EBUSY);
+    FAILS(fsync(b), EBUSY);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  put(a, 7);
+  CHECK(fsync(a) == 0);
+  child = fork();
+  if (child == 0) {
+    put(a, 8);
+    put(b, 8);
     CHECK(fsync(a) == 0);
     die();
   }
-  int status;
   CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  die();
+}
+
+/* A call that would have taken the name, and failed, leaves the file in its group. */
+static void kept(int a, int b) {
+  put(a, 1);
+  CHECK(mkdir("folder", 0700) == 0);
+  FAILS(rename("folder", "atomic-a"), ENOTDIR);
+  put(a, 5);
+  put(b, 5);
+  CHECK(fsync(a) == 0);
+  put(a, 6);
   die();
 }
 
@@ -104,7 +127,8 @@ int main(int count, char **words) {
     const char *name;
     void (*run)(int, int);
   } all[] = {{"rounds", rounds}, {"mapped", mapped}, {"forked", forked},
-             {"closed", closed}, {"renamed", renamed}, {"errors", errors}};
+             {"closed", closed}, {"renamed", renamed}, {"errors", errors},
+             {"kept", kept}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (strcmp(all[i].name, words[1]) == 0) all[i].run(a, b);
   CHECK(false);

@@ -115,14 +115,16 @@ impl AtomicFile {
             let stays = self.settings.group.is_some();
             session.end(&self.fds, stays, || self.ownership.committed(session.arena.shared()))
         };
+        if let Err(e) = &ended
+            && self.settings.group.is_some()
+            && e.errno() == libc::EBUSY
+        {
+            session.open_to_others(); // it goes on, and others read along
+            self.lease.begin(session);
+            return ended.map(drop);
+        }
         self.lease_ends(ended.is_ok());
-        let open_changes = ended.inspect_err(|e| {
-            if self.settings.group.is_some() && e.errno() == libc::EBUSY {
-                session.open_to_others(); // it goes on, and others read along
-            } else {
-                session.stays_closed_to_others();
-            }
-        })?;
+        let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
         self.plain.forget_size();
         self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
         let session = inner.session.take();
