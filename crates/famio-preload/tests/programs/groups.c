@@ -76,6 +76,26 @@ static void forked(int a, int b) {
   die();
 }
 
+/* What a process has not committed stays with it until its exit, which commits the group. */
+static void exited(int a, int b) {
+  int there[2], back[2];
+  char byte = 0;
+  CHECK(pipe(there) == 0 && pipe(back) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    put(a, 9);
+    put(b, 9);
+    CHECK(write(there[1], &byte, 1) == 1 && read(back[0], &byte, 1) == 1);
+    exit(0);
+  }
+  CHECK(read(there[0], &byte, 1) == 1);
+  FAILS(pwrite(a, &byte, 1, 0), EBUSY);
+  CHECK(write(back[1], &byte, 1) == 1);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  die();
+}
+
 /* A call that would have taken the name, and failed, leaves the file in its group. */
 static void kept(int a, int b) {
   put(a, 1);
@@ -128,7 +148,7 @@ int main(int count, char **words) {
     void (*run)(int, int);
   } all[] = {{"rounds", rounds}, {"mapped", mapped}, {"forked", forked},
              {"closed", closed}, {"renamed", renamed}, {"errors", errors},
-             {"kept", kept}};
+             {"kept", kept}, {"exited", exited}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (strcmp(all[i].name, words[1]) == 0) all[i].run(a, b);
   CHECK(false);

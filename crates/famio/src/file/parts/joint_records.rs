@@ -3,13 +3,13 @@
 
 use crate::error::{Error, Result};
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::parts::per_process::PerProcess;
 use crate::journal::joint::Folder;
 use crate::journal::live::Live;
 use crate::journal::{Pool, lock};
 use crate::pmem::{Domain, Medium, medium};
 use crate::settings::Durability;
 use crate::sys::InternalFd;
-use crate::file::parts::per_process::PerProcess;
 use crate::thread::Mutex;
 use rustix::fs::fstat;
 use std::os::fd::{AsFd, BorrowedFd};
