@@ -161,9 +161,7 @@ impl AtomicFile {
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
             let membership = (&self.ownership.membership, &self.ownership.others);
-            // Images are for hand-overs of what is uncommitted, and a session with too many of them ends.
-            let is_of_group = self.settings.group.is_some();
-            let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel) && !is_of_group;
+            let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
             let attach = || {
                 let arena = inner.arena.clone();
                 attach::attach(
@@ -205,10 +203,6 @@ impl AtomicFile {
                 Err(e) => return self.leave_to_kernel(inner, e),
                 Ok(session) => session,
             };
-            if is_of_group {
-                // Readers in other processes would have to ask for the end of exclusive mode by a hand-over.
-                session.may_be_exclusive.store(false, Ordering::Relaxed);
-            }
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
             self.ownership.membership.set_attached(session.arena_number);

@@ -112,11 +112,10 @@ impl AtomicFile {
             // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {
-            let stays = self.settings.group.is_some();
-            session.end(&self.fds, stays, || self.ownership.committed(session.arena.shared()))
+            session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
         if let Err(e) = &ended
-            && self.settings.group.is_some()
+            && session.of_group
             && e.errno() == libc::EBUSY
         {
             session.open_to_others(); // it goes on, and others read along

@@ -14,13 +14,8 @@ impl Session {
     ///
     /// # Errors
     /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on. So it does after `EBUSY`: something
-    /// is uncommitted, and `stays`, since it is committed with a group.
-    pub(super) fn end(
-        &self,
-        fds: &Descriptors,
-        stays: bool,
-        nothing_open: impl FnOnce(),
-    ) -> Result<Option<OpenChanges>> {
+    /// is uncommitted, which is committed with a group.
+    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<OpenChanges>> {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
@@ -32,7 +27,7 @@ impl Session {
             nothing_open();
             keeping_bits(fds, || self.engine.retire(cx))?;
             None
-        } else if stays {
+        } else if self.of_group {
             return Err(Error::new(libc::EBUSY));
         } else {
             let open_changes = self.open_changes(fds)?;
