@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` stands for each policy.
-const IN_PLACE: [&str; 37] = [
+const IN_PLACE: [&str; 38] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
@@ -33,6 +33,8 @@ const IN_PLACE: [&str; 37] = [
     // Each slot is used, and a recovery has two places to write to.
     "?: w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s w0+64 w900+64 s",
     "?: w0+64 s t10 s w0+5 s",
+    // The journal does not grow: nothing flushes the header's second copy between its two stores.
+    "?: t3000 c",
     "?: w0+4096 s w0+4096 s w0+4096 2:s",
     // The first is in exclusive mode after its SYNCs; the second revokes it.
     "?: w100+60 s w100+60 s w200+2000 w4096+2000 2:w7000+8 2:s",
@@ -165,16 +167,25 @@ const GROUP: [&str; 9] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 10] = [
+const TELLING: [(&str, &str, Effort); 17] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
     ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
+    ("Fdatasync: recovery/formats/in_place.rs", "pmem/u+pool: w0+6000 s j100+60", Effort::CLOSE),
     ("Flush: recovery/formats/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
     ("MirrorCountsBelowSize", "/r: w0+64 s t10 s w0+5 s", Effort::WHOLE),
     ("Fence: journal/tiered/area.rs", "w0+20000 s 2:w0+30000 s", Effort::GLANCE),
     ("TieredReuseAfterTail", "/u: w0+20000 s w0+20000 s w0+20000 s w0+20000 s", Effort::GLANCE),
+    // Two entries that are freed change places.
+    ("Flush: journal/inplace/entry.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
+    ("Fence: file/inplace/checkpoint.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
+    ("LoggedAgainWhole", "w40000+64 s w64+64 g s g s", Effort::CLOSE),
     ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
     ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
+    // The flush of the first commit fails.
+    ("LastEpochIsWrittenAgain", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
+    ("FailedFlushIsForGood", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
+    ("HeaderGoesOnWithWeaker", "/u: t3000 c", Effort::CLOSE),
     // The second copy of *active* fails.
     ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
 ];

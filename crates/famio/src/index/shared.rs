@@ -194,8 +194,8 @@ pub(crate) const SHARED: usize = 8192;
 // A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
-/// "FAMIOARC".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARC");
+/// "FAMIOARD".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARD");
 
 /// A store that does not take the cache line from other processors if the value is the same.
 #[inline]

@@ -39,7 +39,7 @@ fn mark_of(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
 }
 
 fn name_of(file: BorrowedFd<'_>) -> Result<String> {
-    Ok(super::bytes::hex(&Identity::of_fd(file)?.hash128().to_be_bytes()) + SUFFIX)
+    Ok(Identity::of_fd(file)?.stem() + SUFFIX)
 }
 
 /// The name of the control file beside a journal.

@@ -107,6 +107,11 @@ impl Identity {
         xxh3_128(&self.encode())
     }
 
+    /// How the names of Famio's files for this file begin, in any pool.
+    pub(in crate::journal) fn stem(&self) -> String {
+        hex(&self.hash128().to_be_bytes())
+    }
+
     /// As it lies on the medium.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];

@@ -4,6 +4,7 @@
 use crate::error::Result;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 /// The device and inode of an open file.
@@ -21,6 +22,16 @@ pub(crate) fn identity_and_size(fd: BorrowedFd<'_>) -> Result<((u64, u64), u64)>
             Ok(((stat.st_dev, stat.st_ino), stat.st_size as u64))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// As [`identity`], of what has this name, which is not opened. `how`: whether a link is followed.
+pub(crate) fn identity_at(at: BorrowedFd<'_>, name: &CStr, how: AtFlags) -> rustix::io::Result<(u64, u64)> {
+    match rustix::fs::statx(at, name, how, StatxFlags::INO) {
+        Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
+        // As in `identity`.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::statat(at, name, how).map(|stat| (stat.st_dev, stat.st_ino)),
+        Err(error) => Err(error),
     }
 }
 

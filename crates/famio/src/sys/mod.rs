@@ -23,7 +23,7 @@ pub use clock::coarse_now;
 pub(crate) use clock::monotonic_now;
 pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
-pub(crate) use identity::{identity, identity_and_size, look_at};
+pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
 pub use raw::{check, syscall};
 pub(crate) use standard_error::{HANDED_BACK, find_standard_error, note_standard_error, tell_of_standard_error};
 

@@ -66,6 +66,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(move || {
         let _counted = counted;
         current().ours.set(1);
+        crate::map::guard::let_through(current());
         work();
     });
     ENDED.fetch_add(1, Ordering::SeqCst);

@@ -55,7 +55,7 @@ impl Call {
         let number = thread::current().calls.get();
         let place = match ALL.get((number as usize).wrapping_sub(1)) {
             Some(place) => Some(place),
-            None => checkpoint_in(number),
+            None => take_slot(number),
         };
         match place {
             Some(place) => {
@@ -104,7 +104,7 @@ impl Drop for Call {
 
 /// The thread's first call: takes a slot.
 #[cold]
-fn checkpoint_in(number: u64) -> Option<&'static Place> {
+fn take_slot(number: u64) -> Option<&'static Place> {
     if number == IN_CROWD {
         return None;
     }
@@ -112,6 +112,7 @@ fn checkpoint_in(number: u64) -> Option<&'static Place> {
         let answer = if membarrier::register() { YES } else { NO };
         let _ = BARRIER.compare_exchange(UNKNOWN, answer, Ordering::SeqCst, Ordering::SeqCst);
     }
+    crate::map::guard::let_through(thread::current());
     let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let taken =
         |place: &Place, from: u32| place.owner.compare_exchange(from, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -169,14 +170,14 @@ pub(crate) struct Grace {
     inside: Option<Inside>,
 }
 
-/// Yields to other threads until `has_attached`, but not for long: calls are short, and if more threads want to run than
+/// Yields to other threads until `has_come`, but not for long: calls are short, and if more threads want to run than
 /// there are processors, each yield costs all of their time slices. Returns whether it has come.
-pub(crate) fn give_way(mut has_attached: impl FnMut() -> bool) -> bool {
+pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
     const TIMES: usize = 64;
     const LONGEST: u64 = 2_000_000;
     let begun = monotonic_now();
     for _ in 0..TIMES {
-        if has_attached() {
+        if has_come() {
             return true;
         }
         // Within a call that a signal handler has interrupted, this thread would wait for itself.

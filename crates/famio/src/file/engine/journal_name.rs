@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Whether the journal is where a recovery looks for it. `thorough`: also checks where the file is.
 pub(in crate::file) fn is_found(journal: &Live, cx: Context<'_>, thorough: bool) -> bool {
     let path = || cx.fds.with(false, path_of).ok();
-    let names = || cx.fds.stat().map_or(0, |stat| stat.st_nlink as u64);
+    // Whether there are several; the type of the count depends on the processor.
+    let names = || cx.fds.stat().map_or(0, |stat| if stat.st_nlink > 1 { 2 } else { u64::from(stat.st_nlink == 1) });
     journal.is_named(thorough, path, names)
 }
 

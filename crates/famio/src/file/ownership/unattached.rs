@@ -113,6 +113,7 @@ impl AtomicFile {
     fn change_seen(&self) -> Option<u64> {
         self.fds.stat().ok().map(|stat| state_of(&stat))
     }
+
     /// Whether `error`, from attaching, means that this process may only read the file, and has opened it only for
     /// that.
     pub(in crate::file) fn is_mere_reader(&self, error: &Error) -> bool {

@@ -22,8 +22,8 @@ pub(in crate::file) struct PlainReads {
     count: AtomicU32,
     /// `None`: it cannot be mapped.
     map: OnceLock<Option<Mapping>>,
-    /// Whether its file system is in memory ([`is_in_memory`](Self::is_in_memory)); 0: not asked yet.
-    kind: AtomicU32,
+    /// Whether its file system is in memory.
+    in_memory: OnceLock<bool>,
     size: AtomicU64,
     /// The state (`AtomicFile::quiet`) in which it has that size: another process may have cut the file since.
     as_of: AtomicU64,
@@ -69,13 +69,8 @@ impl PlainReads {
 
     #[cold]
     fn is_in_memory(&self, fds: &Descriptors) -> bool {
-        const IN_MEMORY: u32 = 1;
-        const ON_DISK: u32 = 2;
-        if self.kind.load(Ordering::Relaxed) == 0 {
-            let in_memory = fds.with(false, |fd| Ok(is_in_memory(fd))).unwrap_or(false);
-            self.kind.store(if in_memory { IN_MEMORY } else { ON_DISK }, Ordering::Relaxed);
-        }
-        self.kind.load(Ordering::Relaxed) == IN_MEMORY
+        let _held = Held::of_process(); // as in `see`
+        *self.in_memory.get_or_init(|| fds.with(false, |fd| Ok(is_in_memory(fd))).unwrap_or(false))
     }
 
     #[cold]

@@ -146,6 +146,7 @@ pub(in crate::index) static NOBODYS: Page = {
 /// Maps the page, in the place of `old` unless that is null. If another process truncates the file, zeros take its
 /// place.
 pub(in crate::index) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<Page>> {
+    guard::install()?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = if old.is_null() { MapFlags::SHARED } else { MapFlags::SHARED | MapFlags::FIXED };
     // SAFETY: a new mapping, or one in the place of ours; the guard substitutes zeros if another process cuts the

@@ -3,7 +3,6 @@
 
 pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
-use crate::journal::bytes::hex;
 use crate::journal::identity::Identity;
 use crate::sys::InternalFd;
 use rustix::fs::{FileType, Stat, fstat, lstat, stat};
@@ -92,7 +91,7 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
     if !is_folder || folder_above(&path).is_none_or(|folder| is_sticky(&folder)) {
         return Ok(Beside::MayBe);
     }
-    let stem = hex(&Identity::of_fd(file)?.hash128().to_be_bytes());
+    let stem = Identity::of_fd(file)?.stem();
     let is_missing = |suffix: &&str| matches!(lstat(pool.join(stem.clone() + suffix)), Err(Errno::NOENT));
     Ok(if suffixes.iter().all(is_missing) { Beside::NothingIn(pool) } else { Beside::MayBe })
 }
@@ -140,10 +139,7 @@ mod tests {
         std::fs::write(dir.path("file"), "x").unwrap();
         let file = std::fs::File::open(dir.path("file")).unwrap();
         let look = |suffixes: &[&str]| look_beside(file.as_fd(), None, suffixes).unwrap();
-        let own = |suffix: &str| {
-            let name = hex(&Identity::of_fd(file.as_fd()).unwrap().hash128().to_be_bytes());
-            dir.path(BESIDE).join(name + suffix)
-        };
+        let own = |suffix: &str| dir.path(BESIDE).join(Identity::of_fd(file.as_fd()).unwrap().stem() + suffix);
         assert_eq!(look(&[".a", ".b"]), Beside::NoPool);
         std::fs::create_dir(dir.path(BESIDE)).unwrap();
         std::fs::write(dir.path(BESIDE).join("another.a"), "").unwrap();

@@ -1,12 +1,11 @@
 //! Folders that stay open while one operation looks into them again and again: to open one anew takes the library
 //! fourteen system calls, to find it among the open ones two.
 
-use crate::sys::InternalFd;
+use crate::sys::{InternalFd, identity_at};
 use core::marker::PhantomData;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 /// Open folders: those of the file and of its pool, with the way in which each was opened.
 type Folders = RefCell<Vec<(OFlags, InternalFd)>>;
@@ -47,12 +46,13 @@ pub(in crate::journal) fn open_folder_at(
     flags: OFlags,
 ) -> rustix::io::Result<InternalFd> {
     let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let how = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
     let open = |name: &std::ffi::CStr| crate::sys::openat(&at, name, flags, Mode::empty());
     name.into_with_c_str(|name| {
         let kept = core::ptr::with_exposed_provenance::<Folders>(crate::thread::current().folders.get());
         // SAFETY: null, or set by a `Keeping` on this thread, which borrows it and lives on.
         let Some(kept) = (unsafe { kept.as_ref() }) else { return open(name) };
-        if let Some(found) = find(kept, flags, identity_at(at.as_fd(), name, flags)?) {
+        if let Some(found) = find(kept, flags, identity_at(at.as_fd(), name, how)?) {
             return Ok(found);
         }
         let opened = open(name)?;
@@ -70,22 +70,12 @@ fn find(kept: &Folders, flags: OFlags, identity: (u64, u64)) -> Option<InternalF
     crate::sys::high_duplicate(found.as_fd()).ok()
 }
 
-/// Device and inode of what has this name.
-fn identity_at(at: BorrowedFd<'_>, name: &std::ffi::CStr, flags: OFlags) -> rustix::io::Result<(u64, u64)> {
-    let how = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-    match rustix::fs::statx(at, name, how, StatxFlags::INO) {
-        Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
-        // For a sandbox that does not know the call.
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::statat(at, name, how).map(|stat| (stat.st_dev, stat.st_ino)),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::journal::testing::Scratch;
     use rustix::fs::CWD;
+    use rustix::io::Errno;
 
     fn open(path: &std::path::Path) -> InternalFd {
         open_folder_at(CWD, path, OFlags::RDONLY).unwrap()

@@ -84,7 +84,8 @@ fn host(signal: c_int) -> Option<&'static Host> {
 }
 
 /// Installs our handler for SIGBUS and SIGSEGV before the program's, and again if the program has replaced it by a
-/// system call of its own. Two system calls if there is nothing to do; called at each open.
+/// system call of its own, and lets this thread through. Two system calls if there is nothing to do; called at each
+/// open.
 pub fn install() -> Result<()> {
     // SA_ONSTACK: the program may have a stack of its own for overflows of the other. No SA_NODEFER: a fault in the
     // handler itself is a bug, and ends the process. SA_RESTART: a signal that is sent by a process, and that the
@@ -103,6 +104,7 @@ pub fn install() -> Result<()> {
             host.swap(&replaced);
         }
     }
+    let_through(crate::thread::current());
     Ok(())
 }
 
@@ -112,10 +114,17 @@ pub fn is_installed() -> bool {
 }
 
 /// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a
-/// fault whose signal is blocked ends the process without calling any handler. A thread that blocks them again later
-/// has to live with that.
+/// fault whose signal is blocked ends the process without calling any handler. Before a thread's first guarded copy,
+/// and before it first uses shared memory that zeros may stand in for. A thread that blocks them again later has to
+/// live with that.
+pub(crate) fn let_through(thread: &crate::thread::ThreadBlock) {
+    if thread.guard_ready.get() == 0 {
+        unblock(thread);
+    }
+}
+
 #[cold]
-pub(super) fn let_through(thread: &crate::thread::ThreadBlock) {
+fn unblock(thread: &crate::thread::ThreadBlock) {
     sys::unblock_signals(SIGNALS.into_iter().map(sys::signal_bit).sum());
     thread.guard_ready.set(1);
 }

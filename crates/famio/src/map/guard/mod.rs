@@ -10,7 +10,7 @@ mod chain;
 mod entry;
 mod standin;
 
-pub(crate) use chain::handler;
+pub(crate) use chain::{handler, let_through};
 pub use chain::{host_action, install, is_installed};
 pub(crate) use standin::{stand_in_for, stand_in_no_more};
 
@@ -134,9 +134,7 @@ unsafe fn guarded<F: FnOnce() -> R, R: Copy>(ranges: [Range; 2], body: F) -> Res
     let mut call = Call { body: MaybeUninit::new(body), result: MaybeUninit::uninit() };
     let mut frame = Frame { stack: 0, outer: 0, ranges, fault: NO_FAULT };
     let thread = crate::thread::current();
-    if thread.guard_ready.get() == 0 {
-        chain::let_through(thread);
-    }
+    chain::let_through(thread);
     let innermost = thread.guard.as_ptr();
     // SAFETY: the thunk and its argument fit; frame and call outlive the call; the word is this thread's.
     let finished = unsafe {

@@ -72,6 +72,38 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+    /// A page of a file that is cut already.
+    fn cut_page() -> usize {
+        crate::map::guard::install().unwrap();
+        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping of a file of the test's; it stays.
+        let at = unsafe { mmap(null_mut(), 4096, protection, flags, &file, 0) }.unwrap() as usize;
+        stand_in_for(at, 4096);
+        at
+    }
+
+    fn word_at(at: usize) -> u64 {
+        // SAFETY: mapped to the end of the process.
+        unsafe { &*(at as *const AtomicU64) }.load(SeqCst)
+    }
+
+    /// The process ended: the library's threads, and those of many others, are started with all signals blocked.
+    #[test]
+    fn zeros_stand_in_also_in_threads_whose_signals_were_blocked() {
+        let (tell, hear) = std::sync::mpsc::channel();
+        let (at, ours) = (cut_page(), tell.clone());
+        assert!(crate::thread::start("famio-test", move || ours.send(word_at(at)).unwrap()));
+        assert_eq!(hear.recv(), Ok(0));
+        let at = cut_page();
+        std::thread::spawn(move || {
+            crate::sys::block_signals(crate::sys::ALL_BUT_LIBCS);
+            let _call = crate::file::Call::begin();
+            tell.send(word_at(at)).unwrap();
+        });
+        assert_eq!(hear.recv(), Ok(0));
+    }
+
     #[test]
     fn zeros_stand_in_for_what_another_process_has_cut() {
         crate::map::guard::install().unwrap();

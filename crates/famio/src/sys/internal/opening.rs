@@ -7,8 +7,8 @@
 
 use super::{TRIES, numbers};
 use crate::error::{Error, Result};
-use crate::sys::{check, identity, syscall};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use crate::sys::{check, identity, identity_at, syscall};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -42,15 +42,7 @@ impl Named<'_> {
     fn look(&self) -> rustix::io::Result<(u64, u64)> {
         let is_link = self.flags.contains(OFlags::NOFOLLOW) || self.flags.contains(OFlags::CREATE | OFlags::EXCL);
         let how = if is_link { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-        match rustix::fs::statx(self.at, self.path, how, StatxFlags::INO) {
-            Ok(stat) => Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
-            // As in `identity`.
-            Err(Errno::NOSYS | Errno::PERM) => {
-                let stat = rustix::fs::statat(self.at, self.path, how)?;
-                Ok((stat.st_dev, stat.st_ino))
-            }
-            Err(error) => Err(error),
-        }
+        identity_at(self.at, self.path, how)
     }
 }
 
