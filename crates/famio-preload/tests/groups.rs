@@ -78,9 +78,16 @@ fn a_kill_leaves_both_files_as_of_the_same_sync() {
 fn whatever_commits_one_file_commits_both() {
     let built = build("groups");
     for place in PLACES {
-        for (what, committed) in
-            [("mapped", 2), ("forked", 8), ("closed", 3), ("renamed", 4), ("kept", 5), ("exited", 9)]
-        {
+        for (what, committed) in [
+            ("mapped", 2),
+            ("forked", 8),
+            ("closed", 3),
+            ("renamed", 4),
+            ("kept", 5),
+            ("exited", 9),
+            ("executed", 10),
+            ("inherited", 11),
+        ] {
             let folder = folder(&format!("groups-{what}"), place);
             let output = program(&folder, &built, what, place.2).output().unwrap();
             let what = format!("{} {what}: {}", place.0, String::from_utf8_lossy(&output.stderr));

@@ -97,8 +97,9 @@ impl Drop for Place {
 fn child() {
     let Ok(folder) = std::env::var("GROUP_FOLDER") else { return };
     let place: &'static str = std::env::var("GROUP_PLACE").unwrap().leak();
-    let settings = settings(place, Path::new(&folder));
     let steps = std::env::var("GROUP_STEPS").unwrap();
+    let (steps, group) = steps.strip_prefix("alone ").map_or((&*steps, Some(1)), |steps| (steps, None));
+    let settings = Settings { group, ..settings(place, Path::new(&folder)) };
     // SAFETY: no arguments.
     eprintln!("thread {}", unsafe { libc::gettid() });
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -133,6 +134,8 @@ fn child() {
         let file = || files[index].as_ref().expect("open");
         match &step[..1] {
             "w" => file().write(3, b"new"),
+            "q" => (0..BLOCKS).for_each(|block| file().write(block * 4096, &[1; 8])),
+            "e" => assert_eq!(file().try_write(3, b"new").unwrap_err().errno(), libc::EBUSY),
             "m" => {
                 let region = Region::of(file().shared(), file().file().as_fd(), 0..4096, true).unwrap();
                 // SAFETY: in the file's first page.
@@ -302,6 +305,9 @@ fn after(place: &Place, steps: &str) -> [bool; 2] {
     [a, b]
 }
 
+/// More blocks than a hand-over image has room for.
+const BLOCKS: u64 = (256 << 20) / 4096 + 1;
+
 const OLD: &[u8] = b"---------";
 const NEW: &[u8] = b"---new---";
 
@@ -465,6 +471,43 @@ fn a_close_beside_another_writer_commits_the_group() {
     }
 }
 
+/// The record of a commit is the end of the hand-over image that the session had taken up, also if the journal does not
+/// know of the commit yet.
+#[test]
+fn a_kill_after_the_record_does_not_bring_the_hand_over_image_back() {
+    let place = Place::new("disk", "groups-image");
+    let mut found = [0; 2];
+    for stop in (0..600).step_by(if is_long() { 1 } else { 7 }) {
+        ["a", "b"].iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
+        let other = Opened::new(&place.path("a"), &Settings { group: None, ..place.settings() });
+        other.write(2, b"xxx");
+        let mut child = place.child("wa wb sb");
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+        let thread = said.find_map(|line| line.strip_prefix("thread ").map(|id| id.parse().unwrap())).unwrap();
+        let Some(traced) = Traced::attach(thread) else {
+            eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        };
+        child.stdin.take().unwrap().write_all(b"\n\n").unwrap(); // to begin, and to end
+        let is_over = !(0..stop).all(|_| traced.step());
+        child.kill().unwrap();
+        while !is_over && libc::WIFSTOPPED(traced.wait()) {}
+        child.wait().unwrap();
+        drop(other);
+        let [a, b] = ["a", "b"].map(|name| place.recovered(name));
+        let is_committed = b == NEW;
+        assert!(is_committed || b == OLD, "stop {stop}: {b:?}");
+        assert_eq!(&a[..], if is_committed { b"--xnew---" } else { b"--xxx----" }, "stop {stop}");
+        found[usize::from(is_committed)] += 1;
+        if is_over {
+            break;
+        }
+    }
+    assert!(!found.contains(&0), "{found:?}");
+}
+
 /// Once everything is committed, another process gets a file, and the first one gets it again.
 #[test]
 fn a_committed_file_is_handed_over() {
@@ -482,6 +525,30 @@ fn a_committed_file_is_handed_over() {
         drop(files);
         assert_eq!([&place.recovered("a")[..], &place.recovered("b")], [NEW, b"x--new---"], "{name}");
     }
+}
+
+/// A session that another process has left, and that cannot be ended, once counted as one of no group in all its later
+/// epochs: what they had open was handed over.
+#[test]
+fn a_session_that_cannot_be_ended_is_one_of_the_group() {
+    let place = Place::new("disk", "groups-left");
+    for name in ["a", "b"] {
+        fs::File::create(place.path(name)).unwrap().set_len(BLOCKS * 4096).unwrap();
+    }
+    let files = [place.open("a"), place.open("b")];
+    files.iter().for_each(|file| file.write(0, OLD));
+    files[0].atomic().sync().unwrap();
+    let mut other = Waiting::new(&place, "alone qa pause ea");
+    other.hear("pause");
+    let refused = files[0].try_write(0, b"x").unwrap_err();
+    assert_eq!(refused.errno(), libc::EFBIG, "{refused}");
+    files[0].atomic().sync().unwrap();
+    files.iter().for_each(|file| file.write(3, b"new"));
+    other.go_on();
+    other.hear("done");
+    other.kill();
+    files[1].atomic().sync().unwrap();
+    assert_eq!(files.each_ref().map(|file| file.read(3, 3)), [b"new", b"new"]);
 }
 
 /// It once synced the group, failed with it, and let the others take no more writes.
@@ -603,6 +670,76 @@ fn files_of_two_pools_or_for_other_users_are_refused_and_nothing_is_committed() 
         assert_eq!(b.atomic().sync().unwrap_err().errno(), libc::EIO);
         b.close_anyhow();
         assert_eq!([place.recovered("a"), place.recovered(other)], [OLD, OLD]);
+    }
+}
+
+/// Each once failed as if the transaction had not been made, and a shorter write followed: at the end of the file, once
+/// more.
+#[test]
+fn an_atomic_append_whose_sync_fails_is_made_once() {
+    use famio::pmem::record::{Call, Recorder};
+    use famio::pmem::{Domain, TestHooks};
+    let place = Place::new("redo", "groups-append");
+    let settings = Settings { group: Some(8), ..Settings::default() };
+    let recorder = Recorder::new(Domain::PageCache);
+    TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
+    let files = ["a", "b"].map(|name| Opened::new(&place.path(name), &settings));
+    files[1].write(0, OLD);
+    let bytes = vec![7; 3 * 4096];
+    let buf = [UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() }];
+    files[0].write(0, b"-");
+    recorder.fail(Call::Pwritev, 1, libc::ENOSPC);
+    // SAFETY: a live buffer.
+    let refused = unsafe { files[0].atomic().write_atomically(None, &buf, Whole::Shorter) }.unwrap_err();
+    assert_eq!(refused.errno(), libc::ENOSPC, "{refused}");
+    let size = files[0].atomic().size();
+    assert!([1, 1 + 3 * 4096].contains(&size), "{size}");
+    files[1].atomic().sync().unwrap();
+    TestHooks::default().enter();
+}
+
+#[test]
+fn a_record_beyond_the_limit_on_file_sizes_is_refused_without_a_signal() {
+    let place = Place::new("redo", "groups-limit");
+    let Some(limited) = std::env::var_os("GROUP_LIMIT") else {
+        // In a process of its own.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_record_beyond_the_limit_on_file_sizes_is_refused_without_a_signal"]);
+        let output = command.env("GROUP_LIMIT", "8388608").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    };
+    let limit = limited.into_string().unwrap().parse().unwrap();
+    let files = [place.open("a"), place.open("b")];
+    files.iter().for_each(|file| file.write(0, OLD));
+    files[0].atomic().sync().unwrap();
+    files.iter().for_each(|file| file.write(0, &vec![1; 5 << 20]));
+    let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    let new = rustix::process::Rlimit { current: Some(limit), ..old };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, new).unwrap();
+    let refused = files[0].atomic().sync().unwrap_err();
+    assert_eq!(refused.errno(), libc::ENOSPC, "{refused}");
+    assert!(refused.to_string().contains("ulimit -f"), "{refused}");
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, old).unwrap();
+    files[0].atomic().sync().unwrap();
+}
+
+/// Another program has removed one: it is lost with the process, and does not keep the others from being committed.
+#[test]
+fn a_file_without_a_name_keeps_no_other_from_being_committed() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-nameless");
+        ["a", "b", "c"].iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
+        let [a, b, c] = ["a", "b", "c"].map(|name| place.open(name));
+        [&a, &b, &c].iter().for_each(|file| file.write(3, b"new"));
+        fs::remove_file(place.path("a")).unwrap();
+        b.atomic().sync().unwrap();
+        [&a, &b, &c].iter().for_each(|file| file.write(0, b"x"));
+        c.atomic().sync().unwrap();
+        [&a, &b, &c].iter().for_each(|file| assert_eq!(file.read(0, 9), b"x--new---", "{name}"));
+        drop(a);
+        drop((b, c));
+        assert_eq!([place.recovered("b"), place.recovered("c")], [b"x--new---"; 2], "{name}");
     }
 }
 

@@ -108,6 +108,42 @@ static void kept(int a, int b) {
   die();
 }
 
+/* An exec that fails leaves the files in their group. */
+static void executed(int a, int b) {
+  put(a, 1);
+  put(b, 1);
+  char *words[] = {"none", NULL};
+  FAILS(execv("./none", words), ENOENT);
+  put(a, 10);
+  put(b, 10);
+  CHECK(fsync(a) == 0);
+  put(b, 11);
+  die();
+}
+
+/* What a killed process has stored and written is not committed by its child, which has its map. */
+static void inherited(int a, int b) {
+  put(a, 11);
+  put(b, 11);
+  CHECK(fsync(b) == 0);
+  uint64_t *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, a, 0);
+  CHECK(map != MAP_FAILED);
+  int there[2];
+  char byte;
+  CHECK(pipe(there) == 0);
+  if (fork() == 0) {
+    close(there[1]);
+    CHECK(read(there[0], &byte, 1) == 0);
+    CHECK(pread(a, &byte, 1, 0) == 1 && byte == 11 && map[1] == 11);
+    CHECK(fsync(a) == 0);
+    die();
+  }
+  put(a, 12);
+  put(b, 12);
+  map[1] = 13;
+  die();
+}
+
 static void closed(int a, int b) {
   put(a, 3);
   put(b, 3);
@@ -148,7 +184,7 @@ int main(int count, char **words) {
     void (*run)(int, int);
   } all[] = {{"rounds", rounds}, {"mapped", mapped}, {"forked", forked},
              {"closed", closed}, {"renamed", renamed}, {"errors", errors},
-             {"kept", kept}, {"exited", exited}};
+             {"kept", kept}, {"exited", exited}, {"executed", executed}, {"inherited", inherited}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (strcmp(all[i].name, words[1]) == 0) all[i].run(a, b);
   CHECK(false);

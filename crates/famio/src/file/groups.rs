@@ -49,6 +49,12 @@ pub(super) fn leave(file: &AtomicFile) {
     }
 }
 
+/// Whether the file, which has a group, is one of the files that are committed together.
+pub(super) fn has(file: &AtomicFile) -> bool {
+    let me: *const AtomicFile = file;
+    FILES.lock().iter().any(|file| file.as_ptr() == me)
+}
+
 /// How many files have joined so far.
 pub(super) fn joined() -> u64 {
     JOINED.load(Ordering::SeqCst)

@@ -371,6 +371,7 @@ impl AtomicFile {
         {
             return done;
         }
+        self.reserve_in_record(size, 1)?;
         let set = || self.set_size_of_file(size);
         self.changing(set, set, |()| size..size)
     }
@@ -394,6 +395,7 @@ impl AtomicFile {
         {
             return done;
         }
+        self.reserve_in_record(size, 1)?;
         let grow = || {
             self.writing(
                 |session| session.grow(&self.fds, size),

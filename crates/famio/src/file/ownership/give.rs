@@ -115,7 +115,7 @@ impl AtomicFile {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
         if let Err(e) = &ended
-            && session.of_group
+            && session.of_group.load(Ordering::Acquire)
             && e.errno() == libc::EBUSY
         {
             session.open_to_others(); // it goes on, and others read along
@@ -220,10 +220,11 @@ impl AtomicFile {
     pub(in crate::file) fn close_journal(&self, session: &Session, is_alone: bool) -> Answer<()> {
         let is_alone = is_alone || self.settings.group.is_none();
         if self.ownership.has_taken_image.load(Ordering::Acquire) {
-            if !is_alone && session.arena.shared().dirty.load(Ordering::Acquire) != 0 {
+            if is_alone {
+                session.sync(&self.fds, || false, || ()).map_err(Error::from)?;
+            } else if session.arena.shared().dirty.load(Ordering::Acquire) != 0 {
                 return Err(Refusal::needs_group());
             }
-            session.sync(&self.fds, || false, || ()).map_err(Error::from)?;
             self.ownership.committed(session.arena.shared());
         }
         session.close(&self.fds, is_alone)?;

@@ -27,7 +27,7 @@ impl Session {
             nothing_open();
             keeping_bits(fds, || self.engine.retire(cx))?;
             None
-        } else if self.of_group {
+        } else if self.of_group.load(Ordering::Acquire) {
             return Err(Error::new(libc::EBUSY));
         } else {
             let open_changes = self.open_changes(fds)?;

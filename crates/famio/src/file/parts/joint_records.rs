@@ -9,7 +9,7 @@ use crate::journal::live::Live;
 use crate::journal::{Pool, lock};
 use crate::pmem::{Domain, Medium, medium};
 use crate::settings::Durability;
-use crate::sys::InternalFd;
+use crate::sys::{InternalFd, file_size_limit};
 use crate::thread::Mutex;
 use rustix::fs::fstat;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -188,6 +188,10 @@ impl Records {
         file: BorrowedFd<'_>,
         journal: &Live,
     ) -> core::result::Result<Written, Failed> {
+        if bytes.len() as u64 > file_size_limit() {
+            let what = "the record of the commit: the limit on file sizes (ulimit -f) leaves it no room";
+            return Err(Failed { refusal: Error::with(libc::ENOSPC, what).into(), is_undecided: false });
+        }
         let place = self.take(file, journal).map_err(|refusal| Failed { refusal, is_undecided: false })?;
         let medium = as_written(self.key.durability);
         if let Err(error) = place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)) {

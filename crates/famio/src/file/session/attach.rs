@@ -145,7 +145,7 @@ pub(in crate::file) fn attach(
         imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
-        of_group,
+        of_group: AtomicBool::new(of_group),
         gathered: Default::default(),
         was_lost: Default::default(),
     })
@@ -194,7 +194,7 @@ pub(in crate::file) fn join(
         imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: false,
-        of_group: false, // it is another process's, and ends
+        of_group: AtomicBool::new(false), // it is another process's, and ends
         gathered: Default::default(),
         was_lost: Default::default(),
     })

@@ -41,9 +41,10 @@ pub(crate) struct Session {
     pub choice: PolicyChoice,
     /// Whether uncommitted changes are kept after a kill: then calls record in advance what they do.
     pub keeps: bool,
-    /// This process began it for a file of a group: what is uncommitted is not handed over. So it needs no
-    /// before-images, and readers in other processes could not ask for the end of exclusive mode.
-    pub of_group: bool,
+    /// It is the one of this process for a file of a group: what is uncommitted is not handed over. So it needs no
+    /// before-images, and readers in other processes could not ask for the end of exclusive mode. False for a session
+    /// that another process has left, until it turns out that it cannot be ended.
+    pub of_group: AtomicBool,
     pub(super) gathered: Gathered,
     /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,

@@ -8,6 +8,10 @@ use crate::index::BLOCK;
 use crate::journal::joint::Builder;
 use core::sync::atomic::Ordering;
 
+fn is_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
 impl Session {
     /// The blocks within the file that the open epoch may have changed, in order. The gate is closed.
     pub(in crate::file) fn open_blocks(&self, cx: Context<'_>) -> Result<Vec<u64>> {
@@ -56,8 +60,26 @@ impl Session {
             builder.set_size(shared.size());
         }
         for &block in blocks {
-            builder.write(block * BLOCK as u64, &self.read_open(fds, block)?);
+            let bytes = self.read_open(fds, block)?;
+            if block * (BLOCK as u64) < low || !is_zeros(&bytes) {
+                builder.write(block * BLOCK as u64, &bytes);
+            }
         }
+        Ok(())
+    }
+
+    /// Leaves out blocks for which [`put_open`](Self::put_open) adds nothing: a file that was cut and made longer again
+    /// may have many. The gate is closed.
+    pub(in crate::file) fn retain_put(&self, fds: &Descriptors, blocks: &mut Vec<u64>) -> Result<()> {
+        let shared = self.arena.shared();
+        let low = shared.epoch_low.load(Ordering::Acquire).min(shared.committed_size.load(Ordering::Acquire));
+        let mut kept = Vec::new();
+        for &block in blocks.iter() {
+            if block * (BLOCK as u64) < low || !is_zeros(&self.read_open(fds, block)?) {
+                kept.push(block);
+            }
+        }
+        *blocks = kept;
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ use crate::file::groups;
 use crate::file::lifetime::life::InUse;
 use crate::file::session::Session;
 use crate::index::BLOCK;
+use crate::journal::joint::MOST;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ impl AtomicFile {
             return Err(disowned());
         }
         Self::may_lock()?;
+        if !groups::has(self) {
+            return Err(self.named(Error::with(libc::EBADF, "it is closed, and was committed with its group then")));
+        }
         for attempt in 0..ATTEMPTS {
             let joined = groups::joined();
             let files = groups::files_of(group);
@@ -253,8 +257,13 @@ fn record_of(open: &[Participant<'_>]) -> Result<Complete> {
     for participant @ Participant { file, session } in open {
         parts.push(session.open_blocks(participant.context()).map_err(|e| file.named(e))?);
     }
-    let blocks: usize = parts.iter().map(Vec::len).sum();
-    let mut draft = Draft::new(blocks * (BLOCK + 16) + open.len() * HEAD, "a group")?;
+    let room = |parts: &[Vec<u64>]| parts.iter().map(Vec::len).sum::<usize>() * (BLOCK + 16) + open.len() * HEAD;
+    if room(&parts) as u64 > MOST {
+        for (Participant { file, session }, blocks) in open.iter().zip(&mut parts) {
+            session.retain_put(&file.fds, blocks).map_err(|e| file.named(e))?;
+        }
+    }
+    let mut draft = Draft::new(room(&parts), "a group")?;
     for (participant @ Participant { file, session }, blocks) in open.iter().zip(&parts) {
         session.put_open(&file.fds, blocks, draft.begin_part(participant)?).map_err(|e| file.named(e))?;
     }

@@ -1,4 +1,4 @@
-//! Room in the record of a group's SYNC, which has at most 1 GiB: the write that would exceed it is refused, so that the
+//! Room in the record of a group's SYNC, which has at most 1 GiB, of at most 4096 files: the write that would exceed it is refused, so that the
 //! SYNC need not be. Each file counts what its writes may add. That is too much if they hit the same blocks, so before
 //! a refusal all files are looked at.
 
@@ -6,12 +6,15 @@ use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::file::groups;
 use crate::file::session::Session;
+use crate::file::transaction::write_set::Step;
+use crate::file::transaction::{AT_END, WriteSet};
 use crate::index::BLOCK;
+use crate::journal::joint::MOST_PARTS;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Bytes of a record for all files. The rest of a gigabyte is for what is not counted: stores in maps, transactions,
-/// and what is written during a count.
+/// Bytes of a record for all files. The rest of a gigabyte is for what is not counted: stores in maps, and what is
+/// written during a count.
 const ROOM: u64 = (1 << 30) - (64 << 20);
 /// Bytes of a record for a block.
 const PER_BLOCK: u64 = BLOCK as u64 + 16;
@@ -29,6 +32,20 @@ impl AtomicFile {
             None => Ok(()),
             Some(group) => self.reserve(group, offset, len as u64),
         }
+    }
+
+    /// Before a transaction is applied.
+    ///
+    /// # Errors
+    /// As [`reserve_in_record`](Self::reserve_in_record).
+    #[inline]
+    pub(super) fn reserve_set_in_record(&self, set: &WriteSet) -> Result<()> {
+        let Some(group) = self.settings.group else { return Ok(()) };
+        set.steps().iter().try_for_each(|step| match *step {
+            Step::Write { offset: AT_END, len, .. } => self.reserve(group, self.size(), len as u64),
+            Step::Write { offset, len, .. } => self.reserve(group, offset, len as u64),
+            Step::SetSize(_) => Ok(()),
+        })
     }
 
     #[cold]
@@ -57,7 +74,9 @@ impl AtomicFile {
     fn count_in_record(&self) -> Result<()> {
         let count = |session: &Session| -> Result<u64> {
             let _closed = session.close_gate(&self.fds)?;
-            Ok(session.open_blocks(session.context(&self.fds))?.len() as u64 * PER_BLOCK)
+            let size = session.arena.shared().dirty.load(Ordering::Acquire).min(1); // it may be all that has changed
+            let blocks = session.open_blocks(session.context(&self.fds))?.len() as u64;
+            Ok((blocks + u64::from(size)) * PER_BLOCK)
         };
         let counted = self.with_session(count).unwrap_or(Ok(0))?;
         self.in_record.store(counted, Ordering::Relaxed);
@@ -68,5 +87,5 @@ impl AtomicFile {
 /// Whether a record has room for them. A single file needs none.
 fn fits(files: &[Arc<AtomicFile>]) -> bool {
     let all = || files.iter().map(|file| file.in_record.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0);
-    all().count() < 2 || all().fold(0, u64::saturating_add) <= ROOM
+    all().count() < 2 || all().count() <= MOST_PARTS as usize && all().fold(0, u64::saturating_add) <= ROOM
 }

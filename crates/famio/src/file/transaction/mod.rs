@@ -35,10 +35,12 @@ impl AtomicFile {
     /// # Errors
     /// `EAGAIN`: something in `seen` has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: no room. Nothing was changed
     /// then. `EIO`: it cannot be copied or made durable; the file takes no more writes, and after the next open has
-    /// all of it or nothing. `EOPNOTSUPP`: the file is the kernel's.
+    /// all of it or nothing. Or the SYNC of its group failed: then it is part of the open epoch. `EOPNOTSUPP`: the file
+    /// is the kernel's.
     pub(crate) fn commit_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<()> {
         Self::may_lock()?;
         let _under_way = self.commits.begin()?;
+        self.reserve_set_in_record(set)?;
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
@@ -63,7 +65,13 @@ impl AtomicFile {
             self.after_commit();
             return Ok(());
         }
-        self.sync()
+        self.sync().map_err(|e| match self.settings.group {
+            Some(_) if !set.is_empty() && e.errno() != libc::EIO => {
+                let what = "the transaction is part of the open epoch, which could not be committed with those of its group: SYNC again";
+                self.named(Error::with(libc::EIO, format!("{what} ({e})")))
+            }
+            _ => e,
+        })
     }
 
     /// What follows a SYNC. A request of another process for the session was handled already.

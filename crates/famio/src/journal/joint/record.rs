@@ -31,9 +31,9 @@ const STEP: usize = LEN + 8;
 /// Flag in a step's offset: the step sets the file's size, and no bytes follow.
 const SIZE: u64 = 1 << 63;
 /// Size of the longest record.
-const MOST: u64 = 1 << 30;
+pub(crate) const MOST: u64 = 1 << 30;
 /// The most files in a record.
-const MOST_PARTS: u32 = 4096;
+pub(crate) const MOST_PARTS: u32 = 4096;
 
 /// A record under construction.
 pub(crate) struct Builder {
