@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` stands for each policy.
-const IN_PLACE: [&str; 38] = [
+const IN_PLACE: [&str; 39] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
@@ -19,6 +19,8 @@ const IN_PLACE: [&str; 38] = [
     // By a thread in exclusive mode, by one that comes beside another, and with the journal's entries checkpointed.
     "?: w0+6000 s w0+64 s x64+256 x64+256 x64+256",
     "?: w0+6000 s 2:w0+64 x64+256 2:x64+256 w4096+64 x64+256",
+    // Another thread's SYNC commits it.
+    "?: w0+6000 s 2:n64+256 s",
     "?: w0+6000 s x64+256 g x64+256 w0+64 r x0+64",
     "?: w0+4096 s w64+4000 s w0+4096 s",
     "?: 2:w0+4096 s",
@@ -167,7 +169,7 @@ const GROUP: [&str; 9] = [
 ];
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 17] = [
+const TELLING: [(&str, &str, Effort); 18] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
     ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
@@ -179,6 +181,7 @@ const TELLING: [(&str, &str, Effort); 17] = [
     // Two entries that are freed change places.
     ("Flush: journal/inplace/entry.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
     ("Fence: file/inplace/checkpoint.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
+    ("Fence: file/inplace/pieces.rs", "pmem/a: w0+6000 s 2:n64+256 s", Effort::CLOSE),
     ("LoggedAgainWhole", "w40000+64 s w64+64 g s g s", Effort::CLOSE),
     ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
     ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
