@@ -1,6 +1,6 @@
-//! Room in the record of a group's SYNC, which has at most 1 GiB, of at most 4096 files: the write that would exceed it is refused, so that the
-//! SYNC need not be. Each file counts what its writes may add. That is too much if they hit the same blocks, so before
-//! a refusal all files are looked at.
+//! Room in the record of a group's SYNC, which has at most 1 GiB, of at most 4096 files: the write that would exceed
+//! that is refused, so that the SYNC need not be. Each file counts what its writes may add. That is too much if they
+//! hit the same blocks, so before a refusal all files are looked at.
 
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
