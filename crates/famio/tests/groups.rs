@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use traced::Traced;
 
 /// Where the files and their journals lie.
@@ -43,9 +44,10 @@ fn pool_of(folder: &Path) -> PathBuf {
     Path::new("/dev/shm").join(folder.file_name().unwrap()).with_extension("pool")
 }
 
-/// The folder of a test, and its pool.
+/// The folder of a test, its pool and its group: tests of one process are not committed together.
 struct Place {
     name: &'static str,
+    group: u32,
     scratch: Scratch,
     pool: Option<PathBuf>,
 }
@@ -57,11 +59,12 @@ impl Place {
         let scratch = if on_disk { Scratch::on_disk(&test) } else { Scratch::on_tmpfs(&test) };
         let pool = (name == "tiered").then(|| pool_of(scratch.path()));
         pool.iter().for_each(|pool| fs::create_dir_all(pool).unwrap());
-        Self { name, scratch, pool }
+        static GROUPS: AtomicU32 = AtomicU32::new(10);
+        Self { name, group: GROUPS.fetch_add(1, Ordering::Relaxed), scratch, pool }
     }
 
     fn settings(&self) -> Settings {
-        settings(self.name, self.scratch.path())
+        Settings { group: Some(self.group), ..settings(self.name, self.scratch.path()) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
