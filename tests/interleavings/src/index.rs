@@ -25,6 +25,8 @@ pub(crate) mod blocks {
 pub(crate) mod calls {
     #[path = "../../../crates/famio/src/index/calls/counts.rs"]
     pub(crate) mod counts;
+    #[path = "../../../crates/famio/src/index/calls/entered.rs"]
+    pub(crate) mod entered;
     #[path = "../../../crates/famio/src/index/calls/exclusive.rs"]
     pub(crate) mod exclusive;
     #[path = "../../../crates/famio/src/index/calls/gate.rs"]

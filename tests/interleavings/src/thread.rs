@@ -13,6 +13,14 @@ pub(crate) struct State {
     pub locks_held: Cell<u64>,
     pub posix_locks: Cell<u64>,
     pub postponed: Cell<u64>,
+    number: Cell<usize>,
+}
+
+impl State {
+    /// As the library's.
+    pub(crate) fn group(&self) -> usize {
+        self.number.get()
+    }
 }
 
 /// There are no signals here.
@@ -28,7 +36,7 @@ pub(crate) fn current() -> &'static State {
     let me = usize::from(shuttle::current::me());
     STATES.with_borrow_mut(|states| {
         while states.len() <= me {
-            states.push(Box::leak(Box::default()));
+            states.push(Box::leak(Box::new(State { number: Cell::new(states.len()), ..State::default() })));
         }
         states[me]
     })

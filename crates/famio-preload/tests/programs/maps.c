@@ -405,10 +405,10 @@ static bool is_locked(const char *path) {
     int other = (int)inlined(SYS_openat, AT_FDCWD, (long)path, O_RDWR, 0);
     struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 15, .l_len = 1};
     long taken = inlined(SYS_fcntl, other, F_SETLK, (long)&wanted, 0);
-    inlined(SYS_exit_group, taken == -EAGAIN || taken == -EACCES ? 1 : 0, 0, 0, 0);
+    inlined(SYS_exit_group, other < 0 ? 2 : taken == -EAGAIN || taken == -EACCES, 0, 0, 0);
   }
   int status;
-  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) < 2);
   return WEXITSTATUS(status) == 1;
 }
 

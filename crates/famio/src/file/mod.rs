@@ -4,7 +4,7 @@
 //! - `engine`, `inplace`, `records`: where bytes live and how an epoch is committed, by one of two engines;
 //! - `images`, `session`: a file between its first write and its close;
 //! - `parts`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of, and the files of this process;
-//! - `lease`, `locks`, `shadow`, `growing`, `lifetime`, `operations`, `transaction`, `turn`, `background.rs`: what is done with it.
+//! - `lease`, `locks`, `shadow`, `growing`, `lifetime`, `operations`, `ownership`, `transaction`, `background.rs`: what is done with it.
 
 mod atomic;
 mod background;

@@ -14,8 +14,9 @@ pub(crate) use self::blocks::block::{BLOCK, BLOCKS_MAX};
 pub(crate) use self::blocks::cell::{Cell, Changing, Version};
 pub(crate) use self::blocks::deferred::PutOff;
 pub(crate) use self::calls::counts::{CountsLine, Sums};
+pub(crate) use self::calls::entered::{Entered, SLOTS};
 pub(crate) use self::calls::exclusive::{EXCLUSIVE_WORDS, Exclusive};
-pub(crate) use self::calls::gate::{Closed, Inside, LONG, SHORT, Slot};
+pub(crate) use self::calls::gate::{Closed, Inside, LONG, SHORT};
 pub(crate) use self::calls::totals::{BUCKETS, Histogram, LONGEST_FREEZE, SYNCS_TIMED, Timer, WRITES_TIMED, bound};
 pub(crate) use self::members::before_images::{
     Before, IMAGE_MAX, Image, Images, NotSaved, Position, add_range, images_of_dead,
@@ -33,5 +34,5 @@ pub(crate) use arena::Arena;
 pub(crate) use lock::{Locked, SharedLock};
 pub(crate) use radix::Index;
 pub(crate) use shared::{
-    MAGIC as ARENA_MAGIC, PENDING, RELEASED, SLOTS, Shared, follow_up, images, lease, policy_name,
+    MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,
 };

@@ -3,13 +3,11 @@
 use super::lock::SharedLock;
 use crate::index::blocks::deferred::Deferred;
 use crate::index::calls::counts::EpochCounts;
-use crate::index::calls::gate::{Gate, Slot};
+use crate::index::calls::entered::Entered;
+use crate::index::calls::gate::Gate;
 use crate::index::calls::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::sync::atomic::AtomicU8;
-
-/// Processes that may have one file open at a time.
-pub(crate) const SLOTS: usize = 64;
 
 /// Words for pending blocks: threads are spread over them.
 pub(crate) const PENDING: usize = 8;
@@ -79,7 +77,7 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes. [`RELEASED`]: the process has released a lock since the last of them.
     pub dirty: AtomicU32,
-    /// What a change of the file has to do besides (`also`, above).
+    /// What a change of the file has to do besides (`follow_up`, above).
     pub follow_up: AtomicU32,
     /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
@@ -144,8 +142,6 @@ pub(crate) struct Shared {
     pub in_flight: AtomicU64,
     /// For journals of records: bytes of the file at or above this offset no longer count; the file is cut later.
     pub file_end: AtomicU64,
-    /// Blocks (plus one) that may have unflushed lines: the last one of each group of threads.
-    pub pending: [AtomicU64; PENDING],
     /// The generation whose session other processes may read along; 0: none; all ones: never this one, which could
     /// not end. It is set last when a session begins and cleared first when it ends: what was read before a check of
     /// it belongs to that session.
@@ -177,13 +173,19 @@ pub(crate) struct Shared {
     /// The paths of the file and its journal at the last attach, and their view of paths (`sys::namespaces`), each
     /// with a zero behind it; or nothing. For a process that finds the arena after its processes are gone.
     pub hints: [AtomicU8; HINTS],
-    /// One per process.
-    pub slots: [Slot; SLOTS],
+    /// The threads inside the gate.
+    pub entered: Entered,
     /// Statistics for other programs.
     pub totals: Totals,
     /// What was done since the last SYNC.
     pub counts: EpochCounts,
+    /// Blocks (plus one) that may have unflushed lines: the last one of each group of threads.
+    pub pending: [OwnLine; PENDING],
 }
+
+/// A word that the threads of one group change, in a line of its own.
+#[repr(C, align(64))]
+pub(crate) struct OwnLine(pub AtomicU64);
 
 /// Bytes for `Shared::hints`.
 pub(crate) const HINTS: usize = 2048;
@@ -194,8 +196,8 @@ pub(crate) const SHARED: usize = 8192;
 // A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
-/// "FAMIOARD".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARD");
+/// "FAMIOARE".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARE");
 
 /// A store that does not take the cache line from other processors if the value is the same.
 #[inline]

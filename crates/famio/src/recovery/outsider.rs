@@ -2,7 +2,7 @@
 //! the boot, and has the time when the last writer left and the size of the file then.
 
 use crate::error::Result;
-use crate::index::{ARENA_MAGIC, EXCLUSIVE_WORDS, Exclusive, OwnerLock, SLOTS, Shared, Slot};
+use crate::index::{ARENA_MAGIC, EXCLUSIVE_WORDS, Entered, Exclusive, OwnerLock, Shared};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -31,8 +31,8 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
     let exclusive = offset_of!(Shared, gate.exclusive_words) + offset_of!(Exclusive, inside);
     let exclusive = (0..EXCLUSIVE_WORDS).map(|i| exclusive + i * size_of::<Exclusive>());
     // The killed process may have had any of the slots.
-    let slots = (0..SLOTS).map(|i| offset_of!(Shared, slots) + i * size_of::<Slot>() + offset_of!(Slot, inside));
-    let busy = exclusive.chain(slots).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
+    let entered = (0..size_of::<Entered>() / 4).map(|i| offset_of!(Shared, entered) + i * 4);
+    let busy = exclusive.chain(entered).chain([offset_of!(Shared, gate.closed)]).any(|at| half(at) != 0);
     let touched = word(offset_of!(Shared, touched));
     if !busy && touched != 0 && changed > touched + SLACK {
         return Some("another program changed the file after the crash");
@@ -56,9 +56,9 @@ mod tests {
         let later = 1_000_000_000 + 2 * SLACK;
         assert!(changed_since(&page, 5001, 1_000_000_000).is_some() && changed_since(&page, 5000, later).is_some());
         assert!(changed_since(&page, 5000, 1_000_000_000).is_none());
-        for place in [0, 1, SLOTS - 1] {
+        for at in [0, 4, size_of::<Entered>() - 4] {
             let mut page = page;
-            page[offset_of!(Shared, slots) + place * size_of::<Slot>() + offset_of!(Slot, inside)] = 1;
+            page[offset_of!(Shared, entered) + at] = 1;
             assert!(changed_since(&page, 5000, later).is_none());
         }
     }

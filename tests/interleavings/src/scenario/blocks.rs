@@ -46,7 +46,7 @@ pub fn checkpointing() {
     running.push(spawn(move || {
         for round in 0..4 {
             let shared = arena_too.shared();
-            let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+            let _inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
             let cell = Index::new(&arena_too).lookup(round % 2).unwrap();
             if let Some(_locked) = cell.lock.try_lock(0) {
                 checkpoint(&arena_too, &bytes_too, cell, (round % 2) as usize);
@@ -78,7 +78,7 @@ pub fn checkpointing() {
 
 fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
     let shared = arena.shared();
-    let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+    let _inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
     let cell = Index::new(arena).cell(block as u64).unwrap();
     let _locked = cell.lock.lock(0).unwrap();
     let committed = shared.committed();
@@ -118,7 +118,7 @@ fn write(arena: &Arena, bytes: &Bytes, block: usize, value: u64) {
 
 fn commit(arena: &Arena) {
     let shared = arena.shared();
-    let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
+    let _closed = shared.gate.close(0, &shared.entered, &LONG).unwrap();
     shared.committed.store(shared.committed() + 1, Ordering::Release);
 }
 
@@ -179,9 +179,9 @@ pub fn pending_words() {
                 }
                 if thread < 2 {
                     let shared = arena.shared();
-                    let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
+                    let _closed = shared.gate.close(0, &shared.entered, &LONG).unwrap();
                     for word in 0..2 {
-                        let block = shared.pending[word].swap(0, Ordering::AcqRel);
+                        let block = shared.pending[word].0.swap(0, Ordering::AcqRel);
                         if block != 0 {
                             take_over(&arena, &stored, &flushed, block - 1);
                         }
@@ -200,8 +200,8 @@ pub fn pending_words() {
 /// `turn_to`, the store, and `leave_dirty`.
 fn stage(arena: &Arena, stored: &[AtomicU64; 3], flushed: &[AtomicU64; 3], word: usize, block: u64) {
     let shared = arena.shared();
-    let _inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
-    let pending = &shared.pending[word];
+    let _inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
+    let pending = &shared.pending[word].0;
     if pending.load(Ordering::Relaxed) != block + 1 {
         let before = pending.swap(block + 1, Ordering::AcqRel);
         if before != 0 {

@@ -17,7 +17,7 @@ pub fn together() {
         running.push(spawn(move || {
             let shared = arena.shared();
             for _ in 0..2 {
-                let _inside = shared.gate.enter(me, &shared.slots[me as usize], &LONG).unwrap();
+                let _inside = shared.gate.enter(me, &shared.entered, &LONG).unwrap();
                 begun.fetch_add(1, Ordering::Relaxed);
                 ended.fetch_add(1, Ordering::Relaxed);
             }
@@ -27,7 +27,7 @@ pub fn together() {
         let (arena, begun, ended) = (arena.clone(), begun.clone(), ended.clone());
         running.push(spawn(move || {
             let shared = arena.shared();
-            let _closed = shared.gate.close(me, &shared.slots, &LONG).unwrap();
+            let _closed = shared.gate.close(me, &shared.entered, &LONG).unwrap();
             // The newest value of one, and any visible value of the other.
             let begun = begun.fetch_add(0, Ordering::Relaxed);
             assert_eq!(ended.load(Ordering::Relaxed), begun, "a thread is inside, or was and is not seen");
@@ -36,7 +36,7 @@ pub fn together() {
     running.into_iter().for_each(crate::sync::Running::join);
     let shared = arena.shared();
     assert_eq!(ended.load(Ordering::Relaxed), 4);
-    assert!(shared.slots.iter().all(|slot| slot.inside.load(Ordering::Relaxed) == 0));
+    assert!((0..2).all(|me| !shared.gate.is_held_by(me, &shared.entered)));
 }
 
 /// A thread in exclusive mode enters and leaves by plain stores, and changes what other threads change under a lock:
@@ -55,7 +55,7 @@ pub fn one_alone() {
                 let shared = arena.shared();
                 for round in 0..ROUNDS {
                     {
-                        let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+                        let inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
                         while !inside.exclusive
                             && lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
                         {
@@ -68,7 +68,7 @@ pub fn one_alone() {
                         }
                     }
                     if round == thread || round == 2 {
-                        let closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
+                        let closed = shared.gate.close(0, &shared.entered, &LONG).unwrap();
                         let seen = count.load(Ordering::Relaxed);
                         shared.gate.grant(0, true);
                         assert_eq!(count.load(Ordering::Relaxed), seen, "a thread wrote while the gate was closed");
@@ -91,7 +91,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
         let [sequence, a, b] = &*words;
         for round in 1..=4u64 {
             {
-                let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+                let inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
                 let fenced = || {
                     if !inside.exclusive {
                         fence(Ordering::SeqCst);
@@ -106,7 +106,7 @@ fn writes_alone(arena: &Arc<Arena>, words: &Arc<[AtomicU64; 3]>, told: &Arc<Atom
             }
             told.store(round, Ordering::Release);
             if round < 3 {
-                let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
+                let _closed = shared.gate.close(0, &shared.entered, &LONG).unwrap();
                 shared.gate.grant(0, true);
             }
         }
@@ -273,7 +273,7 @@ impl Blocks {
 
     fn write(&self, block: usize, value: u64) {
         let shared = self.arena.shared();
-        let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+        let inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
         if !inside.exclusive {
             self.carry_out(false);
             return self.store(false, block, value);
@@ -289,7 +289,7 @@ impl Blocks {
     fn show(&self) {
         let shared = self.arena.shared();
         if shared.deferred.is_any() {
-            let inside = shared.gate.enter(0, &shared.slots[0], &LONG).unwrap();
+            let inside = shared.gate.enter(0, &shared.entered, &LONG).unwrap();
             self.carry_out(inside.exclusive);
         }
     }
@@ -297,7 +297,7 @@ impl Blocks {
     fn sync(&self) {
         let shared = self.arena.shared();
         self.show();
-        let _closed = shared.gate.close(0, &shared.slots, &LONG).unwrap();
+        let _closed = shared.gate.close(0, &shared.entered, &LONG).unwrap();
         self.carry_out(false);
         shared.gate.grant(0, true);
     }

@@ -10,8 +10,7 @@ use super::state::State;
 use crate::error::{Error, Result};
 use crate::file::base::bits::{GRANULE, runs};
 use crate::file::engine::context::Context;
-use crate::index::calls::exclusive::stripe;
-use crate::index::{BLOCK, Cell, PENDING};
+use crate::index::{BLOCK, Cell, OwnLine, PENDING};
 use crate::map::guard;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,8 +44,7 @@ impl InPlace {
     /// The pending word of this thread; threads may share one.
     #[inline]
     fn pending<'a>(&self, cx: &Context<'a>) -> &'a AtomicU64 {
-        let block = core::ptr::from_ref(crate::thread::current()) as u64;
-        &cx.shared().pending[stripe(block) % PENDING]
+        &cx.shared().pending[crate::thread::current().group() % PENDING].0
     }
 
     /// Whether the thread's last write was to `block`, too.
@@ -158,7 +156,7 @@ impl InPlace {
 
     /// For a SYNC: writes back everything that is still dirty; the caller fences. The gate is closed.
     pub(super) fn flush_pending(&self, cx: &Context<'_>) -> Result<()> {
-        for pending in &cx.shared().pending {
+        for OwnLine(pending) in &cx.shared().pending {
             if pending.load(Ordering::Acquire) != 0 {
                 let word = pending.swap(0, Ordering::AcqRel);
                 if word != 0

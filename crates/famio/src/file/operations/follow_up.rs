@@ -1,5 +1,5 @@
 //! Follow-ups of a change of a file's bytes: the shadow is updated (`shadow`), earlier changes there by other
-//! processes stay (`turn`), and set-user-id bits are removed (`privileges`). A change looks once, inside the gate,
+//! processes stay (`ownership`), and set-user-id bits are removed (`privileges`). A change looks once, inside the gate,
 //! whether [`Shared::follow_up`](crate::index::Shared) requires one, and starts again if so.
 
 use crate::error::Result;

@@ -15,14 +15,16 @@ use crate::file::parts::ownership::PATIENCE;
 use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
-use crate::index::{Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, WriterState, follow_up, images, lease};
+use crate::index::{
+    Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
+};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Calls after each of which a process leaves a session that it got from another one: as long as they change the file
 /// alternately, neither waits for the other while that is idle.
-const CALLS_IN_TURN: u32 = 16;
+const CALLS_IN_TENURE: u32 = 16;
 /// Words for which the first hand-over makes room.
 const ROOM: usize = 1024;
 
@@ -100,10 +102,10 @@ impl Session {
     /// any more.
     pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
-        match shared.gate.close(self.me, &shared.slots, &SHORT) {
+        match shared.gate.close(self.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
                 self.strike_the_gone();
-                shared.gate.close(self.me, &shared.slots, &LONG)
+                shared.gate.close(self.me, &shared.entered, &LONG)
             }
             closed => closed,
         }
@@ -112,9 +114,9 @@ impl Session {
     /// Strikes killed processes from the gate.
     pub(in crate::file) fn strike_the_gone(&self) {
         let shared = self.arena.shared();
-        for (place, slot) in (0..).zip(&shared.slots) {
-            if place != self.me && shared.gate.is_held_by(place, slot) && !self.imaging.is_there(place) {
-                shared.gate.strike(place, slot);
+        for place in 0..SLOTS as u32 {
+            if place != self.me && shared.gate.is_held_by(place, &shared.entered) && !self.imaging.is_there(place) {
+                shared.gate.strike(place, &shared.entered);
                 shared.leave_at(crate::sys::coarse_now()); // its last change is ours
             }
         }
@@ -194,7 +196,7 @@ impl AtomicFile {
             shared.generation.load(Ordering::Acquire) == session.generation.load(Ordering::Acquire) + 1
         };
         if !left.as_ref().is_some_and(|left| is_that(left) && is_own(left)) {
-            self.ownership.calls_in_turn.store(CALLS_IN_TURN, Ordering::Relaxed);
+            self.ownership.calls_in_tenure.store(CALLS_IN_TENURE, Ordering::Relaxed);
         }
         self.watch_for_others();
         let session = match left {
@@ -280,7 +282,7 @@ impl AtomicFile {
         }
         // A previous process in this slot may have left it inside.
         let place = self.ownership.membership.place();
-        shared.slots.get(place as usize).iter().for_each(|slot| shared.gate.strike(place, slot));
+        shared.gate.strike(place, &shared.entered);
         let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
         let journal = shared.journal_file.load(Ordering::Acquire);
         attach::join(
@@ -387,8 +389,8 @@ impl AtomicFile {
         if !ownership.is_owner.load(Ordering::Acquire) || self.is_in_section() || Self::may_lock().is_err() {
             return;
         }
-        let in_turn = ownership.calls_in_turn.load(Ordering::Relaxed);
-        if in_turn == 0 && !(ownership.is_asked() && ownership.was_long_enough()) {
+        let left = ownership.calls_in_tenure.load(Ordering::Relaxed);
+        if left == 0 && !(ownership.is_asked() && ownership.was_long_enough()) {
             return;
         }
         if self.shadow.get().is_some() || !ownership.membership.may_have_other_writers() {
@@ -397,7 +399,7 @@ impl AtomicFile {
         if let Some(mut inner) = self.inner.try_lock()
             && inner.owner_lock.is_some()
         {
-            ownership.calls_in_turn.store(in_turn.saturating_sub(1), Ordering::Relaxed);
+            ownership.calls_in_tenure.store(left.saturating_sub(1), Ordering::Relaxed);
             let _ = self.hand_session_over(&mut inner); // otherwise the background acts
         }
     }

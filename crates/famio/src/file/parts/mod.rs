@@ -1,4 +1,4 @@
-//! What an `AtomicFile` consists of: the state of its lease, its locks, its shadow, its turns, its growth and its transactions. These
+//! What an `AtomicFile` consists of: the state of its lease, its locks, its shadow, its ownership, its growth and its transactions. These
 //! types know nothing of the file; what is done with them is in the folders of the same names.
 
 pub(super) mod arrivals;

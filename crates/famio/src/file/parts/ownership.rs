@@ -1,4 +1,4 @@
-//! What a process keeps of its turns.
+//! What a process keeps of its ownership.
 
 use super::hand_over_image::HandOverImage;
 use super::joined::Joined;
@@ -61,7 +61,7 @@ pub(in crate::file) struct Ownership {
     /// The number of an arena that could not be joined.
     pub(in crate::file) unjoined: AtomicU64,
     /// Calls after each of which the session is left to its next owner, since processes change the file alternately.
-    pub calls_in_turn: AtomicU32,
+    pub calls_in_tenure: AtomicU32,
     /// The next session saves no before-images: those of the last one found no room.
     pub no_images: AtomicBool,
     /// Changes of a killed process were kept, and this process has dealt with them.
@@ -93,7 +93,7 @@ impl Ownership {
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
-            calls_in_turn: AtomicU32::new(0),
+            calls_in_tenure: AtomicU32::new(0),
             no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
             view: crate::thread::Mutex::default(),
@@ -195,7 +195,8 @@ impl Ownership {
     /// Reads the hand-over image; empty if there is none.
     pub fn hand_over_image(&self, fds: &Descriptors) -> Result<HandOverImage> {
         let Some(path) = self.membership.epoch() else { return Ok(HandOverImage::default()) };
-        let failed = |e: Error| e.context(format_args!("reading {path}, the open epoch between two processes' turns"));
+        let failed =
+            |e: Error| e.context(format_args!("reading {path}, the open epoch that one process leaves for the next"));
         shared_memory::open(fds, &path).and_then(HandOverImage::load).map_err(failed)
     }
 
@@ -211,7 +212,7 @@ impl Ownership {
         let stored = shared_memory::make(fds, &self.membership, &path).and_then(|file| epoch.store(file));
         if let Err(e) = stored {
             let _ = rustix::fs::unlinkat(rustix::fs::CWD, &*path, rustix::fs::AtFlags::empty());
-            return Err(e.context(format_args!("writing {path}, the open epoch between two processes' turns")));
+            return Err(e.context(format_args!("writing {path}, the open epoch that one process leaves for the next")));
         }
         self.membership.set_epoch(number, Sort { is_kept: epoch.is_kept(), is_whole });
         Ok(())

@@ -246,7 +246,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     // its first write.
     shared.leave_at(crate::sys::coarse_now());
     shared.begin_entries(0);
-    shared.pending.iter().for_each(|word| word.store(0, Ordering::Release));
+    shared.pending.iter().for_each(|line| line.0.store(0, Ordering::Release));
     shared.file_end.store(u64::MAX, Ordering::Release);
     for word in [&shared.dirty, &shared.poisoned, &shared.keeps, &shared.moving, &shared.images, &shared.has_left] {
         word.store(0, Ordering::Release);

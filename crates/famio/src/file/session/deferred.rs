@@ -106,11 +106,10 @@ impl Session {
     #[inline]
     pub(in crate::file) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Answer<Inside<'a>> {
         let shared = self.arena.shared();
-        let slot = &shared.slots[cx.me as usize];
-        let inside = match shared.gate.enter(cx.me, slot, &SHORT) {
+        let inside = match shared.gate.enter(cx.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
                 self.strike_the_gone();
-                shared.gate.enter(cx.me, slot, &LONG)?
+                shared.gate.enter(cx.me, &shared.entered, &LONG)?
             }
             inside => inside?,
         };

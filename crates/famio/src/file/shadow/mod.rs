@@ -1,7 +1,7 @@
 //! Files that the program maps shared. In place of the file, the program maps a **shadow**: memory with the file's
 //! present bytes. At a SYNC the shadow is compared with the file, and what differs is written to the open epoch, a
 //! granule at a time. So no store of the program reaches the file before its epoch is committed, on any domain. There
-//! is no signal handler, and no store or system call fails that would not fail on a file (design, "Mapped regions").
+//! is no signal handler, and no store or system call fails that would not fail on a file (docs/mapping.md).
 //!
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 // Cycle: loads, mapped_range: a map carries its map-ahead, which is begun for a map

@@ -1,7 +1,6 @@
 //! Counts of what was done in the open epoch. Groups of threads have lines of their own: a line that several
 //! processors change moves between their caches, and each change waits for it.
 
-use super::exclusive::stripe;
 use crate::thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,7 +82,7 @@ impl EpochCounts {
     /// This thread's line.
     #[inline]
     pub fn mine(&self) -> &CountsLine {
-        &self.0[stripe(core::ptr::from_ref(thread::current()) as u64) % LINES]
+        &self.0[thread::current().group() % LINES]
     }
 
     /// The counts of all threads.

@@ -1,6 +1,7 @@
 //! The file lock: writers are inside, a SYNC closes the gate and waits until all are out. A thread in exclusive mode
 //! (`exclusive`) passes without a locked instruction.
 
+use super::entered::{Entered, SLOTS};
 use super::exclusive::{BETWEEN, EXCLUSIVE_WORDS, Exclusive, token};
 use crate::error::{Error, Result};
 use crate::index::lock::timed_out;
@@ -25,23 +26,14 @@ pub(crate) const SHORT: Patience = Patience { each: Timespec { tv_sec: 0, tv_nse
 /// In `closed`: a thread sleeps on it.
 const WAITERS: u32 = 1 << 31;
 
-/// A process that has the file open. Its number is that of its slot on the control page.
-#[repr(C, align(16))]
-#[derive(Default)]
-pub(crate) struct Slot {
-    /// Its threads inside the gate.
-    pub inside: AtomicU32,
-    /// Its process id; 0: the slot is free.
-    pub pid: AtomicU32,
-}
-
-/// A readers-writer lock for many processes. Threads inside are counted in the slot of their process, so that a dead
-/// process's count can be struck. The words name the closer and the thread in exclusive mode.
+/// A readers-writer lock for many processes, which name themselves by their slot on the control page. Threads inside
+/// are counted beside it (`entered`). The words name the closer and the thread in exclusive mode.
 #[repr(C)]
 pub(crate) struct Gate {
     /// 0 when open, else the closer's slot plus one, with a bit for waiters.
     pub closed: AtomicU32,
-    spare: AtomicU32,
+    /// Processes in this slot or above were never inside.
+    used: AtomicU32,
     /// The thread in exclusive mode; 0: none.
     pub(in crate::index) exclusive: AtomicU64,
     /// The thread that has written since the last grant; `BETWEEN`: several have.
@@ -62,7 +54,8 @@ pub(crate) struct Gate {
 pub(crate) struct Inside<'a> {
     gate: &'a Gate,
     word: &'a Exclusive,
-    slot: &'a Slot,
+    /// Where the thread is counted, unless it is in exclusive mode.
+    inside: &'a AtomicU32,
     /// The thread is in exclusive mode.
     pub exclusive: bool,
     _held: Held,
@@ -81,50 +74,65 @@ impl Gate {
     /// # Errors
     /// `EDEADLK`: it stayed closed for longer than `patience`.
     #[inline]
-    pub fn enter<'a>(&'a self, me: u32, slot: &'a Slot, patience: &Patience) -> Result<Inside<'a>> {
+    pub fn enter<'a>(&'a self, me: u32, entered: &'a Entered, patience: &Patience) -> Result<Inside<'a>> {
         // Counted first: a signal handler from here on is refused, instead of entering and leaving in between.
         let held = Held::of_file();
         let token = token(me);
-        let word = self.exclusive_word(token);
+        let (word, inside) = (self.exclusive_word(token), entered.mine(me));
         if self.exclusive.load(Ordering::Relaxed) == token {
             word.inside.store(1, Ordering::Relaxed);
             // The hardware's side of this fence is the revoker's membarrier.
             compiler_fence(Ordering::SeqCst);
             if self.exclusive.load(Ordering::Relaxed) == token && self.closed.load(Ordering::Relaxed) == 0 {
-                return Ok(Inside { gate: self, word, slot, exclusive: true, _held: held });
+                return Ok(Inside { gate: self, word, inside, exclusive: true, _held: held });
             }
             word.inside.store(0, Ordering::SeqCst);
         }
-        self.enter_together(token, slot, patience)?;
-        Ok(Inside { gate: self, word, slot, exclusive: false, _held: held })
+        if self.used.load(Ordering::Acquire) <= me {
+            self.used.fetch_max(me + 1, Ordering::SeqCst);
+        }
+        self.enter_together(token, inside, patience)?;
+        Ok(Inside { gate: self, word, inside, exclusive: false, _held: held })
     }
 
-    fn enter_together(&self, token: u64, slot: &Slot, patience: &Patience) -> Result<()> {
+    fn enter_together(&self, token: u64, inside: &AtomicU32, patience: &Patience) -> Result<()> {
         loop {
             // Both sides store, then load the other's word: sequentially consistent, or both could pass.
-            slot.inside.fetch_add(1, Ordering::SeqCst);
+            inside.fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) != 0 {
-                self.wait_until_open(slot, patience)?;
+                self.wait_until_open(inside, patience)?;
             }
             let exclusive = self.exclusive.load(Ordering::SeqCst);
             if exclusive == 0 || exclusive == token {
                 break;
             }
-            self.step_out(slot);
+            self.step_out(inside);
             self.revoke()?;
         }
-        match self.writer.compare_exchange(0, token, Ordering::AcqRel, Ordering::Acquire) {
-            Err(other) if other != token => self.writer.store(BETWEEN, Ordering::Release),
-            _ => {}
-        }
+        self.note_writer(token);
         Ok(())
     }
 
+    /// Notes that this thread writes in the open epoch. Changes nothing where that is known: all writers use the line.
+    #[inline]
+    fn note_writer(&self, token: u64) {
+        let mut writer = self.writer.load(Ordering::Acquire);
+        if writer == 0 {
+            match self.writer.compare_exchange(0, token, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(other) => writer = other,
+            }
+        }
+        if writer != token && writer != BETWEEN {
+            self.writer.store(BETWEEN, Ordering::Release);
+        }
+    }
+
     #[cold]
-    fn wait_until_open(&self, slot: &Slot, patience: &Patience) -> Result<()> {
+    fn wait_until_open(&self, inside: &AtomicU32, patience: &Patience) -> Result<()> {
         let mut rounds = 0;
         while rounds < patience.rounds {
-            self.step_out(slot);
+            self.step_out(inside);
             for _ in 0..SPINS {
                 if self.closed.load(Ordering::Relaxed) == 0 {
                     break;
@@ -132,12 +140,12 @@ impl Gate {
                 spin_loop();
             }
             rounds += self.sleep_while_closed(patience);
-            slot.inside.fetch_add(1, Ordering::SeqCst);
+            inside.fetch_add(1, Ordering::SeqCst);
             if self.closed.load(Ordering::SeqCst) == 0 {
                 return Ok(());
             }
         }
-        self.step_out(slot);
+        self.step_out(inside);
         Err(Error::new(libc::EDEADLK))
     }
 
@@ -157,16 +165,16 @@ impl Gate {
     }
 
     #[inline]
-    fn step_out(&self, slot: &Slot) {
-        if slot.inside.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) != 0 {
-            let _ = futex::wake(&slot.inside, futex::Flags::empty(), 1);
+    fn step_out(&self, inside: &AtomicU32) {
+        if inside.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) != 0 {
+            let _ = futex::wake(inside, futex::Flags::empty(), 1);
         }
     }
 
     /// Strikes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
     /// by the owner of the session. Changes that `gone` made inside it made as an owner: recovery deals with those.
-    pub fn strike(&self, gone: u32, slot: &Slot) {
-        slot.inside.store(0, Ordering::SeqCst);
+    pub fn strike(&self, gone: u32, entered: &Entered) {
+        entered.strike(gone);
         let closed = self.closed.load(Ordering::SeqCst);
         if closed & !WAITERS == gone + 1
             && self.closed.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -176,8 +184,8 @@ impl Gate {
     }
 
     /// Whether a thread of that slot is inside, or has the gate closed.
-    pub fn is_held_by(&self, me: u32, slot: &Slot) -> bool {
-        slot.inside.load(Ordering::SeqCst) != 0 || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
+    pub fn is_held_by(&self, me: u32, entered: &Entered) -> bool {
+        entered.has(me) || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
     }
 
     /// Another process owns the session from now on: no thread of it has exclusive mode, or ever had. With the gate
@@ -198,11 +206,18 @@ impl Gate {
         self.exclusive.load(Ordering::Acquire) == 0
     }
 
-    /// Closes the gate for the process in slot `me`, and waits until no thread of `slots` is inside.
+    /// For tests: as if a thread of the process in slot `me` were inside.
+    #[cfg(test)]
+    pub fn pretend(&self, me: u32, entered: &Entered) {
+        self.used.fetch_max(me + 1, Ordering::SeqCst);
+        entered.mine(me).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Closes the gate for the process in slot `me`, and waits until no thread is inside.
     ///
     /// # Errors
     /// `EDEADLK`: it was closed, or a thread was inside, for longer than `patience`.
-    pub fn close<'a>(&'a self, me: u32, slots: &[Slot], patience: &Patience) -> Result<Closed<'a>> {
+    pub fn close<'a>(&'a self, me: u32, entered: &Entered, patience: &Patience) -> Result<Closed<'a>> {
         let held = Held::of_file();
         let (mut spins, mut rounds) = (0, 0);
         while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
@@ -221,25 +236,31 @@ impl Gate {
         if exclusive != 0 && exclusive != token(me) {
             self.revoke()?;
         }
-        for slot in slots {
-            let (mut spins, mut rounds) = (0, 0);
-            loop {
-                let inside = slot.inside.load(Ordering::SeqCst);
-                if inside == 0 {
-                    break;
-                }
-                if rounds >= patience.rounds {
-                    return Err(Error::new(libc::EDEADLK));
-                }
-                if spins < SPINS {
-                    spins += 1;
-                    spin_loop();
-                } else {
-                    rounds += timed_out(futex::wait(&slot.inside, futex::Flags::empty(), inside, Some(&patience.each)));
-                }
-            }
+        // Who enters a slot for the first time says so before it looks whether the gate is closed.
+        for place in 0..self.used.load(Ordering::SeqCst).min(SLOTS as u32) {
+            entered.of(place).try_for_each(|inside| wait_until_out(inside, patience))?;
         }
         Ok(closed)
+    }
+}
+
+/// Waits until a count is 0.
+fn wait_until_out(count: &AtomicU32, patience: &Patience) -> Result<()> {
+    let (mut spins, mut rounds) = (0, 0);
+    loop {
+        let inside = count.load(Ordering::SeqCst);
+        if inside == 0 {
+            return Ok(());
+        }
+        if rounds >= patience.rounds {
+            return Err(Error::new(libc::EDEADLK));
+        }
+        if spins < SPINS {
+            spins += 1;
+            spin_loop();
+        } else {
+            rounds += timed_out(futex::wait(count, futex::Flags::empty(), inside, Some(&patience.each)));
+        }
     }
 }
 
@@ -256,7 +277,7 @@ impl Drop for Inside<'_> {
             }
             self.word.inside.store(0, Ordering::Release);
         } else {
-            self.gate.step_out(self.slot);
+            self.gate.step_out(self.inside);
         }
     }
 }

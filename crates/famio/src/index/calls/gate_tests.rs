@@ -11,14 +11,14 @@ fn gate() -> Gate {
 #[test]
 fn nobody_is_inside_while_it_is_closed() {
     let gate = gate();
-    let slots = [Slot::default(), Slot::default()];
+    let entered = Entered::default();
     let (inside, closings) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for i in 0..2 {
-            let (gate, slots, inside, closings) = (&gate, &slots, &inside, &closings);
+            let (gate, entered, inside, closings) = (&gate, &entered, &inside, &closings);
             scope.spawn(move || {
                 while closings.load(Ordering::Relaxed) < 500 {
-                    let _in = gate.enter(i as u32, &slots[i], &LONG).unwrap();
+                    let _in = gate.enter(i as u32, entered, &LONG).unwrap();
                     inside.fetch_add(1, Ordering::Relaxed);
                     spin_loop();
                     inside.fetch_sub(1, Ordering::Relaxed);
@@ -26,7 +26,7 @@ fn nobody_is_inside_while_it_is_closed() {
             });
         }
         for _ in 0..500 {
-            let _closed = gate.close(0, &slots, &LONG).unwrap();
+            let _closed = gate.close(0, &entered, &LONG).unwrap();
             assert_eq!(inside.load(Ordering::Relaxed), 0);
             closings.fetch_add(1, Ordering::Relaxed);
         }
@@ -54,12 +54,12 @@ fn forbid_membarrier() {
 }
 
 /// Gives this thread exclusive mode.
-fn have_it_alone(gate: &Gate, slots: &[Slot]) {
-    drop(gate.enter(0, &slots[0], &LONG).unwrap());
-    let closed = gate.close(0, slots, &LONG).unwrap();
+fn have_it_alone(gate: &Gate, entered: &Entered) {
+    drop(gate.enter(0, entered, &LONG).unwrap());
+    let closed = gate.close(0, entered, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(gate.enter(0, &slots[0], &LONG).unwrap().exclusive);
+    assert!(gate.enter(0, entered, &LONG).unwrap().exclusive);
 }
 
 #[test]
@@ -67,15 +67,15 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
     if !prepare_process() {
         return;
     }
-    let (gate, slots, done) = (gate(), [Slot::default()], AtomicU32::new(0));
-    have_it_alone(&gate, &slots);
+    let (gate, entered, done) = (gate(), Entered::default(), AtomicU32::new(0));
+    have_it_alone(&gate, &entered);
     std::thread::scope(|scope| {
-        let inside = gate.enter(0, &slots[0], &LONG).unwrap();
+        let inside = gate.enter(0, &entered, &LONG).unwrap();
         assert!(inside.exclusive);
-        let (gate, slots, done) = (&gate, &slots, &done);
+        let (gate, entered, done) = (&gate, &entered, &done);
         scope.spawn(move || {
             forbid_membarrier();
-            drop(gate.close(0, slots, &LONG).unwrap());
+            drop(gate.close(0, entered, &LONG).unwrap());
             done.store(1, Ordering::SeqCst);
         });
         while gate.exclusive.load(Ordering::SeqCst) != BETWEEN {
@@ -85,11 +85,11 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
         drop(inside);
     });
     // Exclusive mode is not granted any more: the next revocation would have to wait, too.
-    drop(gate.enter(0, &slots[0], &LONG).unwrap());
-    let closed = gate.close(0, &slots, &LONG).unwrap();
+    drop(gate.enter(0, &entered, &LONG).unwrap());
+    let closed = gate.close(0, &entered, &LONG).unwrap();
     gate.grant(0, true);
     drop(closed);
-    assert!(!gate.enter(0, &slots[0], &LONG).unwrap().exclusive);
+    assert!(!gate.enter(0, &entered, &LONG).unwrap().exclusive);
 }
 
 #[test]
@@ -97,13 +97,13 @@ fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
     if !prepare_process() {
         return;
     }
-    let (gate, slots) = (gate(), [Slot::default()]);
-    have_it_alone(&gate, &slots);
+    let (gate, entered) = (gate(), Entered::default());
+    have_it_alone(&gate, &entered);
     std::thread::scope(|scope| {
         // This thread sleeps meanwhile.
         let revoked = scope.spawn(|| {
             forbid_membarrier();
-            gate.enter(0, &slots[0], &LONG).map(|inside| inside.exclusive)
+            gate.enter(0, &entered, &LONG).map(|inside| inside.exclusive)
         });
         assert!(!revoked.join().unwrap().unwrap());
     });
@@ -123,7 +123,7 @@ fn who_has_it_alone_is_never_inside_with_another() {
 /// `forbidden`: one of the threads cannot send the other a barrier.
 fn two_writers(forbidden: bool) {
     let gate = gate();
-    let slots = [Slot::default()];
+    let entered = Entered::default();
     // Not atomic on purpose: two writers at a time would lose counts.
     struct Plain(core::cell::UnsafeCell<u64>);
     // SAFETY: as the test shows, accessed in exclusive mode or under a lock.
@@ -132,7 +132,7 @@ fn two_writers(forbidden: bool) {
     let (granted, rounds) = (AtomicU64::new(0), 20_000u64);
     std::thread::scope(|scope| {
         for writer in 0..2 {
-            let (gate, slots, count, lock, granted) = (&gate, &slots, &count, &lock, &granted);
+            let (gate, entered, count, lock, granted) = (&gate, &entered, &count, &lock, &granted);
             scope.spawn(move || {
                 let count = count;
                 if forbidden && writer == 0 {
@@ -140,14 +140,14 @@ fn two_writers(forbidden: bool) {
                 }
                 for round in 0..rounds {
                     {
-                        let inside = gate.enter(0, &slots[0], &LONG).unwrap();
+                        let inside = gate.enter(0, entered, &LONG).unwrap();
                         granted.fetch_add(inside.exclusive.into(), Ordering::Relaxed);
                         let _guard = (!inside.exclusive).then(|| lock.lock().unwrap());
                         // SAFETY: in exclusive mode, or under the lock.
                         unsafe { *count.0.get() += 1 };
                     }
                     if round % 64 == 0 {
-                        let _closed = gate.close(0, slots, &LONG).unwrap();
+                        let _closed = gate.close(0, entered, &LONG).unwrap();
                         gate.grant(0, true);
                     }
                 }
@@ -165,7 +165,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
         return; // nobody ever has it alone here
     }
     let gate = gate();
-    let slots = [Slot::default()];
+    let entered = Entered::default();
     // Not atomic on purpose, and no fence: two words that are equal outside the gate.
     struct Plain(core::cell::UnsafeCell<[u64; 16]>);
     // SAFETY: as the test shows, a reader looks only after it was let in, and discards what may be torn.
@@ -173,13 +173,13 @@ fn who_reads_sees_all_that_another_wrote_alone() {
     let (words, sequence) = (Plain([0; 16].into()), AtomicU64::new(0));
     let (done, read, alone) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (gate, slots, words, sequence) = (&gate, &slots, &words, &sequence);
+        let (gate, entered, words, sequence) = (&gate, &entered, &words, &sequence);
         let (done, read, alone) = (&done, &read, &alone);
         scope.spawn(move || {
             let words = words;
             while read.load(Ordering::Relaxed) < 2000 || alone.load(Ordering::Relaxed) == 0 {
                 for _ in 0..8 {
-                    let inside = gate.enter(0, &slots[0], &LONG).unwrap();
+                    let inside = gate.enter(0, entered, &LONG).unwrap();
                     alone.fetch_add(inside.exclusive.into(), Ordering::Relaxed);
                     sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     fence(Ordering::Release);
@@ -191,7 +191,7 @@ fn who_reads_sees_all_that_another_wrote_alone() {
                     }
                     sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
                 }
-                let _closed = gate.close(0, slots, &LONG).unwrap();
+                let _closed = gate.close(0, entered, &LONG).unwrap();
                 gate.grant(0, true);
             }
             done.store(1, Ordering::Relaxed);
@@ -264,15 +264,15 @@ fn a_grant_leaves_a_revocation_under_way_alone() {
 
 #[test]
 fn a_killed_process_that_is_inside_or_has_it_closed_is_struck() {
-    let (gate, slots) = (gate(), [Slot::default(), Slot::default()]);
-    slots[1].inside.store(1, Ordering::SeqCst);
-    assert_eq!(gate.close(0, &slots, &SHORT).err().unwrap().errno(), libc::EDEADLK);
-    assert!(gate.is_held_by(1, &slots[1]) && !gate.is_held_by(0, &slots[0]));
-    gate.strike(1, &slots[1]);
-    let closed = gate.close(0, &slots, &SHORT).unwrap();
-    assert_eq!(gate.enter(1, &slots[1], &SHORT).err().unwrap().errno(), libc::EDEADLK);
+    let (gate, entered) = (gate(), Entered::default());
+    gate.pretend(1, &entered);
+    assert_eq!(gate.close(0, &entered, &SHORT).err().unwrap().errno(), libc::EDEADLK);
+    assert!(gate.is_held_by(1, &entered) && !gate.is_held_by(0, &entered));
+    gate.strike(1, &entered);
+    let closed = gate.close(0, &entered, &SHORT).unwrap();
+    assert_eq!(gate.enter(1, &entered, &SHORT).err().unwrap().errno(), libc::EDEADLK);
     core::mem::forget(closed);
-    gate.strike(0, &slots[0]);
-    drop(gate.enter(1, &slots[1], &SHORT).unwrap());
-    assert!(!gate.is_held_by(1, &slots[1]));
+    gate.strike(0, &entered);
+    drop(gate.enter(1, &entered, &SHORT).unwrap());
+    assert!(!gate.is_held_by(1, &entered));
 }

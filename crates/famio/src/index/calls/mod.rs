@@ -2,6 +2,7 @@
 // Cycle: exclusive, gate: exclusive mode is a mode of the gate, and its words lie in it
 
 pub(super) mod counts;
+pub(super) mod entered;
 pub(crate) mod exclusive;
 pub(super) mod gate;
 pub(super) mod totals;
