@@ -3,7 +3,7 @@
 //!
 //! Under alternate, or under redo over granules whose committed copy is in the file, pieces need no order among
 //! themselves: the bytes, and the block's version of the open epoch, go to places that are not read before a slot
-//! commits them (docs/format.md, *A write*, steps 3 and 4).
+//! commits them (docs/format.md, *A write*).
 
 use super::InPlace;
 use super::state::State;
