@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::agent::{self, Agent};
 use common::{Folder, build, under};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -126,4 +127,84 @@ fn what_would_weaken_the_promise_is_an_error() {
         assert_eq!(number(&folder, "atomic-a", place.0), 2);
     }
     let _ = std::fs::remove_file(built);
+}
+
+/// Runs a test in each place, with processes that have `atomic-a` and `atomic-b` as a group.
+fn everywhere(name: &str, test: impl Fn(&Folder, &dyn Fn() -> Agent)) {
+    for place in PLACES {
+        let folder = folder(&format!("groups-{name}"), place);
+        for name in ["atomic-a", "atomic-b"] {
+            std::fs::write(folder.path().join(name), ".".repeat(10_000)).unwrap();
+        }
+        test(&folder, &|| Agent::of(program(&folder, agent::program(), "", place.2)));
+        agent::nothing_left(&folder);
+    }
+}
+
+const BUSY: &str = "Device or resource busy";
+
+/// The map once became writable without ownership: another process committed what was stored there, which the group of
+/// this one had not committed.
+#[test]
+fn a_map_that_becomes_writable_takes_ownership() {
+    everywhere("protect", |folder, agent| {
+        let [mut a, mut b] = [agent(), agent()];
+        b.each(&["open atomic-a", "mapread"]);
+        a.each(&["open atomic-a", "write 0 aa"]);
+        assert_eq!(b.tell("load 0 4"), "aa..");
+        assert_eq!(b.tell("protect"), BUSY);
+        a.ok("sync");
+        b.each(&["protect", "store 2 bb", "write 4 bb"]);
+        // What this process has stored is its own to commit.
+        assert_eq!([a.tell("write 9 x"), a.tell("sync")], [BUSY; 2]);
+        a.sees(0, "aabbbb..");
+        b.kill();
+        a.sees(0, "aa......");
+        a.each(&["write 9 x", "sync"]);
+        a.end();
+        assert_eq!(folder.read("atomic-a")[..10], *b"aa.......x");
+    });
+}
+
+/// The process that had changed the file beside a map of another one once kept it until it closed it.
+#[test]
+fn a_committed_file_is_handed_over_though_it_was_mapped_for_reading() {
+    everywhere("was-mapped", |folder, agent| {
+        let [mut a, mut b, mut c] = [agent(), agent(), agent()];
+        b.each(&["look atomic-a", "mapread"]);
+        a.each(&["open atomic-a", "write 0 aa", "sync"]);
+        assert_eq!(b.tell("load 0 4"), "aa..");
+        c.each(&["open atomic-a", "write 2 cc"]);
+        assert_eq!(b.tell("load 0 6"), "aacc..");
+        c.ok("sync");
+        b.ok("unmap");
+        b.end();
+        a.each(&["write 4 aa", "sync"]);
+        c.each(&["write 6 cc", "sync"]);
+        a.end();
+        c.end();
+        assert_eq!(folder.read("atomic-a")[..10], *b"aaccaacc..");
+    });
+}
+
+/// Such a map once needed ownership: it failed as long as another process stored, and always without a descriptor for
+/// writing.
+#[test]
+fn a_file_is_mapped_for_reading_while_another_process_stores() {
+    everywhere("readers", |folder, agent| {
+        let [mut a, mut b, mut c] = [agent(), agent(), agent()];
+        a.each(&["open atomic-a", "map", "store 0 aa"]);
+        b.each(&["look atomic-a", "mapread"]);
+        c.each(&["open atomic-a", "mapread"]);
+        a.ok("store 2 aa");
+        assert_eq!([b.tell("load 0 6"), c.tell("load 0 6")], ["aaaa.."; 2]);
+        assert_eq!([c.tell("protect"), c.tell("write 4 c")], [BUSY; 2]);
+        // Its stores are committed, and it does not store any more.
+        a.each(&["unmap", "sync"]);
+        c.each(&["protect", "store 4 cc", "sync"]);
+        assert_eq!(b.tell("load 0 8"), "aaaacc..");
+        assert_eq!(a.tell("write 6 a"), BUSY);
+        [c, b, a].map(Agent::end);
+        assert_eq!(folder.read("atomic-a")[..8], *b"aaaacc..");
+    });
 }

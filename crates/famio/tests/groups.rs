@@ -239,9 +239,10 @@ fn check(place: &Place, b_first: bool, known: u64, at: &str) -> u64 {
     round
 }
 
-/// Kills a child in its rounds at each of these stops, and so many instructions later.
-fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) {
-    let mut known = 0;
+/// Kills a child in its rounds at each of these stops, and so many instructions later. Returns how often that was after
+/// the record, and before the child said so; `None`: tracing is refused here.
+fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
+    let (mut known, mut between) = (0, 0);
     for (stop, instructions) in stops {
         let mut child = place.child("rounds");
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
@@ -250,7 +251,7 @@ fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) {
             eprintln!("NOT TESTED: kills at system calls take ptrace(2), which is refused here");
             child.kill().unwrap();
             child.wait().unwrap();
-            return;
+            return None;
         };
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!((0..stop).all(|_| traced.step()) && (0..instructions).all(|_| traced.instruction()));
@@ -259,8 +260,11 @@ fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) {
         child.wait().unwrap();
         known = said.filter_map(|line| line.parse().ok()).last().unwrap_or(known);
         let at = format!("{}: stop {stop}, {instructions} instructions", place.name);
-        known = check(place, stop % 2 == 1, known, &at);
+        let found = check(place, stop % 2 == 1, known, &at);
+        between += usize::from(found > known);
+        known = found;
     }
+    Some(between)
 }
 
 fn is_long() -> bool {
@@ -280,7 +284,10 @@ fn a_kill_at_any_call_leaves_all_files_as_of_the_same_sync() {
 fn a_kill_between_two_calls_leaves_all_files_as_of_the_same_sync() {
     let place = Place::new("redo", "groups-instructions");
     let stride = if is_long() { 101 } else { 3001 };
-    kill_at(&place, (600..606).flat_map(|stop| (0..16_000).step_by(stride).map(move |more| (stop, more))));
+    let all: Vec<_> = (600..606).flat_map(|stop| (0..16_000).step_by(stride).map(move |more| (stop, more))).collect();
+    let kills = all.len();
+    let between = kill_at(&place, all.into_iter());
+    assert!(between.is_none_or(|between| 0 < between && between < kills), "{between:?} of {kills}");
 }
 
 /// Runs steps in a child, which is then killed. Whether each file has what was written to it.
@@ -562,6 +569,29 @@ fn a_session_that_cannot_be_ended_is_one_of_the_group() {
     assert_eq!(files.each_ref().map(|file| file.read(3, 3)), [b"new", b"new"]);
 }
 
+/// Nobody could end it any more then, or write to the file, since it counted as one of the group.
+#[test]
+fn a_session_with_a_dead_process_that_cannot_be_ended_is_not_one_of_the_group() {
+    let place = Place::new("disk", "groups-left-dead");
+    for name in ["a", "b"] {
+        fs::File::create(place.path(name)).unwrap().set_len(BLOCKS * 4096).unwrap();
+    }
+    let files = [place.open("a"), place.open("b")];
+    files.iter().for_each(|file| file.write(0, OLD));
+    files[0].atomic().sync().unwrap();
+    let mut dead = Waiting::new(&place, "alone wa pause");
+    dead.hear("pause");
+    let mut other = Waiting::new(&place, "alone qa pause");
+    other.hear("pause");
+    dead.kill();
+    for _ in 0..2 {
+        let refused = files[0].try_write(0, b"x").unwrap_err();
+        assert_eq!(refused.errno(), libc::EFBIG, "{refused}");
+    }
+    files.into_iter().for_each(Opened::close_anyhow);
+    other.kill();
+}
+
 /// It once synced the group, failed with it, and let the others take no more writes.
 #[test]
 fn a_close_of_a_clean_file_does_not_depend_on_a_sync_that_fails() {
@@ -646,6 +676,7 @@ fn processes_that_commit_the_same_group_take_turns() {
     for name in ["redo", "disk"] {
         let place = Place::new(name, "groups-turns");
         let mut children = [(); 3].map(|()| place.child("turns"));
+        let places = children.each_ref().map(|child| 8 * (child.id() as usize % 1000));
         for child in &mut children {
             child.stdin.take().unwrap().write_all(b"\n").unwrap();
         }
@@ -653,7 +684,11 @@ fn processes_that_commit_the_same_group_take_turns() {
             let output = child.wait_with_output().unwrap();
             assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        assert_eq!(place.recovered("a"), place.recovered("b"));
+        let [a, b] = ["a", "b"].map(|name| place.recovered(name));
+        assert_eq!(a, b);
+        for place in places {
+            assert_eq!(a[place..].first_chunk(), Some(&99_u64.to_le_bytes()), "{name}: at {place}");
+        }
     }
 }
 
@@ -692,21 +727,32 @@ fn an_atomic_append_whose_sync_fails_is_made_once() {
     use famio::pmem::{Domain, TestHooks};
     let place = Place::new("redo", "groups-append");
     let settings = Settings { group: Some(8), ..Settings::default() };
-    let recorder = Recorder::new(Domain::PageCache);
-    TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
-    let files = ["a", "b"].map(|name| Opened::new(&place.path(name), &settings));
-    files[1].write(0, OLD);
     let bytes = vec![7; 3 * 4096];
     let buf = [UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() }];
-    files[0].write(0, b"-");
-    recorder.fail(Call::Pwritev, 1, libc::ENOSPC);
-    // SAFETY: a live buffer.
-    let refused = unsafe { files[0].atomic().write_atomically(None, &buf, Whole::Shorter) }.unwrap_err();
-    assert_eq!(refused.errno(), libc::ENOSPC, "{refused}");
-    let size = files[0].atomic().size();
-    assert!([1, 1 + 3 * 4096].contains(&size), "{size}");
-    files[1].atomic().sync().unwrap();
-    TestHooks::default().enter();
+    let mut sizes = std::collections::BTreeSet::new();
+    for nth in 1.. {
+        let recorder = Recorder::new(Domain::PageCache);
+        TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
+        let files = ["a", "b"].map(|name| Opened::new(&place.path(&format!("{name}{nth}")), &settings));
+        files[1].write(0, OLD);
+        files[0].write(0, b"-");
+        recorder.fail(Call::Pwritev, nth, libc::ENOSPC);
+        // SAFETY: a live buffer.
+        let done = unsafe { files[0].atomic().write_atomically(None, &buf, Whole::Shorter) };
+        let size = files[0].atomic().size();
+        if let Err(refused) = &done {
+            assert_eq!(refused.errno(), libc::ENOSPC, "{nth}: {refused}");
+            assert!([1, 1 + 3 * 4096].contains(&size), "{nth}: {size}");
+            sizes.insert(size);
+            files[1].atomic().sync().unwrap();
+        }
+        drop(files);
+        TestHooks::default().enter();
+        if done.is_ok() {
+            break; // so many of these calls are not made
+        }
+    }
+    assert!(sizes.contains(&(1 + 3 * 4096)), "no SYNC has failed: {sizes:?}");
 }
 
 #[test]
@@ -767,6 +813,101 @@ fn contradictions_are_refused() {
     let refused = a.atomic().demote().unwrap_err();
     assert_eq!(refused.errno(), libc::EBUSY, "{refused}");
     assert_eq!(a.read(0, 9), OLD);
+    // A file that is open without the group would not be committed with it.
+    let alone = Settings { group: None, ..place.settings() };
+    let [other, again] = [("c", &alone), ("a", &alone)].map(|(name, of)| Opened::new(&place.path(name), of));
+    for (name, group) in [("c", Some(place.group)), ("a", Some(place.group + 1_000_000))] {
+        let refused = Opened::try_new(&place.path(name), &Settings { group, ..alone.clone() }).err().unwrap();
+        assert_eq!(refused.errno(), libc::EBUSY, "{refused}");
+    }
+    drop((other, again));
+    place.open("c").write(0, OLD);
+}
+
+#[test]
+fn a_rollback_takes_back_one_file() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-rollback");
+        ["a", "b"].iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
+        let files = [place.open("a"), place.open("b")];
+        files.iter().for_each(|file| file.write(3, b"new"));
+        files[0].atomic().rollback().unwrap();
+        files[1].atomic().sync().unwrap();
+        assert_eq!(files.each_ref().map(|file| file.read(0, 9)), [OLD, NEW], "{name}");
+        files.iter().for_each(|file| file.write(0, b"-"));
+        files[0].atomic().sync().unwrap();
+        drop(files);
+        assert_eq!([place.recovered("a"), place.recovered("b")], [OLD, NEW], "{name}");
+    }
+}
+
+/// Neither fails, and neither loses anything.
+#[test]
+fn files_are_opened_and_closed_while_another_thread_syncs_the_group() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-closes");
+        let synced = place.open("b");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..100_u64 {
+                    place.open("a").write(8 * round, &round.to_le_bytes());
+                }
+            });
+            for round in 0..100_u64 {
+                synced.write(8 * round, &round.to_le_bytes());
+                synced.atomic().sync().unwrap();
+            }
+        });
+        drop(synced);
+        let all: Vec<u8> = (0..100_u64).flat_map(u64::to_le_bytes).collect();
+        assert_eq!([&place.recovered("a"), &place.recovered("b")], [&all; 2], "{name}");
+    }
+}
+
+/// Without a group it is left to the kernel. For the sake of groups that once failed for all whose settings say that
+/// they require protection.
+#[test]
+fn a_file_that_has_lost_its_name_is_refused_only_with_a_group() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-lost-name");
+        fs::create_dir(place.path("pool")).unwrap(); // other processes find the file there
+        for group in [None, Some(place.group)] {
+            fs::write(place.path("a"), OLD).unwrap();
+            let pool = Some(place.path("pool"));
+            let settings = Settings { require: true, pool, group, ..place.settings() };
+            let file = Opened::new(&place.path("a"), &settings);
+            fs::hard_link(place.path("a"), place.path("other")).unwrap();
+            fs::remove_file(place.path("a")).unwrap();
+            let written = file.try_write(3, b"new").map_err(|e| e.errno());
+            assert_eq!(written, group.map_or(Ok(3), |_| Err(libc::ESTALE)), "{name}");
+            assert_eq!(file.atomic().is_demoted(), group.is_none(), "{name}");
+            file.close_anyhow();
+            assert_eq!(fs::read(place.path("other")).unwrap(), if group.is_none() { NEW } else { OLD }, "{name}");
+            fs::remove_file(place.path("other")).unwrap();
+        }
+    }
+}
+
+/// They were once committed without the group as another process wanted to write.
+#[test]
+fn changes_of_a_file_without_a_name_stay_with_their_process() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-nameless-beside");
+        ["a", "b"].iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
+        let other = place.open("a");
+        assert_eq!(other.read(0, 9), OLD);
+        let mut child = Waiting::new(&place, "wa wb pause sb pause");
+        child.hear("pause");
+        fs::remove_file(place.path("a")).unwrap();
+        assert_eq!(other.try_write(0, b"x").unwrap_err().errno(), libc::EBUSY, "{name}");
+        child.go_on();
+        child.hear("pause");
+        other.write(0, b"x");
+        assert_eq!(other.read(0, 9), b"x--new---", "{name}");
+        child.kill();
+        other.close_anyhow();
+        assert_eq!(place.recovered("b"), NEW, "{name}");
+    }
 }
 
 /// Each call of the SYNC fails in turn: nothing is committed, or all, and the files take no more writes if that is not

@@ -144,7 +144,7 @@ impl AtomicFile {
             self.prepare_kept(inner)?;
             self.join_shadow()?;
             match self.shadow_for_maps() {
-                Err(e) if e.errno() == libc::ENOMEM && !self.settings.require => {
+                Err(e) if e.errno() == libc::ENOMEM && self.settings.group.is_none() => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.put_in_kernels_file()?;
                     crate::sys::events::count_demotion();
@@ -184,7 +184,8 @@ impl AtomicFile {
             let session = match attached {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
-                    if self.settings.require {
+                    // Without any other it does not survive a crash: there is nothing to commit with its group.
+                    if self.settings.group.is_some() && self.fds.stat()?.st_nlink > 0 {
                         let what = "the name by which it was opened is gone, so that it can't be protected; open it by its other name";
                         return Err(self.named(Error::with(libc::ESTALE, what)).into());
                     }

@@ -31,7 +31,7 @@ impl AtomicFile {
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
     /// # Errors
-    /// `EBUSY`: another process has it. `EIO`: its journal cannot be used; the message names both files.
+    /// `EBUSY`: another process has it, or this one has it open without the group of the settings. `EIO`: its journal cannot be used; the message names both files.
     /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
     /// weaken durability without saying so, or name another folder of shared memory than this process uses.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
@@ -86,7 +86,7 @@ impl AtomicFile {
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();
         if let Some(file) = files.get(&(device, inode)) {
-            file.reopen(fd, access).map_err(named)?;
+            groups::check_reopened(file, settings).and_then(|()| file.reopen(fd, access)).map_err(named)?;
             return Ok(file.clone());
         }
         let settings = groups::settings_in_effect(settings).map_err(named)?;

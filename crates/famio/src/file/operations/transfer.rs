@@ -371,7 +371,7 @@ impl AtomicFile {
         {
             return done;
         }
-        self.reserve_in_record(size, 1)?;
+        self.reserve_size_in_record(size)?;
         let set = || self.set_size_of_file(size);
         self.changing(set, set, |()| size..size)
     }

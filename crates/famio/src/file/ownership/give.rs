@@ -24,7 +24,8 @@ impl AtomicFile {
     ///
     /// # Errors
     /// The file stays with this process: it was demoted, or is mapped without shared memory; or its open epoch is too
-    /// large, or its journal cannot be ended; or it belongs to a group, and is mapped or has something uncommitted.
+    /// large, or its journal cannot be ended; or it belongs to a group, and is mapped for stores or has something
+    /// uncommitted.
     pub(in crate::file) fn hand_over_ownership(&self) -> Result<()> {
         self.give_with(true)
     }
@@ -62,7 +63,8 @@ impl AtomicFile {
             return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
         }
         membership.set_stuck(0); // it may have been mapped at the last request
-        let is_held = is_mapped || self.settings.group.is_some() && self.shadow.get().is_some();
+        // In a group, what this process has stored, or may store, is its own to commit.
+        let is_held = is_mapped || self.settings.group.is_some() && shadow::may_have_stores(self.key());
         let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_held {
             Err(Error::new(libc::EBUSY))
         } else if alive && self.hand_session_over(inner).unwrap_or(false) {
@@ -108,14 +110,15 @@ impl AtomicFile {
         let begun = monotonic_now();
         self.lease.rest();
         session.close_to_others();
-        let ended = if self.fds.stat()?.st_nlink == 0 {
+        let is_of_group = session.of_group.load(Ordering::Acquire);
+        let ended = if !is_of_group && self.fds.stat()?.st_nlink == 0 {
             // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
         if let Err(e) = &ended
-            && session.of_group.load(Ordering::Acquire)
+            && is_of_group
             && e.errno() == libc::EBUSY
         {
             session.open_to_others(); // it goes on, and others read along

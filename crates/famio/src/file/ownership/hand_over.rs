@@ -306,10 +306,13 @@ impl AtomicFile {
         if let Some(session) = inner.session.as_ref().filter(|_| ended.is_err() && self.settings.group.is_some()) {
             // It goes on as this process's: nothing of it is handed over any more, and the changes of the others are
             // committed with this process's own, as those of a hand-over image are.
-            session.of_group.store(true, Ordering::Release);
-            let (others, membership) = (self.ownership.others.lock(), &self.ownership.membership);
-            let living = others.iter().filter(|(_, writer)| membership.writer_state(*writer) == WriterState::Open);
-            living.for_each(|&(_, writer)| membership.end_tenure_of(writer));
+            {
+                let (others, membership) = (self.ownership.others.lock(), &self.ownership.membership);
+                let living = others.iter().filter(|(_, writer)| membership.writer_state(*writer) == WriterState::Open);
+                living.for_each(|&(_, writer)| membership.end_tenure_of(writer));
+            }
+            // With a dead process's changes in it, each call first tries to end it again.
+            session.of_group.store(!self.has_foreign_of(WriterState::Dead), Ordering::Release);
         }
         ended.map(|()| true)
     }

@@ -268,8 +268,10 @@ impl AtomicFile {
         let owner = self.ownership.membership.control().and_then(|control| control.owner());
         let who = owner.map_or("another process".into(), |owner| owner.to_string());
         let path = self.path.to_string_lossy();
-        let what = "which has demoted or mapped it, or does not run, or has changes of a group to commit, or whose open epoch has no room in";
-        Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
+        let group = if self.settings.group.is_some() { "has changes of a group to commit, or " } else { "" };
+        let what = "which has demoted or mapped it, or does not run, or";
+        let room = format!("whose open epoch has no room in {}", shm::folder());
+        Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {group}{room}"))
     }
 
     /// Puts in order what a dead owner left; this process has the owner lock. On an error the lock is released, and

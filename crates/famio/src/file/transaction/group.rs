@@ -6,8 +6,8 @@
 //! over before it is committed (`ownership/give.rs`). So a SYNC waits for no other process, except for that of the file
 //! itself.
 //!
-//! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others must still have
-//! nothing open, and no file may have joined the group: whatever a thread wrote before something that is committed
+//! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others, with those that
+//! have joined the group meanwhile, must have nothing open: whatever a thread wrote before something that is committed
 //! now is committed, too.
 
 use super::by_record::{Complete, Draft, Participant, commit_by_record};
@@ -48,11 +48,10 @@ impl AtomicFile {
             return Err(self.named(Error::with(libc::EBADF, "it is closed, and was committed with its group then")));
         }
         for attempt in 0..ATTEMPTS {
-            let joined = groups::joined();
             let files = groups::files_of(group);
             let closes_all = attempt >= ATTEMPTS_BESIDE_WRITERS;
             let prepared = files.iter().try_for_each(|file| file.prepare_for_group(core::ptr::eq(&**file, self)));
-            match prepared.and_then(|()| self.commit_group(&files, joined, closes_all, is_done)) {
+            match prepared.and_then(|()| self.commit_group(group, &files, closes_all, is_done)) {
                 Err(refusal) if refusal.is_session_ended() => rustix::thread::sched_yield(),
                 committed => {
                     files.iter().for_each(|file| file.after_group(committed.is_ok()));
@@ -84,17 +83,21 @@ impl AtomicFile {
     }
 
     /// The file is being closed, which has failed. If that loses changes, what is open in the other files of its group
-    /// is not committed either: they take no more writes. Called while it still belongs to the group.
+    /// is not committed either: none of them takes more writes or a SYNC. Called by the owner, while the file still
+    /// belongs to the group.
     #[cold]
     pub(in crate::file) fn poison_group_if_lost(&self) {
         let Some(group) = self.settings.group.filter(|_| self.has_open_epoch().unwrap_or(true)) else { return };
-        for other in groups::files_of(group).iter().filter(|other| !core::ptr::eq(&***other, self)) {
-            let is_open = other.has_open_epoch().unwrap_or(true);
-            other.with_session(|session| {
-                if is_open {
-                    session.arena.shared().poisoned.store(1, Ordering::Release);
-                }
-            });
+        let poison = |session: &Session| session.arena.shared().poisoned.store(1, Ordering::Release);
+        self.with_session(|session| {
+            // A SYNC of another thread is over, or finds it.
+            let _closed = session.close_gate(&self.fds);
+            poison(session);
+        });
+        for other in groups::files_of(group) {
+            if other.has_open_epoch().unwrap_or(true) {
+                other.with_session(poison);
+            }
         }
     }
 
@@ -167,8 +170,8 @@ impl AtomicFile {
     /// gates of files that have nothing to commit.
     fn commit_group(
         &self,
+        group: u32,
         files: &[Arc<AtomicFile>],
-        joined: u64,
         closes_all: bool,
         is_done: impl Fn() -> bool,
     ) -> Answer<()> {
@@ -210,7 +213,10 @@ impl AtomicFile {
                 .map_err(|refusal| refusal.map_failure(|e| file.named(file.refused(e))))?;
         }
         let is_closed = |file: &AtomicFile| all.iter().any(|participant| core::ptr::eq(participant.file, file));
-        if groups::joined() != joined || !files.iter().all(|file| is_closed(file) || file.has_nothing_open()) {
+        let is_complete =
+            |files: &[Arc<AtomicFile>]| files.iter().all(|file| is_closed(file) || file.has_nothing_open());
+        // Those that were listed, and those that have joined since.
+        if !is_complete(files) || !is_complete(&groups::files_of(group)) {
             return Err(Refusal::session_ended());
         }
         let is_open =

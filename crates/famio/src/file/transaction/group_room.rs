@@ -34,6 +34,21 @@ impl AtomicFile {
         }
     }
 
+    /// Before the file gets that size. A cut takes nothing, unless the file has not changed yet: then it becomes one
+    /// that has a part in the record.
+    ///
+    /// # Errors
+    /// As [`reserve_in_record`](Self::reserve_in_record).
+    #[inline]
+    pub(in crate::file) fn reserve_size_in_record(&self, size: u64) -> Result<()> {
+        match self.settings.group {
+            Some(group) if self.in_record.load(Ordering::Relaxed) == 0 || size > self.size() => {
+                self.reserve(group, size, 1)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Before a transaction is applied.
     ///
     /// # Errors
