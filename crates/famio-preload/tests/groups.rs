@@ -204,7 +204,7 @@ fn a_file_is_mapped_for_reading_while_another_process_stores() {
         c.each(&["protect", "store 4 cc", "sync"]);
         assert_eq!(b.tell("load 0 8"), "aaaacc..");
         assert_eq!(a.tell("write 6 a"), BUSY);
-        [c, b, a].map(Agent::end);
+        [c, b, a].into_iter().for_each(Agent::end);
         assert_eq!(folder.read("atomic-a")[..8], *b"aaaacc..");
     });
 }

@@ -239,9 +239,10 @@ fn check(place: &Place, b_first: bool, known: u64, at: &str) -> u64 {
     round
 }
 
-/// Kills a child in its rounds at each of these stops, and so many instructions later. Returns how often that was after
+/// Kills a child in its rounds at each of these stops, or at its next return from `call`, and so many instructions later.
+/// Returns how often that was after
 /// the record, and before the child said so; `None`: tracing is refused here.
-fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
+fn kill_at(place: &Place, call: Option<i64>, stops: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let (mut known, mut between) = (0, 0);
     for (stop, instructions) in stops {
         let mut child = place.child("rounds");
@@ -254,7 +255,14 @@ fn kill_at(place: &Place, stops: impl Iterator<Item = (usize, usize)>) -> Option
             return None;
         };
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
-        assert!((0..stop).all(|_| traced.step()) && (0..instructions).all(|_| traced.instruction()));
+        assert!((0..stop).all(|_| traced.step()));
+        if call.is_some() {
+            while traced.call() != call {
+                assert!(traced.step());
+            }
+            assert!(traced.step());
+        }
+        assert!((0..instructions).all(|_| traced.instruction()));
         child.kill().unwrap();
         while libc::WIFSTOPPED(traced.wait()) {}
         child.wait().unwrap();
@@ -275,19 +283,18 @@ fn is_long() -> bool {
 fn a_kill_at_any_call_leaves_all_files_as_of_the_same_sync() {
     for name in PLACES {
         let place = Place::new(name, "groups-calls");
-        kill_at(&place, (0..1200).step_by(if is_long() { 1 } else { 23 }).map(|stop| (stop, 0)));
+        kill_at(&place, None, (0..1200).step_by(if is_long() { 1 } else { 23 }).map(|stop| (stop, 0)));
     }
 }
 
-/// In place, there is no system call between the record and the last file's commit.
+/// In place, there is no system call between the record's flush and the last file's commit.
 #[test]
 fn a_kill_between_two_calls_leaves_all_files_as_of_the_same_sync() {
     let place = Place::new("redo", "groups-instructions");
     let stride = if is_long() { 101 } else { 3001 };
-    let all: Vec<_> = (600..606).flat_map(|stop| (0..16_000).step_by(stride).map(move |more| (stop, more))).collect();
-    let kills = all.len();
-    let between = kill_at(&place, all.into_iter());
-    assert!(between.is_none_or(|between| 0 < between && between < kills), "{between:?} of {kills}");
+    let all = (600..606).flat_map(|stop| (0..16_000).step_by(stride).map(move |more| (stop, more)));
+    let between = kill_at(&place, Some(libc::SYS_fdatasync), all);
+    assert_ne!(between, Some(0), "no kill hit the gap");
 }
 
 /// Runs steps in a child, which is then killed. Whether each file has what was written to it.
@@ -569,29 +576,6 @@ fn a_session_that_cannot_be_ended_is_one_of_the_group() {
     assert_eq!(files.each_ref().map(|file| file.read(3, 3)), [b"new", b"new"]);
 }
 
-/// Nobody could end it any more then, or write to the file, since it counted as one of the group.
-#[test]
-fn a_session_with_a_dead_process_that_cannot_be_ended_is_not_one_of_the_group() {
-    let place = Place::new("disk", "groups-left-dead");
-    for name in ["a", "b"] {
-        fs::File::create(place.path(name)).unwrap().set_len(BLOCKS * 4096).unwrap();
-    }
-    let files = [place.open("a"), place.open("b")];
-    files.iter().for_each(|file| file.write(0, OLD));
-    files[0].atomic().sync().unwrap();
-    let mut dead = Waiting::new(&place, "alone wa pause");
-    dead.hear("pause");
-    let mut other = Waiting::new(&place, "alone qa pause");
-    other.hear("pause");
-    dead.kill();
-    for _ in 0..2 {
-        let refused = files[0].try_write(0, b"x").unwrap_err();
-        assert_eq!(refused.errno(), libc::EFBIG, "{refused}");
-    }
-    files.into_iter().for_each(Opened::close_anyhow);
-    other.kill();
-}
-
 /// It once synced the group, failed with it, and let the others take no more writes.
 #[test]
 fn a_close_of_a_clean_file_does_not_depend_on_a_sync_that_fails() {
@@ -741,12 +725,15 @@ fn an_atomic_append_whose_sync_fails_is_made_once() {
         let done = unsafe { files[0].atomic().write_atomically(None, &buf, Whole::Shorter) };
         let size = files[0].atomic().size();
         if let Err(refused) = &done {
-            assert_eq!(refused.errno(), libc::ENOSPC, "{nth}: {refused}");
+            // After the record it is an error of the file.
+            assert!([libc::ENOSPC, libc::EIO].contains(&refused.errno()), "{nth}: {refused}");
             assert!([1, 1 + 3 * 4096].contains(&size), "{nth}: {size}");
-            sizes.insert(size);
-            files[1].atomic().sync().unwrap();
+            if refused.errno() == libc::ENOSPC {
+                sizes.insert(size);
+                files[1].atomic().sync().unwrap();
+            }
         }
-        drop(files);
+        files.into_iter().for_each(Opened::close_anyhow);
         TestHooks::default().enter();
         if done.is_ok() {
             break; // so many of these calls are not made
@@ -864,30 +851,6 @@ fn files_are_opened_and_closed_while_another_thread_syncs_the_group() {
     }
 }
 
-/// Without a group it is left to the kernel. For the sake of groups that once failed for all whose settings say that
-/// they require protection.
-#[test]
-fn a_file_that_has_lost_its_name_is_refused_only_with_a_group() {
-    for name in ["redo", "disk"] {
-        let place = Place::new(name, "groups-lost-name");
-        fs::create_dir(place.path("pool")).unwrap(); // other processes find the file there
-        for group in [None, Some(place.group)] {
-            fs::write(place.path("a"), OLD).unwrap();
-            let pool = Some(place.path("pool"));
-            let settings = Settings { require: true, pool, group, ..place.settings() };
-            let file = Opened::new(&place.path("a"), &settings);
-            fs::hard_link(place.path("a"), place.path("other")).unwrap();
-            fs::remove_file(place.path("a")).unwrap();
-            let written = file.try_write(3, b"new").map_err(|e| e.errno());
-            assert_eq!(written, group.map_or(Ok(3), |_| Err(libc::ESTALE)), "{name}");
-            assert_eq!(file.atomic().is_demoted(), group.is_none(), "{name}");
-            file.close_anyhow();
-            assert_eq!(fs::read(place.path("other")).unwrap(), if group.is_none() { NEW } else { OLD }, "{name}");
-            fs::remove_file(place.path("other")).unwrap();
-        }
-    }
-}
-
 /// They were once committed without the group as another process wanted to write.
 #[test]
 fn changes_of_a_file_without_a_name_stay_with_their_process() {
@@ -895,7 +858,8 @@ fn changes_of_a_file_without_a_name_stay_with_their_process() {
         let place = Place::new(name, "groups-nameless-beside");
         ["a", "b"].iter().for_each(|name| fs::write(place.path(name), OLD).unwrap());
         let other = place.open("a");
-        assert_eq!(other.read(0, 9), OLD);
+        other.write(0, b"-");
+        other.atomic().sync().unwrap();
         let mut child = Waiting::new(&place, "wa wb pause sb pause");
         child.hear("pause");
         fs::remove_file(place.path("a")).unwrap();
