@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Joint commits: one transaction of two files (docs/format.md, "Joint commits").
+"""Joint commits: one transaction of two files, or one SYNC of two files of a group (docs/format.md, "Joint commits").
 
     joint.py                 every short history; exit status 1 at a counterexample
     joint.py --mutants       leave out one step at a time
 
 A file, its mark, and its journal are one line each: that a journal commits an epoch as a whole is what the other models are about. The record has
 two lines, each with the number of its writing, which stands for its hash. Operations, i is 0 or 1: oi open (recovers), wi write, si SYNC of one
-file, t a transaction of both, ci close, u the process removes its record (as it does when its last file is closed). After a crash each file is opened when
+file, t a transaction of both, g a SYNC of what is open in either, ci close, u the process removes its record (as it does when its last file is closed). After a crash each file is opened when
 the search likes, or never.
 """
 import sys
@@ -20,6 +20,7 @@ R0, R1 = 6, 7                                   # the record's lines
 
 class Joint(Model):
     kernel = frozenset(range(8))
+    learn = (3, 1)                              # two writes before a SYNC of the group
 
     @classmethod
     def kernel_of(cls, config):
@@ -66,13 +67,15 @@ class Joint(Model):
                 ops += [("w%d" % i, 1), ("s%d" % i, 1), ("c%d" % i, 1)]
         if all(self.opened):
             ops.append(("t", 1))
+            if any(epoch is not None for epoch in self.open_epoch):
+                ops.append(("g", 1))
         if not any(self.opened) and self.m.now(R0) is not None and self.word(0, MARK) is None and self.word(1, MARK) is None:
             ops.append(("u", 1))
         return ops
 
     def do(self, op):
         {"o": self.open, "w": self.write, "s": self.sync, "c": self.close}.get(op[0], lambda _: None)(int(op[1:] or 0)) if op[0] in "owsc" else \
-            {"t": self.transaction, "u": self.remove_record}[op]()
+            {"t": self.transaction, "g": self.group, "u": self.remove_record}[op]()
 
     def fresh(self, i):
         return (self.open_epoch[i] or self.now[i]) % 4 + 1
@@ -113,18 +116,33 @@ class Joint(Model):
             self.session(i)
             if self.open_epoch[i] is not None and self.rule("transaction.open-epoch-first"):
                 self.sync(i)
-        new = tuple(self.fresh(i) for i in (0, 1))
+        self.by_record(tuple(self.fresh(i) for i in (0, 1)), "transaction")
+
+    def group(self):
+        if None in self.open_epoch:
+            for i in (0, 1):
+                self.sync(i)
+        else:
+            self.by_record(self.open_epoch, "group")
+
+    def by_record(self, new, step):
         self.accept |= {new}
+        if self.rule(step + ".record-first"):
+            self.record(new, step)
+        for i in (0, 1):
+            self.commit(i, new[i])
+        if not self.rule(step + ".record-first"):
+            self.record(new, step)
+        self.accept = frozenset([new])
+        self.point()
+
+    def record(self, new, step):
         self.serial += 1
         for i, line in enumerate((R0, R1)):
             journal, C, _ = self.word(i, JOURNAL)
             self.m.store(line, (self.serial, journal, C, new[i]))
-        if self.rule("transaction.record-durable"):
+        if self.rule(step + ".record-durable"):
             self.m.fsync([R0, R1])
-        for i in (0, 1):
-            self.commit(i, new[i])
-        self.accept = frozenset([new])
-        self.point()
 
     def remove_record(self):
         for line in (R0, R1):

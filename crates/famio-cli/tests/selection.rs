@@ -371,6 +371,38 @@ fn doctor_says_what_selects_a_file() {
     assert!(of_folder.starts_with("ok glob FAMIO_ATOMIC '*.db': selects 1 file now, first "), "{of_folder}");
 }
 
+#[test]
+fn the_files_of_a_group_are_selected_and_told() {
+    let Some(place) = Place::new() else { return };
+    for file in ["data/a.ibd", "data/redo1", "other"] {
+        std::fs::write(place.path(file), "").unwrap();
+    }
+    let config = "policy = 'redo'\n[[group]]\natomic = ['data/*.ibd', 'data/redo*']\n[[group]]\natomic = ['./other', 'data/redo2']\n";
+    std::fs::write(place.path("famio.toml"), config).unwrap();
+    let out = |args: &[&str]| {
+        let output = place.famio().args(args).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let text = text.replace(&place.path("").to_string_lossy().into_owned(), "$/");
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+    };
+    for (file, line) in [
+        ("data/a.ibd", "ok group committed together with $/data/*.ibd $/data/redo*\n"),
+        ("other", "ok group committed together with $/other $/data/redo2\n"),
+        ("data/redo2", "PROBLEM group it belongs to several groups: $/data/*.ibd $/data/redo*; $/other $/data/redo2\n"),
+    ] {
+        let said = out(&["doctor", file]);
+        assert!(said.contains(line) && said.contains("ok selected by atomic "), "{file}: {said}");
+    }
+    assert!(!out(&["doctor", "data/b"]).contains(" group committed"));
+    let dry = out(&["run", "--dry-run"]);
+    assert!(dry.contains("group: $/data/*.ibd $/data/redo*; $/other $/data/redo2 (group of $/famio.toml)"), "{dry}");
+    // The library gets the groups, also within a run.
+    let (code, said) = place.run(&["--", "./w", "data/a.ibd", "data/redo1"]);
+    assert_eq!((code, said.contains("data/a.ibd")), (0, false), "{said}");
+    let (code, said) = place.run(&["--", "./w", "data/redo2"]);
+    assert!(code == 3 && said.contains("it belongs to two groups"), "{code} {said}");
+}
+
 /// A daemon's descriptor 2 may be a file of its own.
 #[test]
 fn messages_go_to_no_file_of_the_programs() {

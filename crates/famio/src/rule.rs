@@ -89,6 +89,9 @@ rules! {
     ForcedHeedsCuts,
     ForcedKeepsTheEnd,
     ForcedFlushesBeforeTail,
+    // Commits of several files.
+    RecordBeforeFiles,
+    GroupHasRecord,
     // Maps.
     StoresBeforeCommit,
     CopiesAreNoted,

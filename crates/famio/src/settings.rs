@@ -160,6 +160,9 @@ pub struct Settings {
     pub application: Option<String>,
     /// The weight of the application's share, from 1 to 10000.
     pub pool_weight: u32,
+    /// The number of the file's group. A SYNC of a file commits all files of its group that the process has open,
+    /// together. `None`: it belongs to none.
+    pub group: Option<u32>,
 }
 
 impl Default for Settings {
@@ -182,6 +185,7 @@ impl Default for Settings {
             atomicity: Atomicity::Epoch,
             application: None,
             pool_weight: 100,
+            group: None,
         }
     }
 }

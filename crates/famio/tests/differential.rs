@@ -603,7 +603,14 @@ fn history_in(parent: &Path, settings: &Settings, calls: &[Call]) {
     std::fs::create_dir_all(&folder).unwrap();
     PRIVATE_MAPS.store(settings.map_memory == Some(0), Ordering::Relaxed);
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
+    process::start_with(Config {
+        globs,
+        settings: settings.clone(),
+        kept: None,
+        write_atomic: None,
+        groups: Vec::new(),
+        async_io: false,
+    });
     let outcome = history(&folder, calls);
     let _ = std::fs::remove_dir_all(&folder);
     outcome.unwrap();
@@ -615,7 +622,14 @@ fn run(parent: &Path, settings: &Settings, calls: usize, call: impl Strategy<Val
     let folder = parent.join(format!("famio-differential-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
-    process::start_with(Config { globs, settings: settings.clone(), kept: None, write_atomic: None, async_io: false });
+    process::start_with(Config {
+        globs,
+        settings: settings.clone(),
+        kept: None,
+        write_atomic: None,
+        groups: Vec::new(),
+        async_io: false,
+    });
     let runs = Runs {
         cases: (calls / LENGTH).max(1) as u32,
         failure_persistence: None,

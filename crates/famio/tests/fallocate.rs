@@ -126,6 +126,7 @@ fn open(path: &Path, flags: i32) -> i32 {
             settings: Settings::default(),
             kept: None,
             write_atomic: None,
+            groups: Vec::new(),
             async_io: false,
         });
     });

@@ -13,7 +13,14 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn start() {
     let globs = Globs::new(b"*.atomic", b"/", None).unwrap();
     let settings = Settings { durability: Durability::Process, ..Settings::default() };
-    process::start_with(Config { globs, settings, kept: None, write_atomic: None, async_io: false });
+    process::start_with(Config {
+        globs,
+        settings,
+        kept: None,
+        write_atomic: None,
+        groups: Vec::new(),
+        async_io: false,
+    });
 }
 
 fn open(path: &str) -> i32 {

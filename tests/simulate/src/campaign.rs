@@ -5,7 +5,7 @@ use crate::case::{Cache, Case, Found};
 use crate::explorer::{Counts, Effort, Explorer, Failure};
 use crate::kinds::{Kind, Maker, around, around_passes, around_with_maps, sequences, with_maps};
 use crate::machine::Machine;
-use crate::workload::{Op, Step, random, write_back};
+use crate::workload::{Op, Step, grouped, random, write_back};
 use crate::{damage, failure};
 use famio::PolicyChoice;
 use famio::pmem::record::Call;
@@ -152,7 +152,12 @@ pub fn longer(only: Option<Machine>, seed: u64, number: u64) -> Case {
     let places = places(only);
     let (machine, policy) = places[choice.below(places.len() as u64) as usize];
     let len = 6 + choice.below(14) as usize;
-    let found = Found { unsynced: choice.below(6) == 0, pool: choice.below(6) == 0, cache: Cache::Large };
+    let (unsynced, pool) = (choice.below(6) == 0, choice.below(6) == 0);
+    let found = Found { unsynced, pool, ..Found::default() };
+    if number.is_multiple_of(7) {
+        let found = Found { pool: true, group: true, ..Found::default() };
+        return Case { machine, policy, found, steps: grouped(choice.next_u64(), len) };
+    }
     if machine == Machine::Tiered {
         let cache = [Cache::Large, Cache::Small, Cache::Small, Cache::Tiny][choice.below(4) as usize];
         if cache != Cache::Large {

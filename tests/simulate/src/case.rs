@@ -41,6 +41,8 @@ pub struct Found {
     pub pool: bool,
     /// The write cache of a tiered journal.
     pub cache: Cache,
+    /// There is another file, of the same group.
+    pub group: bool,
 }
 
 /// A history, its machine, its initial state, and its initial policy.
@@ -61,7 +63,7 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = [(self.found.unsynced, "+unsynced"), (self.found.pool, "+pool")];
+        let found = [(self.found.unsynced, "+unsynced"), (self.found.pool, "+pool"), (self.found.group, "+group")];
         let found: String = found.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         let cache = Cache::ALL.iter().find(|(cache, _)| *cache == self.found.cache).map_or("", |(_, name)| name);
         write!(f, "{}/{}{found}{cache}:", self.machine, letter(self.policy))?;
@@ -78,7 +80,7 @@ impl FromStr for Case {
         let (machine, rest) = place.trim().split_once('/').ok_or_else(wrong)?;
         let (policy, found) = rest.split_once('+').unwrap_or((rest, ""));
         let mut names = found.split('+').filter(|name| !name.is_empty());
-        if names.any(|name| !["unsynced", "pool", "small", "tiny"].contains(&name)) {
+        if names.any(|name| !["unsynced", "pool", "group", "small", "tiny"].contains(&name)) {
             return Err(wrong());
         }
         let finds = |what: &str| found.split('+').any(|name| name == what);
@@ -87,7 +89,7 @@ impl FromStr for Case {
         Ok(Case {
             machine: machine.parse()?,
             policy: policy_of(policy).ok_or_else(wrong)?,
-            found: Found { unsynced: finds("unsynced"), pool: finds("pool"), cache },
+            found: Found { unsynced: finds("unsynced"), pool: finds("pool"), cache, group: finds("group") },
             steps: steps.split_whitespace().map(str::parse).collect::<Result<_, _>>()?,
         })
     }
@@ -103,7 +105,7 @@ mod tests {
         for machine in Machine::ALL {
             for (unsynced, pool) in [(false, false), (true, false), (false, true), (true, true)] {
                 for (cache, _) in Cache::ALL {
-                    let found = Found { unsynced, pool, cache };
+                    let found = Found { unsynced, pool, cache, group: unsynced && pool };
                     let case = Case { machine, policy: PolicyChoice::Redo, found, steps: random(3, 30) };
                     assert_eq!(case.to_string().parse(), Ok(case));
                 }

@@ -1,4 +1,6 @@
-//! Transactions of several files: the other file, whose crashes are not examined, and the records, whose are.
+//! Commits of several files, by a transaction or because they are a group: the other file, whose crashes are not
+//! examined, and the records, whose are. A file must not show a state before the record with it is written, and must
+//! show it once the record is durable: if that holds for each file, they all show the same.
 
 use crate::oracle::Promise;
 use famio::Settings;
@@ -40,17 +42,30 @@ thread_local! {
     static UNDER_WAY: Cell<Option<(&'static Recorder, usize)>> = const { Cell::new(None) };
 }
 
-/// From now on the commit has happened.
-fn is_durable(_record: &[u8]) {
+/// From now on the commit may have happened, or has.
+fn told(is_durable: bool) {
     if let Some((recorder, state)) = UNDER_WAY.get() {
-        recorder.mark(Promise::Kept(state).mark());
+        let promise = if is_durable { Promise::Kept(state) } else { Promise::Begun(state) };
+        recorder.mark(promise.mark());
     }
+}
+
+/// Calls `work`, which commits `state` by a record.
+pub fn by_record<T>(recorder: &'static Recorder, state: usize, work: impl FnOnce() -> T) -> T {
+    UNDER_WAY.set(Some((recorder, state)));
+    TestHooks { joint: Some(told), ..TestHooks::current() }.enter();
+    let done = work();
+    TestHooks { joint: None, ..TestHooks::current() }.enter();
+    UNDER_WAY.set(None);
+    done
 }
 
 /// The other file, open.
 pub struct Peer {
     file: File,
     atomic: Arc<AtomicFile>,
+    /// It may have something to commit.
+    is_open: Cell<bool>,
 }
 
 impl Peer {
@@ -77,7 +92,31 @@ impl Peer {
             Ok(atomic)
         });
         test_hooks.enter();
-        Ok(Self { file, atomic: begun.map_err(|e| text(&e))? })
+        Ok(Self { file, atomic: begun.map_err(|e| text(&e))?, is_open: Cell::new(false) })
+    }
+
+    /// Whether it may have something to commit.
+    pub fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// Its group was committed.
+    pub fn is_committed(&self) {
+        self.is_open.set(false);
+    }
+
+    /// Writes something that differs with `number`.
+    pub fn write(&self, number: usize) -> Result<(), String> {
+        self.is_open.set(true);
+        let bytes = [number as u8; 80];
+        let buf = [UserBuf { base: bytes.as_ptr().cast_mut(), len: bytes.len() }];
+        // SAFETY: a live buffer.
+        unsafe { self.atomic.write(10, &buf) }.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// SYNC.
+    pub fn sync(&self) -> Result<(), String> {
+        self.atomic.sync().map_err(|e| e.to_string())
     }
 
     /// Commits pieces of `atomic`, after setting its size if given, together with some bytes of this file. As soon as
@@ -89,13 +128,8 @@ impl Peer {
         size: Option<u64>,
         (recorder, state): (&'static Recorder, usize),
     ) -> Result<(), String> {
-        UNDER_WAY.set(Some((recorder, state)));
-        let test_hooks = TestHooks::current();
-        TestHooks { joint: Some(is_durable), ..test_hooks }.enter();
-        let done = atomic.commit_pieces_with(pieces, size, &self.atomic, &[state as u8; 80]);
-        TestHooks { joint: None, ..TestHooks::current() }.enter();
-        UNDER_WAY.set(None);
-        done.map_err(|e| e.to_string())
+        let commit = || atomic.commit_pieces_with(pieces, size, &self.atomic, &[state as u8; 80]);
+        by_record(recorder, state, commit).map_err(|e| e.to_string())
     }
 
     /// Closes it.

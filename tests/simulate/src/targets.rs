@@ -154,8 +154,24 @@ const JOINT: [&str; 7] = [
     "?+pool: w100+60 s j64+64 o j64+64 w100+60 c",
 ];
 
+/// Two files of a group: SYNCs of either, with and without something to commit in both, of checkpointed data, with
+/// cuts and growth, stores in maps, transactions, and closes; `?` stands for each policy.
+const GROUP: [&str; 9] = [
+    "?+pool+group: w100+60 z s",
+    "?+pool+group: w0+6000 z s w300+10 z w4000+200 s c",
+    "?+pool+group: w0+6000 z s g w0+64 z t10 w0+5 s t9000 z s g w0+64 z s",
+    "?+pool+group: w100+60 zs w64+64 z zs a300 z zs t3000 t7000 w6990+20 z s c",
+    "?+pool+group: w100+60 z s o w64+64 z c w100+60 z o w0+64 z s",
+    "?+pool+group: w0+64 s z s z w0+64 s w0+64 s",
+    "?+pool+group: z x100+60 z y64+5000 z n0+64 s w10+5 z r z s",
+    "?+pool+group: w100+60 z s mc132+40 z s mp90+30 z s u z c",
+    "?+pool+group: w8192+20000 z s w20000+100 t100 t30000 z s g w5900+200 z s",
+];
+
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 16] = [
+const TELLING: [(&str, &str, Effort); 18] = [
+    ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
+    ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
     ("Fdatasync: recovery/formats/in_place.rs", "pmem/u+pool: w0+6000 s j100+60", Effort::CLOSE),
     ("Flush: recovery/formats/in_place.rs", "w900+64 s w0+64 w900+64 s", Effort::WHOLE),
@@ -197,7 +213,12 @@ pub fn all(machine: Machine) -> Vec<Job> {
     };
     if machine.has_policies() {
         for policy in ["u", "r", "a"] {
-            IN_PLACE.iter().chain(&MAPS).chain(&JOINT).for_each(|text| add(&text.replacen('?', policy, 1)));
+            IN_PLACE
+                .iter()
+                .chain(&MAPS)
+                .chain(&JOINT)
+                .chain(&GROUP)
+                .for_each(|text| add(&text.replacen('?', policy, 1)));
         }
         for policy in ["u", "r"] {
             LARGE.iter().for_each(|text| add(&text.replacen('?', policy, 1)));
@@ -206,7 +227,7 @@ pub fn all(machine: Machine) -> Vec<Job> {
         RECORDS.iter().for_each(|text| add(text));
         let others = if machine == Machine::Tiered { &TIERED[..] } else { &PAGES[..] };
         others.iter().for_each(|text| add(text));
-        MAPS.iter().chain(&JOINT).for_each(|text| add(&text.replacen('?', "u", 1)));
+        MAPS.iter().chain(&JOINT).chain(&GROUP).for_each(|text| add(&text.replacen('?', "u", 1)));
         // Epochs of a page each fill a segment to its last page, which a note takes; then one that needs several
         // segments.
         for count in [11, 12] {

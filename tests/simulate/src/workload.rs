@@ -34,6 +34,10 @@ pub enum Op {
     /// Commits a transaction of this file and another, which first sets a size and then writes [`pieces`] here. The
     /// open epoch is committed before, by itself.
     Joint { at: u64, len: u64, size: Option<u64> },
+    /// Writes to the other file of the group.
+    Peer,
+    /// SYNC of the other file of the group.
+    PeerSync,
     /// Writes `len` bytes, at the end if no offset is given; they are durable as a whole with the open epoch.
     Whole { at: Option<u64>, len: u64 },
     /// Discards the open epoch.
@@ -68,7 +72,7 @@ impl Op {
             Op::Write { len, .. } | Op::Append { len } => len > 0,
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
             Op::Joint { .. } | Op::Whole { .. } => true,
-            Op::Sync | Op::Checkpoint | Op::Policy(_) | Op::Close | Op::Reopen => false,
+            Op::Sync | Op::Checkpoint | Op::Policy(_) | Op::Close | Op::Reopen | Op::Peer | Op::PeerSync => false,
             Op::Blocks | Op::EndPass | Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
     }
@@ -122,6 +126,8 @@ impl fmt::Display for Step {
             Op::Transaction { at, len, syncs: false } => write!(f, "n{at}+{len}"),
             Op::Joint { at, len, size: None } => write!(f, "j{at}+{len}"),
             Op::Joint { at, len, size: Some(size) } => write!(f, "j{at}+{len}/{size}"),
+            Op::Peer => f.write_str("z"),
+            Op::PeerSync => f.write_str("zs"),
             Op::Whole { at: Some(at), len } => write!(f, "y{at}+{len}"),
             Op::Whole { at: None, len } => write!(f, "ya{len}"),
             Op::Rollback => f.write_str("r"),
@@ -179,6 +185,8 @@ impl FromStr for Step {
                 Some(len) => Op::Whole { at: None, len: number(len)? },
                 None => place(tail).map(|(at, len)| Op::Whole { at: Some(at), len })?,
             },
+            "z" if tail == "s" => Op::PeerSync,
+            "z" if tail.is_empty() => Op::Peer,
             "r" => Op::Rollback,
             "a" => Op::Append { len: number(tail)? },
             "t" => Op::Size(number(tail)?),
@@ -265,6 +273,23 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
     all
 }
 
+/// A longer history of a file that belongs to a group: the other file is written and synced in between.
+pub fn grouped(seed: u64, steps: usize) -> Vec<Step> {
+    let mut choice = Random::new(!seed);
+    let mut all = Vec::new();
+    for step in random(seed, steps) {
+        match choice.below(6) {
+            0..=2 => all.push(Op::Peer.into()),
+            3 => all.push(Op::PeerSync.into()),
+            _ => {}
+        }
+        if !matches!(step.op, Op::HandOver | Op::Die) {
+            all.push(Step { other: false, op: step.op });
+        }
+    }
+    all
+}
+
 /// A longer history of a small write cache ([`Cache`](crate::case::Cache)): whole blocks fill the journal, small writes overwrite what it
 /// holds, and passes begin, go on and end anywhere between them. No epoch is larger than the smallest journal.
 pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
@@ -346,10 +371,15 @@ mod tests {
                 assert_eq!(step.to_string().parse::<Step>(), Ok(step));
             }
         }
-        for text in ["j100+60", "j0+64/10", "y3+4", "ya5"] {
+        for seed in 0..50 {
+            for step in grouped(seed, 30) {
+                assert_eq!(step.to_string().parse::<Step>(), Ok(step));
+            }
+        }
+        for text in ["j100+60", "j0+64/10", "y3+4", "ya5", "z", "zs"] {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
-        for wrong in ["gx", "j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {
+        for wrong in ["gx", "zx", "j", "j1", "j1+2/", "", "w", "w3", "x", "pz", "b1+2", "2:"] {
             assert!(wrong.parse::<Step>().is_err(), "{wrong}");
         }
     }

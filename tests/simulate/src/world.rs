@@ -6,7 +6,7 @@ use crate::case::{Cache, Case, Found};
 use crate::joint::{self, Peer};
 use crate::machine::{Machine, SEGMENT};
 use crate::oracle::{Oracle, Promise};
-use crate::workload::{By, Op, bytes, initial, pieces};
+use crate::workload::{By, Op, Step, bytes, initial, pieces};
 use famio::file::{Access, AtomicFile, UserBuf, Whole};
 use famio::journal::{Identity, journal_name, mark};
 use famio::pmem::TestHooks;
@@ -39,6 +39,8 @@ pub struct World {
     name: String,
     file: File,
     found: Found,
+    /// The number of the file's group, if it has one.
+    group: u32,
     /// The contents of `/dev/shm` at the last hand-over: a kill leaves them, a reboot does not.
     between: RefCell<Vec<(String, Vec<u8>)>>,
     recorders: HashMap<Machine, &'static Recorder>,
@@ -100,7 +102,7 @@ impl World {
         std::fs::create_dir(&named).expect("a folder in /dev/shm");
         let (recorders, found) = (HashMap::new(), Found::default());
         let between = RefCell::default();
-        Self { folder, path, named, name, file, found, between, recorders, lists_sites: false }
+        Self { folder, path, named, name, file, found, group: number, between, recorders, lists_sites: false }
     }
 
     /// The pool of the current or last history.
@@ -151,7 +153,8 @@ impl World {
         // The segments begin behind the header and the slots.
         let limit = self.found.cache.segments().map(|count| (8 << 10) + count * SEGMENT);
         let journal_limit = limit.unwrap_or(64 << 20);
-        Settings { journal_limit, pool, write_back, tier: TierChoice::Auto, ..Settings::default() }
+        let group = self.found.group.then_some(self.group);
+        Settings { journal_limit, pool, write_back, tier: TierChoice::Auto, group, ..Settings::default() }
     }
 
     /// Runs a history under the recorder, with a new file. `fail`: the given call fails, once.
@@ -563,7 +566,9 @@ impl Opened {
             }
             Op::Close => self.atomic.checkpoint().map_err(text),
             Op::Reopen => Ok(()),
-            Op::HandOver | Op::Die | Op::Joint { .. } => Err("only by the history's own".into()),
+            Op::HandOver | Op::Die | Op::Joint { .. } | Op::Peer | Op::PeerSync => {
+                Err("only by the history's own".into())
+            }
         }
     }
 
@@ -614,9 +619,10 @@ impl<'w> Session<'w> {
     }
 
     fn steps(&mut self, case: &Case, may_fail: bool) -> Result<(), String> {
-        if case.steps.iter().any(|step| matches!(step.op, Op::Joint { .. })) {
+        let has_peer = |step: &Step| matches!(step.op, Op::Joint { .. } | Op::Peer | Op::PeerSync);
+        if case.found.group || case.steps.iter().any(has_peer) {
             if !case.found.pool {
-                return Err("joint commits take a pool that is named (+pool)".into());
+                return Err("commits of several files take a pool that is named (+pool)".into());
             }
             self.peer = Some(Peer::new(&self.world.folder, &self.world.settings())?);
         }
@@ -650,7 +656,9 @@ impl<'w> Session<'w> {
             let (number, at) = (number + 1, number);
             let is_joint = matches!(step.op, Op::Joint { .. });
             let transaction = matches!(step.op, Op::Transaction { syncs: true, .. } | Op::Whole { .. }) || is_joint;
-            let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen) || transaction;
+            let commits = matches!(step.op, Op::Sync | Op::Close | Op::Reopen | Op::PeerSync) || transaction;
+            // Then the file has its state from the record, not from its own commit.
+            let by_record = self.world.found.group && self.peer.as_ref().is_some_and(Peer::is_open) && commits;
             if self.error.is_some() && matches!(step.op, Op::Close | Op::Reopen) {
                 break;
             }
@@ -665,17 +673,27 @@ impl<'w> Session<'w> {
                 self.oracle.apply(number, step.op); // its commit includes this
             }
             let sealed = seals.then(|| self.oracle.seal());
-            if let Some(state) = sealed {
+            if let Some(state) = sealed.filter(|_| !by_record) {
                 self.recorder.mark(Promise::Begun(state).mark());
             }
-            let done = match (&other, step.op) {
+            let recorder = self.recorder;
+            let mut carry_out = || match (&other, step.op) {
                 (_, Op::Reopen) => self.reopen(),
                 (_, op @ (Op::HandOver | Op::Die)) => self.give(op),
                 (_, Op::Joint { at, len, size }) => self.commit_joint(number, (at, len), size, sealed.unwrap_or(0)),
                 // The first thread chooses the policy.
                 (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
+                (_, Op::Peer) => self.peer()?.write(number),
+                (_, Op::PeerSync) => self.peer()?.sync(),
                 (_, op) => self.opened()?.apply(number, op),
             };
+            let done = match sealed.filter(|_| by_record) {
+                Some(state) => joint::by_record(recorder, state, &mut carry_out),
+                None => carry_out(),
+            };
+            if commits && done.is_ok() {
+                self.peer.iter().for_each(Peer::is_committed);
+            }
             match (done, sealed) {
                 (Ok(()), Some(state)) => {
                     self.attached |= transaction;
@@ -727,6 +745,10 @@ impl<'w> Session<'w> {
         self.opened.as_ref().ok_or_else(|| "the file is closed".into())
     }
 
+    fn peer(&self) -> Result<&Peer, String> {
+        self.peer.as_ref().ok_or_else(|| "no other file".into())
+    }
+
     fn reopen(&mut self) -> Result<(), String> {
         self.opened.take().map_or(Ok(()), Opened::close)?;
         self.opened = Some(Opened::new(self.world)?);
@@ -753,7 +775,7 @@ impl<'w> Session<'w> {
         size: Option<u64>,
         state: usize,
     ) -> Result<(), String> {
-        let (opened, peer) = (self.opened()?, self.peer.as_ref().ok_or("no other file")?);
+        let (opened, peer) = (self.opened()?, self.peer()?);
         let all = pieces(at, len).map(|(at, len)| (at, bytes(number, at, len)));
         let all: Vec<(u64, &[u8])> = all.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
         peer.commit(&opened.atomic, &all, size, (self.recorder, state))

@@ -12,7 +12,7 @@ use std::path::Path;
 pub fn look(path: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {
     let mut findings = match path.is_dir() {
         true => each_glob(path, origins, pool),
-        false => vec![of_file(path, origins, pool)],
+        false => [Some(of_file(path, origins, pool)), group_of(path, origins, pool)].into_iter().flatten().collect(),
     };
     let said: Vec<_> = origins.settings.iter().filter(|setting| setting.source.is_some()).collect();
     findings
@@ -52,6 +52,27 @@ fn of_file(path: &Path, origins: &Origins, pool: Option<&Path>) -> Finding {
     let none =
         if globs.count() == 1 { "not by the glob".into() } else { format!("by none of {} globs", globs.count()) };
     Finding::note(TOPIC, format!("no: {none}{hint}; {remedy}"))
+}
+
+/// The group that a file belongs to.
+fn group_of(path: &Path, origins: &Origins, pool: Option<&Path>) -> Option<Finding> {
+    const TOPIC: &str = "group";
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    // The library asks for the path that the kernel knows.
+    let real = absolute.canonicalize().unwrap_or(absolute);
+    let mut groups = Vec::new();
+    for group in &origins.groups {
+        match Globs::new(group.join("\n".as_ref()).as_bytes(), b"/", pool) {
+            Ok(globs) if globs.marks_of(real.as_os_str().as_bytes()).is_empty() => {}
+            Ok(_) => groups.push(group.join(" ".as_ref()).to_string_lossy().into_owned()),
+            Err(error) => return Some(Finding::problem(TOPIC, error)),
+        }
+    }
+    match &groups[..] {
+        [] => None,
+        [group] => Some(Finding::fine(TOPIC, format!("committed together with {group}"))),
+        _ => Some(Finding::problem(TOPIC, format!("it belongs to several groups: {}", groups.join("; ")))),
+    }
 }
 
 fn each_glob(folder: &Path, origins: &Origins, pool: Option<&Path>) -> Vec<Finding> {

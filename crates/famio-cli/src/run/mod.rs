@@ -45,7 +45,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_APPLICATION, FAMIO_POOL_WEIGHT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_APPLICATION, FAMIO_POOL_WEIGHT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_GROUPS, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -69,6 +69,8 @@ and from famio.toml in this folder or one above:
   require = true
   log = \"/var/log/famio.log\"             # or \"stderr\", \"syslog\", \"journald\"
   log-level = \"warning\"
+  [[group]]                             # files that are committed together, after all other keys
+  atomic = [\"db/*.ibd\", \"db/redo*\"]
 
 Reduced durability is always reported on stderr. A message that can't be delivered elsewhere goes to stderr.
 

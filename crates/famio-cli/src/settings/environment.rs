@@ -52,6 +52,9 @@ pub const ON_KILL: &str = "FAMIO_ON_KILL";
 /// `epoch`, `write`, or globs, one per line.
 pub const ATOMICITY: &str = "FAMIO_ATOMICITY";
 
+/// Globs of the files of each group, one per line; an empty line begins the next group.
+pub const GROUPS: &str = "FAMIO_GROUPS";
+
 /// `stderr`, `syslog`, `journald` or a path.
 pub const LOG: &str = "FAMIO_LOG";
 /// `off`, `error`, `warning` or `info`.
@@ -67,6 +70,16 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
             given.push(String::from_utf8_lossy(line).into_owned());
         }
     }
+    let mut groups: Vec<Vec<OsString>> = vec![Vec::new()];
+    for line in get(GROUPS).unwrap_or_default().as_bytes().split(|&byte| byte == b'\n') {
+        match groups.last_mut() {
+            Some(group) if !line.is_empty() => {
+                group.push(absolute(OsStr::from_bytes(line), here).map_err(|error| format!("{GROUPS}: {error}"))?);
+            }
+            _ => groups.push(Vec::new()),
+        }
+    }
+    groups.retain(|group| !group.is_empty());
     let size = |name: &str| {
         let parse = |value: OsString| value.to_string_lossy().parse().map_err(|error| format!("{name}: {error}"));
         get(name).map(parse).transpose()
@@ -74,6 +87,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
     Ok(Layer {
         atomic,
         given,
+        groups,
         pool: get(POOL).map(|pool| here.join(pool)),
         shm: get(SHM).map(|shm| here.join(shm)),
         durability: word::<DurabilityName>(DURABILITY, get(DURABILITY))?,
@@ -158,6 +172,8 @@ impl Layer {
         add(REQUIRE, self.require.map(|require| if require { "1" } else { "0" }.into()));
         add(ON_KILL, self.on_kill.as_ref().map(ByGlob::variable));
         add(ATOMICITY, self.atomicity.as_ref().map(ByGlob::variable));
+        let groups: Vec<OsString> = self.groups.iter().map(|group| group.join("\n".as_ref())).collect();
+        add(GROUPS, (!groups.is_empty()).then(|| groups.join("\n\n".as_ref())));
         add(LOG, self.log.as_ref().map(LogTarget::text));
         add(LOG_LEVEL, self.log_level.map(name_of));
         list
@@ -191,6 +207,9 @@ mod tests {
         assert_eq!(with(ATOMICITY, "write").unwrap().atomicity, Some(ByGlob::All(Atomicity::Write)));
         let globs = ByGlob::Globs(vec!["*.ibd".into(), "/tmp/x/log".into()]);
         assert_eq!(with(ON_KILL, "*.ibd\nx/log").unwrap().on_kill, Some(globs));
+        let groups = with(GROUPS, "a\nx/b\n\nc").unwrap();
+        assert_eq!(groups.groups, [vec!["a", "/tmp/x/b"], vec!["c"]]);
+        assert!(groups.variables().contains(&(GROUPS, "a\n/tmp/x/b\n\nc".into())));
         assert_eq!(with(POLICY, "").unwrap(), Layer::default());
     }
 
@@ -211,6 +230,7 @@ mod tests {
         let layer = Layer {
             atomic: vec!["/a".into(), "/b*".into()],
             given: vec!["a".into(), "b*".into()],
+            groups: vec![vec!["/a".into(), "/b*".into()], vec!["/c".into()]],
             pool: Some("/pool".into()),
             shm: Some("/shm".into()),
             durability: Some(DurabilityName::Process),
@@ -252,6 +272,7 @@ mod tests {
             ("FAMIO_REQUIRE", "1"),
             ("FAMIO_ON_KILL", "/b*\n*.ibd"),
             ("FAMIO_ATOMICITY", "write"),
+            ("FAMIO_GROUPS", "/a\n/b*\n\n/c"),
             ("FAMIO_LOG", "/x/a.log"),
             ("FAMIO_LOG_LEVEL", "info"),
         ];

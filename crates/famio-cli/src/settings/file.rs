@@ -12,7 +12,7 @@ use super::trust::{self, Trust};
 use super::weight::Weight;
 use super::write_back::WriteBack;
 use serde::Deserialize;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
@@ -43,6 +43,15 @@ struct Text {
     atomicity: Option<ByGlobText>,
     log: Option<String>,
     log_level: Option<LogLevelName>,
+    #[serde(default)]
+    group: Vec<GroupText>,
+}
+
+/// Files that are committed together, `[[group]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupText {
+    atomic: Vec<String>,
 }
 
 /// A word, or globs of files.
@@ -77,9 +86,21 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut atomic = Vec::new();
-    for glob in &text.atomic {
-        atomic.push(absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}"))?);
+    let read = |globs: &[String]| -> Result<Vec<OsString>, String> {
+        globs
+            .iter()
+            .map(|glob| absolute(OsStr::new(glob), folder).map_err(|error| format!("{name}: {error}")))
+            .collect()
+    };
+    let (mut atomic, mut given, mut groups) = (read(&text.atomic)?, text.atomic, Vec::new());
+    for group in text.group {
+        let globs = read(&group.atomic)?;
+        if globs.is_empty() {
+            return Err(format!("{name}: group: no glob in it"));
+        }
+        atomic.extend(globs.clone());
+        given.extend(group.atomic);
+        groups.push(globs);
     }
     let on_kill = by_glob(text.on_kill.as_ref(), folder).map_err(|error| format!("{name}: on-kill: {error}"))?;
     let atomicity = by_glob(text.atomicity.as_ref(), folder).map_err(|error| format!("{name}: atomicity: {error}"))?;
@@ -87,7 +108,8 @@ pub fn read(path: &Path) -> Result<Layer, String> {
     let log = log.transpose().map_err(|error| format!("{name}: log: {error}"))?;
     Ok(Layer {
         atomic,
-        given: text.atomic,
+        given,
+        groups,
         pool: text.pool.map(|pool| folder.join(pool)),
         shm: text.shm.map(|shm| folder.join(shm)),
         durability: text.durability,
@@ -165,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_groups_are_atomic() {
+        let layer =
+            parse("atomic = ['/a']\n[[group]]\natomic = ['/b/*.ibd', '/c']\n[[group]]\natomic = ['/d']\n").unwrap();
+        assert_eq!(layer.atomic, ["/a", "/b/*.ibd", "/c", "/d"]);
+        assert_eq!(layer.given, ["/a", "/b/*.ibd", "/c", "/d"]);
+        assert_eq!(layer.groups, [vec!["/b/*.ibd", "/c"], vec!["/d"]]);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, word) in [
             ("atomik = ['a']", "atomik"),
@@ -184,6 +215,10 @@ mod tests {
             ("on-kill = []", "on-kill"),
             ("atomicity = 'call'", "call"),
             ("atomicity = []", "atomicity"),
+            ("[[group]]", "atomic"),
+            ("[[group]]\natomic = []", "group"),
+            ("[[group]]\natomic = ['[']", "["),
+            ("[[group]]\natomic = ['a']\npool = 'b'", "pool"),
             ("= 1", "famio.toml"),
         ] {
             let error = parse(text).unwrap_err();

@@ -19,6 +19,8 @@ pub struct Layer {
     pub atomic: Vec<OsString>,
     /// The same as the user wrote them.
     pub given: Vec<String>,
+    /// Globs of the files of each group; `atomic` has them, too.
+    pub groups: Vec<Vec<OsString>>,
     /// The pool, absolute.
     pub pool: Option<PathBuf>,
     /// The folder of shared memory, absolute.
@@ -70,9 +72,16 @@ impl Layer {
                 self.given.push(given);
             }
         }
+        for group in below.groups {
+            // A run within a run reads the same famio.toml, and has its groups in the environment, too.
+            if !self.groups.contains(&group) {
+                self.groups.push(group);
+            }
+        }
         Layer {
             atomic: self.atomic,
             given: self.given,
+            groups: self.groups,
             pool: self.pool.or(below.pool),
             shm: self.shm.or(below.shm),
             durability: self.durability.or(below.durability),
@@ -137,6 +146,7 @@ impl Layer {
             atomicity: self.atomicity.as_ref().map_or(default.atomicity, ByGlob::of_all),
             application: self.application.clone(),
             pool_weight: self.pool_weight.map_or(default.pool_weight, |Weight(weight)| weight),
+            group: None,
         }
     }
 }
@@ -147,15 +157,18 @@ mod tests {
 
     #[test]
     fn upper_layers_win_and_globs_add_up() {
+        let group = |glob: &str| vec![std::ffi::OsString::from(glob)];
         let top = Layer {
             atomic: vec!["/a".into()],
             given: vec!["a".into()],
+            groups: vec![group("/a")],
             policy: Some(PolicyName::Undo),
             ..Layer::default()
         };
         let below = Layer {
             atomic: vec!["/b".into(), "/a".into()],
             given: vec!["b".into(), "a".into()],
+            groups: vec![group("/b"), group("/a")],
             policy: Some(PolicyName::Redo),
             journal_limit: Some(Size(1 << 20)),
             ..Layer::default()
@@ -165,6 +178,7 @@ mod tests {
             (both.atomic.clone(), both.given.clone()),
             (vec!["/a".into(), "/b".into()], vec!["a".into(), "b".into()])
         );
+        assert_eq!(both.groups, [group("/a"), group("/b")]);
         assert_eq!(both.settings().policy, PolicyChoice::Undo);
         assert_eq!(both.settings().journal_limit, 1 << 20);
     }

@@ -50,6 +50,8 @@ pub struct Setting {
 pub struct Origins {
     /// In the library's order.
     pub globs: Vec<Glob>,
+    /// The globs of each group.
+    pub groups: Vec<Vec<OsString>>,
     pub settings: Vec<Setting>,
 }
 
@@ -107,12 +109,23 @@ impl Origins {
             setting("async-io", "refuse", &|layer| layer.async_io.map(name_of)),
             setting("on-kill", "rollback", &|layer| layer.on_kill.as_ref().map(|rule| rule.shown().into())),
             setting("atomicity", "epoch", &|layer| layer.atomicity.as_ref().map(|rule| rule.shown().into())),
+            setting("group", "none", &|layer| groups(&layer.groups)),
             setting("log", "stderr", &|layer| layer.log.as_ref().map(LogTarget::text)),
             setting("log-level", "warning", &|layer| layer.log_level.map(name_of)),
             setting("require", "false", &|layer| layer.require.map(|value| value.to_string().into())),
         ];
-        Self { globs, settings }
+        let mut groups = Vec::new();
+        for (_, layer) in layers {
+            groups.extend(layer.groups.iter().filter(|group| !groups.contains(*group)).cloned().collect::<Vec<_>>());
+        }
+        Self { globs, groups, settings }
     }
+}
+
+/// The globs of groups, for the user.
+fn groups(groups: &[Vec<OsString>]) -> Option<OsString> {
+    let texts: Vec<OsString> = groups.iter().map(|group| group.join(" ".as_ref())).collect();
+    (!texts.is_empty()).then(|| texts.join("; ".as_ref()))
 }
 
 impl Setting {

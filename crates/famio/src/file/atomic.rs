@@ -17,7 +17,7 @@ use crate::index::{Arena, OwnerLock};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
@@ -76,6 +76,8 @@ pub struct AtomicFile {
     pub(super) arrivals: Arrivals,
     /// The records of its transactions with other files.
     pub(super) joint: Joint,
+    /// At most so many bytes of a record has a SYNC of its group for it (`transaction/group_room.rs`).
+    pub(super) in_record: AtomicU64,
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
     pub(super) untold: AtomicI32,

@@ -3,7 +3,7 @@
 //! - `base`, `descriptors`: what everything builds on; the program's descriptors of a file;
 //! - `engine`, `inplace`, `records`: where bytes live and how an epoch is committed, by one of two engines;
 //! - `images`, `session`: a file between its first write and its close;
-//! - `parts`, `atomic.rs`, `registry.rs`: what an [`AtomicFile`] consists of, and the files of this process;
+//! - `parts`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of, and the files of this process;
 //! - `lease`, `locks`, `shadow`, `growing`, `lifetime`, `operations`, `ownership`, `transaction`, `background.rs`: what is done with it.
 
 mod atomic;
@@ -11,6 +11,7 @@ mod background;
 mod base;
 mod descriptors;
 mod engine;
+mod groups;
 mod growing;
 mod images;
 mod inplace;

@@ -46,9 +46,9 @@ pub struct TestHooks {
     pub policy: Option<PolicyChoice>,
     /// A journal of records that is taken over is taken for one whose header another process has stored.
     pub reads_again: bool,
-    /// Called with the record of a transaction of several files when it is durable, before any of its files is
-    /// changed.
-    pub joint: Option<fn(&[u8])>,
+    /// Called before the record of a commit of several files is written, with false; and when it is durable, before
+    /// any of the files is committed, with true.
+    pub joint: Option<fn(bool)>,
 }
 
 /// Whether any thread has test hooks. Programs never have, and pay one load.

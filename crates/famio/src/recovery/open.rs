@@ -85,7 +85,11 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, s
     let (outcome, epoch, _) = recover(fd, &examined, Some(owner_lock), settings, options, &Silent)?;
     match (outcome, &examined.header) {
         // In a journal with slots, the first slot holds the size that the file had at the beginning.
-        (Outcome::Recovered, Some(header)) => Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records))),
+        (Outcome::Recovered, Some(header)) => {
+            // The record of a commit of several files is a commit.
+            let has_next = joint::has_next(examined.pool.as_ref(), fd, header, epoch)?;
+            Ok(epoch.saturating_sub(u64::from(header.kind != Kind::Records)) + u64::from(has_next))
+        }
         (Outcome::Conflict(text), _) => Err(conflict(&text)),
         _ => Ok(0),
     }

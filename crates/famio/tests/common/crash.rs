@@ -137,6 +137,7 @@ fn settings_text(settings: &Settings) -> String {
         atomicity: _,
         application: _,
         pool_weight: _,
+        group: _,
     } = settings;
     let pool = pool.as_ref().map_or(String::new(), |pool| pool.display().to_string());
     let map_memory = map_memory.map_or(String::new(), |limit| limit.to_string());
@@ -165,6 +166,7 @@ fn settings_of(text: &str) -> Settings {
         tier: TierChoice::Auto,
         write_back: Default::default(),
         atomicity: Default::default(),
+        group: None,
         journal: JournalChoice::Always, // the tests examine it after the crash
         shm: None,
         application: None,

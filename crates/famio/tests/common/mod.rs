@@ -100,6 +100,10 @@ impl Opened {
         self.atomic.as_ref().unwrap()
     }
 
+    pub fn shared(&self) -> &Arc<AtomicFile> {
+        self.atomic.as_ref().unwrap()
+    }
+
     /// Closes it, and ignores errors.
     pub fn close_anyhow(mut self) {
         if let Some(atomic) = self.atomic.take() {

@@ -30,6 +30,18 @@ impl Traced {
         self.go(libc::PTRACE_SYSCALL, libc::SIGTRAP | 0x80)
     }
 
+    /// The number of the system call that it is about to make; `None`: it has just returned from one.
+    #[allow(dead_code)] // some tests count stops
+    pub fn call(&self) -> Option<i64> {
+        const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+        let mut info = [0_u64; 11];
+        // SAFETY: room for the size that is passed; the thread is stopped.
+        let got = unsafe { libc::ptrace(GET_SYSCALL_INFO, self.0, size_of_val(&info), info.as_mut_ptr()) };
+        assert!(got > 0, "{}", std::io::Error::last_os_error());
+        // The kind of the stop in the first byte: 1 is an entry. Then architecture, two addresses, and the number.
+        (info[0].to_ne_bytes()[0] == 1).then_some(info[3] as i64)
+    }
+
     /// Lets it execute one instruction; false: it has ended.
     #[allow(dead_code, reason = "not every test looks so closely")]
     pub fn instruction(&self) -> bool {

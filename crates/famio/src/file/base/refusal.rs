@@ -15,11 +15,14 @@ pub(in crate::file) enum Reason {
     SessionEnded,
     /// Something is to be done beside the change, by the thread that makes it ([`crate::file::operations::follow_up`]).
     NeedsFollowUp,
+    /// A file of a group has an open epoch, which is committed with those of the others.
+    NeedsGroup,
     Failed(Error),
 }
 
 const SESSION_ENDED: u32 = 1;
 const NEEDS_FOLLOW_UP: u32 = 2;
+const NEEDS_GROUP: u32 = 3;
 
 impl Refusal {
     pub(in crate::file) const fn session_ended() -> Self {
@@ -28,6 +31,10 @@ impl Refusal {
 
     pub(in crate::file) const fn needs_follow_up() -> Self {
         Self(Error::mark(NEEDS_FOLLOW_UP))
+    }
+
+    pub(in crate::file) const fn needs_group() -> Self {
+        Self(Error::mark(NEEDS_GROUP))
     }
 
     #[inline]
@@ -40,9 +47,13 @@ impl Refusal {
         self.0.is_mark(NEEDS_FOLLOW_UP)
     }
 
+    pub(in crate::file) fn is_needs_group(&self) -> bool {
+        self.0.is_mark(NEEDS_GROUP)
+    }
+
     /// Whether it failed with that errno.
     pub(in crate::file) fn is_error(&self, errno: i32) -> bool {
-        !self.is_session_ended() && !self.is_needs_follow_up() && self.0.errno() == errno
+        !self.is_session_ended() && !self.is_needs_follow_up() && !self.is_needs_group() && self.0.errno() == errno
     }
 
     /// What others of the pool have borrowed, if it failed for that.
@@ -55,6 +66,8 @@ impl Refusal {
             Reason::SessionEnded
         } else if self.is_needs_follow_up() {
             Reason::NeedsFollowUp
+        } else if self.is_needs_group() {
+            Reason::NeedsGroup
         } else {
             Reason::Failed(self.0)
         }
@@ -66,6 +79,7 @@ impl Refusal {
             Reason::Failed(error) => Self(change(error)),
             Reason::SessionEnded => Self::session_ended(),
             Reason::NeedsFollowUp => Self::needs_follow_up(),
+            Reason::NeedsGroup => Self::needs_group(),
         }
     }
 }
@@ -89,7 +103,7 @@ impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal.reason() {
             Reason::SessionEnded => Self::new(libc::ESTALE),
-            Reason::NeedsFollowUp => Self::new(libc::EAGAIN),
+            Reason::NeedsFollowUp | Reason::NeedsGroup => Self::new(libc::EAGAIN),
             Reason::Failed(error) => error,
         }
     }
@@ -101,6 +115,8 @@ impl core::fmt::Debug for Refusal {
             "its session has ended"
         } else if self.is_needs_follow_up() {
             "it needs a follow-up"
+        } else if self.is_needs_group() {
+            "it needs a SYNC of its group"
         } else {
             return self.0.fmt(f);
         };

@@ -299,6 +299,11 @@ pub(crate) trait Engine: Send + Sync {
     /// A smaller size in the open epoch: drops everything above it. The gate is closed.
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;
 
+    /// The blocks of the open epoch, in order; `None`: it keeps no list. The gate is closed.
+    fn open_blocks(&self) -> Option<Vec<u64>> {
+        None
+    }
+
     /// Makes the open epoch durable. The gate is closed. An error leaves *C* as it was.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()>;
 

@@ -145,7 +145,7 @@ impl AtomicFile {
             self.prepare_kept(inner)?;
             self.join_shadow()?;
             match self.shadow_for_maps() {
-                Err(e) if e.errno() == libc::ENOMEM => {
+                Err(e) if e.errno() == libc::ENOMEM && self.settings.group.is_none() => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.put_in_kernels_file()?;
                     crate::sys::events::count_demotion();
@@ -186,6 +186,11 @@ impl AtomicFile {
             let session = match attached {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
+                    // Without any other it does not survive a crash: there is nothing to commit with its group.
+                    if self.settings.group.is_some() && self.fds.stat()?.st_nlink > 0 {
+                        let what = "the name by which it was opened is gone, so that it can't be protected; open it by its other name";
+                        return Err(self.named(Error::with(libc::ESTALE, what)).into());
+                    }
                     if self.is_mapped_by_others() {
                         self.release_owner_lock(inner);
                         return Err(self.mapped_by_others().into());
@@ -239,8 +244,13 @@ impl AtomicFile {
     /// Commits, makes a checkpoint, closes the journal clean, and leaves the file to the kernel as an ordinary file.
     ///
     /// # Errors
-    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes.
+    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes. `EBUSY`: it
+    /// is mapped, or belongs to a group.
     pub fn demote(&self) -> Result<()> {
+        if self.settings.group.is_some() && !self.is_demoted() {
+            let what = "it belongs to a group, and can't be demoted to an ordinary file";
+            return Err(self.named(Error::with(libc::EBUSY, what)));
+        }
         if crate::file::shadow::is_mapped(self.key()) {
             return Err(Error::with(
                 libc::EBUSY,
@@ -313,8 +323,22 @@ impl AtomicFile {
         Ok(self.leave(PLAIN)?)
     }
 
-    /// Refused where the session was handed over meanwhile.
+    /// Refused where the session was handed over meanwhile. A file of a group is committed with the others first.
     pub(in crate::file) fn leave(&self, to: u8) -> Answer<()> {
+        for _ in 0..LEAVES {
+            if !self.is_disowned() {
+                self.sync_group_if_open()?;
+            }
+            match self.leave_as_committed(to) {
+                Err(refusal) if refusal.is_needs_group() => {}
+                left => return left,
+            }
+        }
+        Err(self.named(Error::with(libc::EBUSY, "it is written again and again, and can't be closed")).into())
+    }
+
+    /// As [`leave`](Self::leave). Refused, too, if a file of a group has something to commit.
+    fn leave_as_committed(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
@@ -328,9 +352,15 @@ impl AtomicFile {
             Self::may_lock()?;
             self.lease.rest();
             session.close_to_others();
-            let closed = self.close_journal(session).inspect_err(|_| session.stays_closed_to_others());
+            let closed = self.close_journal(session, false).inspect_err(|refusal| {
+                if refusal.is_needs_group() {
+                    session.open_to_others();
+                } else {
+                    session.stays_closed_to_others();
+                }
+            });
             self.lease_ends(closed.is_ok());
-            closed.map_err(|e| self.named(self.immutable(e)))?;
+            closed.map_err(|refusal| refusal.map_failure(|e| self.named(self.immutable(e))))?;
             self.plain.forget_size();
             self.session.store(core::ptr::null_mut(), Ordering::SeqCst);
             ended = inner.session.take();

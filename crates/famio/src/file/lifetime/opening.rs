@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
 use crate::file::base::{background_wakeup, lease_wakeup};
+use crate::file::groups;
 use crate::file::parts::arrivals::Arrivals;
 use crate::file::parts::growing_state::Growing;
 use crate::file::parts::kernels_size::KernelsSize;
@@ -18,7 +19,7 @@ use crate::index::Membership;
 use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +31,7 @@ impl AtomicFile {
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
     /// # Errors
-    /// `EBUSY`: another process has it. `EIO`: its journal cannot be used; the message names both files.
+    /// `EBUSY`: another process has it, or this one has it open without the group of the settings. `EIO`: its journal cannot be used; the message names both files.
     /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
     /// weaken durability without saying so, or name another folder of shared memory than this process uses.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
@@ -85,9 +86,10 @@ impl AtomicFile {
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();
         if let Some(file) = files.get(&(device, inode)) {
-            file.reopen(fd, access).map_err(named)?;
+            groups::check_reopened(file, settings).and_then(|()| file.reopen(fd, access)).map_err(named)?;
             return Ok(file.clone());
         }
+        let settings = groups::settings_in_effect(settings).map_err(named)?;
         crate::map::guard::install()?;
         background_wakeup::set_work(background::work);
         lease_wakeup::set_work(lease::work);
@@ -95,7 +97,7 @@ impl AtomicFile {
             device,
             inode,
             path: path.to_owned(),
-            settings: settings.clone(),
+            settings: settings.into_owned(),
             fds: Descriptors::of((device, inode)),
             state: AtomicU8::new(state),
             session: AtomicPtr::new(core::ptr::null_mut()),
@@ -121,12 +123,15 @@ impl AtomicFile {
             commits: Commits::default(),
             arrivals: Arrivals::default(),
             joint: Joint::default(),
+            in_record: AtomicU64::new(0),
             untold: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
+        groups::join(&file); // before a recovery, which may commit something
         if state == PLAIN
             && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
         {
+            groups::leave(&file);
             file.ownership.membership.leave();
             return Err(named(e));
         }
@@ -180,6 +185,8 @@ impl AtomicFile {
         is_last = is_last && self.fds.goes_as_last(fd);
         if !is_last {
             self.lose_record_locks();
+        } else if !self.is_disowned() {
+            let _ = self.sync_group_if_open(); // what is left to do then, with the list locked, reports errors
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
@@ -188,6 +195,7 @@ impl AtomicFile {
                     files.remove(&self.key());
                 }
                 let closed = self.leave_membership();
+                groups::leave(self); // not before: a failure concerns the others
                 if closed.is_err()
                     && let Some(session) = self.session()
                 {

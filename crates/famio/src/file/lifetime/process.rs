@@ -3,6 +3,8 @@
 use crate::error::Result;
 use crate::file::atomic::DISOWNED;
 use crate::file::base::calls;
+use crate::file::groups;
+use crate::file::parts::joint_records;
 use crate::file::registry::{files, inherited};
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
@@ -27,7 +29,7 @@ pub fn close_all() -> Result<()> {
 pub fn release_all() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
-        let _ = file.leave_membership();
+        let _ = file.leave_membership(); // it stays one of its group: the `exec` may fail
     }
 }
 
@@ -48,6 +50,8 @@ pub fn disown_all() {
     let _held = Held::of_process(); // uninterrupted, for signal handlers
     crate::sys::internal::begin_child();
     crate::sys::address_space::begin_child();
+    groups::begin_child();
+    joint_records::begin_child();
     for file in inherited() {
         if !file.is_demoted() {
             file.state.store(DISOWNED, Ordering::Release);

@@ -44,6 +44,7 @@ impl AtomicFile {
                     }
                     Err(refusal) => match refusal.reason() {
                         Reason::NeedsFollowUp => return Err(Refusal::needs_follow_up()),
+                        Reason::NeedsGroup => return Err(Refusal::needs_group()),
                         Reason::SessionEnded if session.imaging.is_full() => {
                             drop(session);
                             self.begin_without_images()?;
@@ -69,7 +70,7 @@ impl AtomicFile {
 
     /// The error of a write; if the file takes no more writes, with the reason.
     #[cold]
-    fn refused(&self, error: Error) -> Error {
+    pub(in crate::file) fn refused(&self, error: Error) -> Error {
         let poisoned = |session: &Session| session.arena.shared().poisoned.load(Ordering::Acquire) != 0;
         if error.errno() != libc::EIO || error.detail().is_some() || self.with_session(poisoned) != Some(true) {
             return error;
@@ -209,6 +210,7 @@ impl AtomicFile {
         {
             return done.map(|(_, done)| done);
         }
+        self.reserve_in_record(offset, UserBuf::total(bufs))?;
         let done = self.changing(
             || {
                 self.writing(
@@ -282,6 +284,9 @@ impl AtomicFile {
             && let Some(done) = self.write_growing(None, bufs)
         {
             return done;
+        }
+        if self.settings.group.is_some() {
+            self.reserve_in_record(self.size(), UserBuf::total(bufs))?;
         }
         let append = || {
             self.writing(
@@ -398,6 +403,7 @@ impl AtomicFile {
         {
             return done;
         }
+        self.reserve_size_in_record(size)?;
         let set = || self.set_size_of_file(size);
         self.changing(set, set, |()| size..size)
     }
@@ -421,6 +427,7 @@ impl AtomicFile {
         {
             return done;
         }
+        self.reserve_in_record(size, 1)?;
         let grow = || {
             self.writing(
                 |session| session.grow(&self.fds, size),
@@ -442,6 +449,10 @@ impl AtomicFile {
         Self::may_lock()?;
         if let Some(done) = self.zero_growing(from, to) {
             return done;
+        }
+        if self.settings.group.is_some() {
+            let end = to.min(self.size());
+            self.reserve_in_record(from, end.saturating_sub(from) as usize)?;
         }
         let mut at = from;
         while at < to {
@@ -473,7 +484,11 @@ impl AtomicFile {
     /// durable by then.
     #[inline]
     pub(in crate::file) fn sync_unless(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
-        let synced = waiting_for_room(|| self.sync_all(is_done)); // stores through maps may have found no room
+        // Stores through maps may have found no room.
+        if let Some(group) = self.settings.group {
+            return waiting_for_room(|| self.sync_group(group, is_done));
+        }
+        let synced = waiting_for_room(|| self.sync_all(is_done));
         if synced.is_ok() {
             self.trim_maps();
         }
@@ -483,7 +498,8 @@ impl AtomicFile {
         synced
     }
 
-    /// As [`sync`](Self::sync); if other processes use the file, too, this one owns the session afterwards.
+    /// As [`sync`](Self::sync), of a file that belongs to no group; if other processes use the file, too, this one
+    /// owns the session afterwards.
     pub(in crate::file) fn sync_all(&self, is_done: impl Fn() -> bool + Copy) -> Result<()> {
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.look()?;

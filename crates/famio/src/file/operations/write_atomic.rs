@@ -104,6 +104,8 @@ impl AtomicFile {
             }
             most = CALL_MAX;
         }
+        // A SYNC of a group may want room that this file cannot give: then the transaction is not to be made again.
+        let at_once = at_once && self.settings.group.is_none();
         let mut is_synced = false;
         loop {
             let mut set = WriteSet::default();

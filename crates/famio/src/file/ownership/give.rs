@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
+use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::parts::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::session::{CLOSED, OldSession, Session};
 use crate::file::{Access, shadow};
@@ -23,7 +24,8 @@ impl AtomicFile {
     ///
     /// # Errors
     /// The file stays with this process: it was demoted, or is mapped without shared memory; or its open epoch is too
-    /// large, or its journal cannot be ended.
+    /// large, or its journal cannot be ended; or it belongs to a group, and is mapped for stores or has something
+    /// uncommitted.
     pub(in crate::file) fn hand_over_ownership(&self) -> Result<()> {
         self.give_with(true)
     }
@@ -61,7 +63,9 @@ impl AtomicFile {
             return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
         }
         membership.set_stuck(0); // it may have been mapped at the last request
-        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_mapped {
+        // In a group, what this process has stored, or may store, is its own to commit.
+        let is_held = is_mapped || self.settings.group.is_some() && shadow::may_have_stores(self.key());
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_held {
             Err(Error::new(libc::EBUSY))
         } else if alive && self.hand_session_over(inner).unwrap_or(false) {
             return Ok(());
@@ -96,7 +100,8 @@ impl AtomicFile {
         }
     }
 
-    /// Ends the session without a commit.
+    /// Ends the session without a commit. What a file of a group has uncommitted never leaves its process: another one
+    /// could commit it without the other files.
     pub(super) fn end_session(&self, inner: &mut Inner) -> Result<()> {
         if self.state.load(Ordering::Acquire) != ATTACHED {
             return Ok(());
@@ -105,12 +110,21 @@ impl AtomicFile {
         let begun = monotonic_now();
         self.lease.rest();
         session.close_to_others();
-        let ended = if self.fds.stat()?.st_nlink == 0 {
+        let is_of_group = session.of_group.load(Ordering::Acquire);
+        let ended = if !is_of_group && self.fds.stat()?.st_nlink == 0 {
             // The file has no name, so no recovery would find its journal: what it contains stays.
-            self.close_journal(session).map(|()| None)
+            self.close_journal(session, true).map(|()| None).map_err(Error::from)
         } else {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
+        if let Err(e) = &ended
+            && is_of_group
+            && e.errno() == libc::EBUSY
+        {
+            session.open_to_others(); // it goes on, and others read along
+            self.lease.begin(session);
+            return ended.map(drop);
+        }
         self.lease_ends(ended.is_ok());
         let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
         self.plain.forget_size();
@@ -205,13 +219,18 @@ impl AtomicFile {
     }
 
     /// Closes the session's journal clean. A hand-over image that the session took up was committed and goes before
-    /// the journal does.
-    pub(in crate::file) fn close_journal(&self, session: &Session) -> Result<()> {
+    /// the journal does. Refused if something is open that is committed with a group, unless the file `is_alone`.
+    pub(in crate::file) fn close_journal(&self, session: &Session, is_alone: bool) -> Answer<()> {
+        let is_alone = is_alone || self.settings.group.is_none();
         if self.ownership.has_taken_image.load(Ordering::Acquire) {
-            session.sync(&self.fds, || false, || ())?;
+            if is_alone {
+                session.sync(&self.fds, || false, || ()).map_err(Error::from)?;
+            } else if session.arena.shared().dirty.load(Ordering::Acquire) != 0 {
+                return Err(Refusal::needs_group());
+            }
             self.ownership.committed(session.arena.shared());
         }
-        session.close(&self.fds)?;
+        session.close(&self.fds, is_alone)?;
         self.ownership.has_released.store(false, Ordering::Release);
         Ok(())
     }
@@ -219,6 +238,9 @@ impl AtomicFile {
     /// The process ends, or calls `exec`: leaves what is not committed to other members that can commit it, or
     /// commits it.
     pub(in crate::file) fn part(&self) -> Result<()> {
+        if !self.is_disowned() {
+            let _ = self.sync_group_if_open(); // if it fails, nothing is handed over, and the commit below reports errors
+        }
         if self.ownership.membership.has_other_writers() && self.hand_over_ownership().is_ok() {
             self.end_if_last_attached();
             if self.ownership.membership.retire() {
@@ -232,7 +254,12 @@ impl AtomicFile {
     /// Commits, checkpoints and closes the journal clean; includes a hand-over image.
     pub(in crate::file) fn commit_all(&self) -> Result<()> {
         if self.ownership.is_disturbed() && self.fds.has_writable() && !self.is_demoted() {
-            self.sync_all(|| false)?;
+            match self.settings.group {
+                None => self.sync_all(|| false)?,
+                // A session of this process is committed with the group as it is closed, if there is anything.
+                Some(group) if self.state.load(Ordering::Acquire) == PLAIN => self.sync_group(group, || false)?,
+                Some(_) => {}
+            }
         }
         if self.state.load(Ordering::Acquire) == PLAIN {
             self.join_shadow()?; // others may have stored there
@@ -268,6 +295,9 @@ impl AtomicFile {
             self.ownership.membership.end_tenure();
             if !others {
                 let closed = self.commit_all();
+                if closed.is_err() {
+                    self.poison_group_if_lost();
+                }
                 result = result.and(closed);
                 let _changing = self.shadow.lock(); // a thread that is about to show changes needs ownership
                 self.release_owner_lock(&mut self.inner());

@@ -147,6 +147,7 @@ impl AtomicFile {
         let Some(session) = &inner.session else { return Ok(false) };
         if self.state.load(Ordering::Acquire) != ATTACHED
             || session.keeps
+            || self.settings.group.is_some()
             || membership.is_apart()
             || self.shadow.get().is_some()
             || membership.shadow().is_some()
@@ -301,7 +302,19 @@ impl AtomicFile {
             return Ok(false);
         }
         self.ownership.is_owner.store(true, Ordering::Release);
-        self.end_with_arena(inner).map(|()| true)
+        let ended = self.end_with_arena(inner);
+        if let Some(session) = inner.session.as_ref().filter(|_| ended.is_err() && self.settings.group.is_some()) {
+            // It goes on as this process's: nothing of it is handed over any more, and the changes of the others are
+            // committed with this process's own, as those of a hand-over image are.
+            {
+                let (others, membership) = (self.ownership.others.lock(), &self.ownership.membership);
+                let living = others.iter().filter(|(_, writer)| membership.writer_state(*writer) == WriterState::Open);
+                living.for_each(|&(_, writer)| membership.end_tenure_of(writer));
+            }
+            // With a dead process's changes in it, each call first tries to end it again.
+            session.of_group.store(!self.has_foreign_of(WriterState::Dead), Ordering::Release);
+        }
+        ended.map(|()| true)
     }
 
     /// As [`end_unowned`](Self::end_unowned), if this process could take the session over and the owner lock is free.

@@ -29,6 +29,7 @@ impl AtomicFile {
     fn monitor_companions(&self) {
         let is_shared = |session: &Session| !session.may_be_exclusive.load(Ordering::Relaxed);
         if self.ownership.is_owner.load(Ordering::Acquire)
+            && self.settings.group.is_none()
             && self.with_session(is_shared) == Some(true)
             && !self.ownership.membership.has_others()
             && prepare_process()

@@ -7,14 +7,14 @@ use crate::file::session::Session;
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, Images, RELEASED};
 use core::sync::atomic::Ordering;
-use std::collections::BTreeSet;
 
 impl Session {
     /// Ends the session. If nothing is uncommitted, it is closed clean, after a call of `nothing_open`. Otherwise
     /// returns the changes of the open epoch, and leaves the journal as a crash would.
     ///
     /// # Errors
-    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on.
+    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on. So it does after `EBUSY`: something
+    /// is uncommitted, which is committed with a group.
     pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<OpenChanges>> {
         let cx = self.context(fds);
         let shared = cx.shared();
@@ -27,6 +27,8 @@ impl Session {
             nothing_open();
             keeping_bits(fds, || self.engine.retire(cx))?;
             None
+        } else if self.of_group.load(Ordering::Acquire) {
+            return Err(Error::new(libc::EBUSY));
         } else {
             let open_changes = self.open_changes(fds)?;
             if !self.engine.looks_for_journal(cx) {
@@ -61,31 +63,12 @@ impl Session {
         let shared = cx.shared();
         let (size, low) = (shared.size(), shared.epoch_low.load(Ordering::Acquire));
         let open = shared.committed() + 1;
-        // In place, beyond the committed end, only the cell of a block shows that it was written.
-        let first = low.min(shared.committed_size.load(Ordering::Acquire)) / BLOCK as u64;
-        let beyond = first..shared.stale_end.load(Ordering::Acquire).div_ceil(BLOCK as u64);
-        let mut blocks = BTreeSet::new();
-        cx.index().for_each(0, size / BLOCK as u64, |block, cell| {
-            if beyond.contains(&block) || (0..2).any(|version| cell.version(version).epoch == open) {
-                blocks.insert(block);
-            }
-            Ok(())
-        })?;
+        let blocks = self.open_blocks(cx)?;
         if blocks.len() as u64 * BLOCK as u64 > MOST {
             return Err(Error::new(libc::EFBIG));
         }
-        let end = size.div_ceil(BLOCK as u64);
-        let mut pieces = Vec::new();
-        for block in blocks.range(..end) {
-            let offset = block * BLOCK as u64;
-            let mut piece = vec![0; (size - offset).min(BLOCK as u64) as usize];
-            // SAFETY: our memory.
-            let read = unsafe { self.read(fds, offset, &[UserBuf::of(&mut piece)]) }?;
-            if read != piece.len() {
-                return Err(Error::new(libc::EIO));
-            }
-            pieces.push((offset, piece));
-        }
+        let piece = |&block: &u64| Ok((block * BLOCK as u64, self.read_open(fds, block)?));
+        let pieces = blocks.iter().map(piece).collect::<Result<Vec<_>>>()?;
         let lowest_since_acquired = shared.lowest_since_acquired.load(Ordering::Acquire);
         let is_released = shared.dirty.load(Ordering::Acquire) == RELEASED;
         let by_writer = self.changes_by_writer(fds, open, size)?;

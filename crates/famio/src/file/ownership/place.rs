@@ -93,7 +93,8 @@ impl AtomicFile {
             return Ok(());
         }
         if self.state.load(Ordering::Acquire) == ATTACHED {
-            self.end_ownership()?;
+            // What belongs to a group is committed with it, and not carried.
+            if self.settings.group.is_some() { self.close_session()? } else { self.end_ownership()? }
         }
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) != PLAIN || !self.ownership.membership.is_here() || inner.kept.is_some() {

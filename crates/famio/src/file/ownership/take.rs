@@ -40,7 +40,8 @@ impl AtomicFile {
     /// As [`acquire_ownership`](Self::acquire_ownership), or together with a session that another process has left. Returns whether
     /// there is such a session.
     pub(in crate::file) fn acquire_ownership_or_session(&self, inner: &mut Inner) -> Result<bool> {
-        self.wait_for_ownership(inner, self.settings.on_kill != OnKill::Keep)
+        // Another process's session in progress saves before-images, for which it may have to end midway.
+        self.wait_for_ownership(inner, self.settings.on_kill != OnKill::Keep && self.settings.group.is_none())
     }
 
     /// Takes over an unowned session, if this process has owned it before. Returns whether it did.
@@ -267,8 +268,10 @@ impl AtomicFile {
         let owner = self.ownership.membership.control().and_then(|control| control.owner());
         let who = owner.map_or("another process".into(), |owner| owner.to_string());
         let path = self.path.to_string_lossy();
-        let what = "which has demoted or mapped it, or does not run, or whose open epoch has no room in";
-        Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {}", shm::folder()))
+        let group = if self.settings.group.is_some() { "has changes of a group to commit, or " } else { "" };
+        let what = "which has demoted or mapped it, or does not run, or";
+        let room = format!("whose open epoch has no room in {}", shm::folder());
+        Error::with(libc::EBUSY, format!("{path}: in use as an atomic file by {who}, {what} {group}{room}"))
     }
 
     /// Puts in order what a dead owner left; this process has the owner lock. On an error the lock is released, and
@@ -341,6 +344,11 @@ impl AtomicFile {
         session.imaging.set_writer(None);
         drop(doing);
         taken?;
+        if self.settings.group.is_some() {
+            // They are committed with this process's own changes, which an end of the session for a death would leave
+            // to others.
+            epoch.changes.iter().for_each(|change| ownership.membership.end_tenure_of(change.writer));
+        }
         session.arena.shared().lowest_since_acquired.store(session.arena.shared().size(), Ordering::Release);
         let open = |writer: Writer| {
             writer.id != ownership.membership.me().id && ownership.membership.writer_state(writer) != WriterState::Over

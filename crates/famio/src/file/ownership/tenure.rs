@@ -51,6 +51,9 @@ impl AtomicFile {
     /// # Errors
     /// Those of a session's end.
     pub fn end_tenure(&self) -> Result<()> {
+        if self.settings.group.is_some() {
+            return Ok(()); // a kill takes all files of a group back to the same SYNC
+        }
         // With before-images each change has its tenure, and nothing has to be done for changes of this one.
         let is_dirty = |session: &Session| {
             let is_told_apart = session.saves_images() && !session.keeps;

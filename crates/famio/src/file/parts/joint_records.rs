@@ -3,12 +3,13 @@
 
 use crate::error::{Error, Result};
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::parts::per_process::PerProcess;
 use crate::journal::joint::Folder;
 use crate::journal::live::Live;
 use crate::journal::{Pool, lock};
 use crate::pmem::{Domain, Medium, medium};
 use crate::settings::Durability;
-use crate::sys::InternalFd;
+use crate::sys::{InternalFd, file_size_limit};
 use crate::thread::Mutex;
 use rustix::fs::fstat;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -62,7 +63,12 @@ impl Drop for Place {
     }
 }
 
-static ALL: Mutex<Vec<Weak<Records>>> = Mutex::new(Vec::new());
+static ALL: PerProcess<Vec<Weak<Records>>> = PerProcess::new(Vec::new());
+
+/// In a forked child: the parent's records are not the child's.
+pub(in crate::file) fn begin_child() {
+    ALL.begin_child();
+}
 
 /// Attempts to use folders that other processes remove as empty at that moment.
 const TRIES: u32 = 100;
@@ -182,6 +188,10 @@ impl Records {
         file: BorrowedFd<'_>,
         journal: &Live,
     ) -> core::result::Result<Written, Failed> {
+        if bytes.len() as u64 > file_size_limit() {
+            let what = "the record of the commit: the limit on file sizes (ulimit -f) leaves it no room";
+            return Err(Failed { refusal: Error::with(libc::ENOSPC, what).into(), is_undecided: false });
+        }
         let place = self.take(file, journal).map_err(|refusal| Failed { refusal, is_undecided: false })?;
         let medium = as_written(self.key.durability);
         if let Err(error) = place.file.run(|file| medium.pwritev(file.as_fd(), &[bytes], 0)) {

@@ -16,6 +16,7 @@ pub(super) mod lock_ranges;
 pub(super) mod lock_state;
 pub(super) mod ownership;
 pub(super) mod page_tables;
+pub(super) mod per_process;
 pub(super) mod plain;
 pub(super) mod shadow_memory;
 pub(super) mod shadow_notes;

@@ -273,6 +273,13 @@ impl Engine for Records {
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
+    fn open_blocks(&self) -> Option<Vec<u64>> {
+        let mut open = lock(&self.open).clone();
+        open.sort_unstable();
+        open.dedup();
+        Some(open)
+    }
+
     /// One append: to pages, with one `fdatasync` of the journal; or to memory, with two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);

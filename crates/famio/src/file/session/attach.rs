@@ -102,7 +102,8 @@ pub(in crate::file) fn attach(
     let generation = prepare(arena.shared(), fds, settings)?;
     Images::of(&arena).forget();
     let is_alone = !membership.has_others();
-    if !is_alone && saves_images {
+    let of_group = settings.group.is_some();
+    if !is_alone && saves_images && !of_group {
         arena.shared().images.store(images::BEGUN, Ordering::Release);
     }
     super::deferred::prepare(&arena)?;
@@ -137,13 +138,14 @@ pub(in crate::file) fn attach(
         home,
         engine,
         me: membership.place(),
-        may_be_exclusive: AtomicBool::new(is_alone && crate::index::calls::exclusive::prepare_process()),
+        may_be_exclusive: AtomicBool::new(is_alone && !of_group && crate::index::calls::exclusive::prepare_process()),
         generation: AtomicU64::new(generation),
         arena_number: membership.arena(),
         opened: AtomicU64::new(0),
         imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: settings.on_kill == OnKill::Keep,
+        of_group: AtomicBool::new(of_group),
         gathered: Default::default(),
         was_lost: Default::default(),
     })
@@ -192,6 +194,7 @@ pub(in crate::file) fn join(
         imaging: Imaging::new(membership.clone(), others.clone()),
         choice: settings.policy,
         keeps: false,
+        of_group: AtomicBool::new(false), // it is another process's, and ends
         gathered: Default::default(),
         was_lost: Default::default(),
     })

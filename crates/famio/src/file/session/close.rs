@@ -1,9 +1,10 @@
 //! The end of a session: everything is in the file, and nothing beside it.
 
 use super::Session;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::base::quiet::is_quiet;
+use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::policy::Policy;
 use core::sync::atomic::Ordering;
@@ -35,14 +36,19 @@ pub(in crate::file) enum PassStep {
 
 impl Session {
     /// Commits, makes a checkpoint, cuts the file to its size and removes the journal. Later writers are refused.
-    pub fn close(&self, fds: &Descriptors) -> Result<()> {
+    ///
+    /// Refused if there is something to commit, and not `is_alone`: it is to be committed with a group.
+    pub fn close(&self, fds: &Descriptors, is_alone: bool) -> Answer<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        let _closed = self.close_gate(fds)?;
+        let _closed = self.close_gate(fds).map_err(Error::from)?;
         if shared.closed.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
-        self.commit(fds)?;
+        if !is_alone && shared.dirty.load(Ordering::Acquire) != 0 {
+            return Err(Refusal::needs_group());
+        }
+        self.commit(fds).map_err(Error::from)?;
         keeping_bits(fds, || self.engine.retire(cx))?;
         shared.closed.store(1, Ordering::Release);
         Ok(())

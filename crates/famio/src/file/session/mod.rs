@@ -4,6 +4,7 @@ pub(super) mod attach;
 pub(super) mod close;
 pub(super) mod deferred;
 pub(super) mod gather;
+mod open_blocks;
 pub(super) mod read;
 pub(super) mod save_images;
 pub(super) mod size;
@@ -40,6 +41,10 @@ pub(crate) struct Session {
     pub choice: PolicyChoice,
     /// Whether uncommitted changes are kept after a kill: then calls record in advance what they do.
     pub keeps: bool,
+    /// It is the one of this process for a file of a group: what is uncommitted is not handed over. So it needs no
+    /// before-images, and readers in other processes could not ask for the end of exclusive mode. False for a session
+    /// that another process has left, until it turns out that it cannot be ended.
+    pub of_group: AtomicBool,
     pub(super) gathered: Gathered,
     /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,

@@ -95,7 +95,7 @@ impl Session {
             }
             Err(NotSaved::TooMany) => {
                 let all = Images::of(cx.arena).ranges(shared.committed() + 1)?;
-                if all.iter().any(|(_, whose)| *whose != writer) {
+                if all.iter().any(|(_, whose)| *whose != writer) && !self.of_group.load(Ordering::Relaxed) {
                     imaging.is_full.store(true, Ordering::Release);
                     return Err(Refusal::session_ended());
                 }
@@ -156,7 +156,10 @@ impl Session {
     pub(in crate::file) fn end_images(&self, may_be_exclusive: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);
-        let next = if !may_be_exclusive && self.imaging.membership.may_have_other_writers() {
+        let next = if !may_be_exclusive
+            && !self.of_group.load(Ordering::Relaxed)
+            && self.imaging.membership.may_have_other_writers()
+        {
             images::ALL
         } else {
             images::NONE

@@ -106,6 +106,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             Err(e) => Err(e),
         };
     }
+    if request.range(0, file, true).stores {
+        file.own_for_stores()?;
+    }
     let shadow = match file.need_shadow_for_good() {
         Ok(Some(shadow)) => shadow,
         Ok(None) => return Ok(Mapped::HandBack),
@@ -299,21 +302,25 @@ pub(crate) fn msync(addr: usize, length: usize) -> Result<()> {
 /// `mprotect(2)`; `kernel` makes the system call.
 ///
 /// # Errors
-/// Those of a first write, for maps that become writable. `EACCES`: the program may not write.
+/// Those of a first write, for maps that become writable: of the kernel's file, or of a file of a group. `EACCES`: the
+/// program may not write.
 pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> isize) -> Result<isize> {
     let Some(end) = end_of(addr, length) else { return Ok(kernel()) };
+    let (mut there, mut files) = (Vec::new(), Vec::new());
     if prot & libc::PROT_WRITE != 0 {
-        let mut there: Vec<_> = ranges::lock().touching(addr, end).cloned().collect();
+        there.extend(ranges::lock().touching(addr, end).cloned());
         if there.iter().any(|range| !range.may_store) {
             return Err(Error::new(libc::EACCES)); // the kernel's descriptor may allow more than the program's
         }
-        there.retain(|range| !range.shadow);
-        for key in keys(&there) {
-            if let Some(file) = AtomicFile::find(key.0, key.1)
-                && file.need_shadow()?.is_some()
-            {
-                file.kernels_maps_to_shadow()?; // no store may reach the kernel's file
-            }
+        there.retain(|range: &MappedRange| !range.stores);
+        files = keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
+    }
+    let _kept: Vec<_> = files.iter().map(|file| file.ownership.keep()).collect(); // until their maps say that they store
+    for file in &files {
+        file.own_for_stores()?;
+        let is_kernels = there.iter().any(|range| range.key == file.key() && !range.shadow);
+        if is_kernels && file.need_shadow()?.is_some() {
+            file.kernels_maps_to_shadow()?; // no store may reach the kernel's file
         }
     }
     let private = Private::at(addr, end);

@@ -26,7 +26,9 @@ pub(crate) use isolated::may_drop_copies;
 pub(crate) use maps::{
     Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
-pub(crate) use ranges::{any, any_private, disown, files, is_mapped, may_lose_page_tables, may_touch, touches};
+pub(crate) use ranges::{
+    any, any_private, disown, files, is_mapped, may_have_stores, may_lose_page_tables, may_touch, touches,
+};
 pub(crate) use request::MapRequest;
 
 pub(super) use crate::file::parts::shadow_slot::Slot;
@@ -126,6 +128,18 @@ impl AtomicFile {
     fn is_to_stay(&self, stale: &Shadow) -> bool {
         let fits = stale.cow_maps().is_some() || check_size(self.size(), self.map_limit()).is_ok();
         stale.number().is_none() && fits || is_mapped(self.key())
+    }
+
+    /// Before a map in which the program may store, in a file of a group: what is stored in memory that processes share
+    /// is the owner's to commit. So this process has ownership, and keeps it as long as it has such maps; until they are
+    /// in the list, the caller keeps it.
+    fn own_for_stores(&self) -> Result<()> {
+        if self.settings.group.is_none() {
+            return Ok(());
+        }
+        self.leave_dead_behind()?; // that gives up ownership
+        drop(self.inner()); // a hand-over that has not seen that it is kept is over then
+        Ok(self.session_for_write().map(drop)?)
     }
 
     /// As [`need_shadow`](Self::need_shadow), for a map.

@@ -50,6 +50,11 @@ pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
     has(key, |range| range.shadow)
 }
 
+/// Whether this process may store to this file's shadow, or may have stored what no SYNC has seen.
+pub(crate) fn may_have_stores(key: (u64, u64)) -> bool {
+    has(key, |range| range.shadow && range.stores) || has_gone(key)
+}
+
 /// The number of private maps: what the kernel is told about those needs a check.
 static PRIVATE: AtomicUsize = AtomicUsize::new(0);
 

@@ -7,7 +7,8 @@
 //!
 //! When a member dies, the shadow goes back to the file without that member's current tenure, unless another process
 //! may store through a map. Then it is unknown which process stored a byte: all contents stay, as on a plain file,
-//! and the next SYNC finds them.
+//! and the next SYNC finds them. In a group they go nevertheless: what stays would be committed without the dead
+//! process's changes of other files.
 
 use super::{ranges, sides};
 use crate::error::{Error, Result};
@@ -251,7 +252,7 @@ impl AtomicFile {
             return Ok(());
         }
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
-        if membership.anybody_stores() {
+        if membership.anybody_stores() && self.settings.group.is_none() {
             membership.leave_unknown_stores();
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! One commit for changes of several files, with the gates of all of them closed. Earlier writes to each file are
-//! committed separately. Then room is made for everything, and the changes are written durably to a record in the
-//! pool: the commit point. Then each file gets its part and commits it as an epoch. After a crash, recovery completes
-//! each file from the record if that was durable.
+//! committed separately. Then room is made for everything, and the files are committed [by a record](super::by_record)
+//! of the changes, which each file gets when the record is durable.
 
+use super::by_record::{Complete, Draft, Participant, commit_by_record};
 use super::{Seen, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
@@ -10,11 +10,6 @@ use crate::file::atomic::ATTACHED;
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::base::waiting::waiting_for_room;
 use crate::file::lifetime::life::InUse;
-use crate::file::parts::joint_records::{Records, Written};
-use crate::file::session::Session;
-use crate::journal::joint::Builder;
-use crate::journal::records::Keeper;
-use crate::pmem::TestHooks;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -28,16 +23,18 @@ pub(crate) struct Share<'a> {
     pub seen: Option<&'a Seen>,
 }
 
-/// A share with its file's session.
-type Attached<'a> = (&'a Share<'a>, &'a Session);
-
 /// Commits all shares, or nothing.
 ///
 /// # Errors
 /// As [`AtomicFile::commit_transaction`]. `EXDEV`: the journals are not in one pool, or the users who may read or
-/// write the files differ. `E2BIG`: more than 1 GiB.
+/// write the files differ. `E2BIG`: more than 1 GiB. `EOPNOTSUPP`: a file belongs to a group, whose other files a
+/// commit of it would include.
 pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
+    if let Some(Share { file, .. }) = shares.iter().find(|share| share.file.settings.group.is_some()) {
+        let what = "a file of a group takes part in no transaction of several files";
+        return Err(file.named(Error::with(libc::EOPNOTSUPP, what)));
+    }
     shares.sort_by_key(|share| share.file.key()); // the same order for all threads
     waiting_for_room(|| commit_all(&shares))
 }
@@ -93,109 +90,53 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
     }
     let sessions: Vec<InUse<'_>> =
         shares.iter().map(|share| share.file.session().ok_or(Refusal::session_ended())).collect::<Answer<_>>()?;
-    let all: Vec<Attached<'_>> = shares.iter().zip(sessions.iter().map(|session| &**session)).collect();
-    for (share, session) in &all {
-        if share.file.ownership.membership.is_read_along() {
-            session.may_be_exclusive.store(false, Ordering::Relaxed);
-        }
-        session.show_before_close(&share.file.fds)?;
+    let all = shares.iter().zip(&sessions).map(|(share, session)| Participant { file: share.file, session });
+    let all: Vec<Participant<'_>> = all.collect();
+    for participant in &all {
+        participant.heed_readers();
+        participant.session.show_before_close(&participant.file.fds)?;
     }
-    let _closed =
-        all.iter().map(|(share, session)| session.close_shown(&share.file.fds)).collect::<Answer<Vec<_>>>()?;
-    for (share, session) in &all {
+    let _closed = all
+        .iter()
+        .map(|participant| participant.session.close_shown(&participant.file.fds))
+        .collect::<Answer<Vec<_>>>()?;
+    for (share, participant) in shares.iter().zip(&all) {
         if share.file.has_dead_within() {
             return Err(Refusal::session_ended());
         }
-        session
-            .check_still_holds(session.context(&share.file.fds), share.seen)
+        participant
+            .session
+            .check_still_holds(participant.context(), share.seen)
             .map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
     }
-    let changed: Vec<Attached<'_>> = all.into_iter().filter(|(share, _)| !share.set.is_empty()).collect();
-    commit_changed(&changed, is_decided)
+    let changed = shares.iter().zip(all).filter(|(share, _)| !share.set.is_empty());
+    let (shares, changed): (Vec<_>, Vec<_>) = changed.unzip();
+    commit_changed(&shares, &changed, is_decided)
 }
 
 /// No other thread is inside the gates.
-fn commit_changed(changed: &[Attached<'_>], is_decided: &mut bool) -> Answer<()> {
-    for (share, session) in changed {
+fn commit_changed(shares: &[&Share<'_>], changed: &[Participant<'_>], is_decided: &mut bool) -> Answer<()> {
+    for participant @ Participant { file, session } in changed {
         // So that its part is a whole epoch.
-        commit_one(share, session).map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
-        session.keep_journal(session.context(&share.file.fds), false).map_err(|e| share.file.named(e))?;
+        participant.commit().map_err(|refusal| refusal.map_failure(|e| file.named(e)))?;
+        session.keep_journal(participant.context(), false).map_err(|e| file.named(e))?;
     }
-    let record = if changed.len() > 1 { Some(record_of(changed)?) } else { None };
-    for (share, session) in changed {
-        let prepared = session.prepare(session.context(&share.file.fds), share.set);
+    let record = if changed.len() > 1 { Some(record_of(shares, changed)?) } else { None };
+    for (share, participant) in shares.iter().zip(changed) {
+        let prepared = participant.session.prepare(participant.context(), share.set);
         prepared.map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
     }
-    let epochs: Vec<u64> = changed.iter().map(epoch_of).collect();
-    let written = record.map(|(records, bytes)| write(changed, &records, &bytes)).transpose()?;
-    *is_decided = true;
-    let mut result = Ok(());
-    for (share, session) in changed {
-        let copied = session.copy_prepared(session.context(&share.file.fds), share.set);
-        result = result.and(copied.and_then(|()| Ok(commit_one(share, session)?)).map_err(|e| {
-            session.arena.shared().poisoned.store(1, Ordering::Release);
-            let what = "the transaction is committed, and could not be brought to this file, which gets it when it is opened again";
-            share.file.named(Error::with(libc::EIO, format!("{what} ({e})"))).into()
-        }));
-    }
-    if let Some(written) = written.filter(|_| result.is_ok()) {
-        let has_moved = changed.iter().map(epoch_of).zip(&epochs).all(|(now, before)| now != *before);
-        if has_moved { written.end() } else { written.end_for_good() }
-    }
-    result
-}
-
-/// Commits what is open in one file, whose gate is closed.
-fn commit_one(share: &Share<'_>, session: &Session) -> Answer<()> {
-    session.commit(&share.file.fds)?;
-    share.file.ownership.committed(session.arena.shared());
-    Ok(())
-}
-
-fn epoch_of((share, session): &Attached<'_>) -> u64 {
-    session.engine.epoch_of_journal(session.context(&share.file.fds))
-}
-
-/// The record, and where it goes.
-fn record_of(changed: &[Attached<'_>]) -> Result<(Arc<Records>, Vec<u8>)> {
-    let mut records: Option<Arc<Records>> = None;
-    let mut builder = Builder::new(changed.iter().map(|(share, _)| share.set.len_of_record()).sum())?;
-    for attached @ (share, session) in changed {
-        let journal = session.engine.journal();
-        let found =
-            share.file.fds.with(true, |fd| share.file.joint.records(fd, journal)).map_err(|e| share.file.named(e))?;
-        if records.as_ref().is_some_and(|records| !Arc::ptr_eq(records, &found)) {
-            let what = "the files of one transaction have their journals in one pool (by default one folder), one owner, one group, and the same permissions";
-            return Err(share.file.named(Error::with(libc::EXDEV, what)));
-        }
-        let header = journal.header();
-        builder.begin_part(&header.identity, header.journal_id, epoch_of(attached));
-        share.set.put_into(&mut builder);
-        records = Some(found);
-    }
-    let records = records.ok_or(Error::new(libc::EINVAL))?;
-    Ok((records, builder.finish()?))
-}
-
-/// The commit point.
-fn write(changed: &[Attached<'_>], records: &Arc<Records>, bytes: &[u8]) -> Answer<Written> {
-    // If the process is killed from here on, only committed changes are kept: its arena does not know of the record.
-    let moving = |is_moving: u32| {
-        let keeping = changed.iter().filter(|(_, session)| session.keeps);
-        keeping.for_each(|(_, session)| session.arena.shared().moving.store(is_moving, Ordering::Release));
+    let copy = |number: usize| {
+        let participant = &changed[number];
+        participant.session.copy_prepared(participant.context(), shares[number].set)
     };
-    moving(1);
-    let (share, session) = &changed[0];
-    let written = share.file.fds.with(true, |fd| Ok(records.write(bytes, fd, session.engine.journal())))?;
-    if let (Ok(_), Some(told)) = (&written, TestHooks::current().joint) {
-        told(bytes);
+    commit_by_record(changed, record, is_decided, copy)
+}
+
+fn record_of(shares: &[&Share<'_>], changed: &[Participant<'_>]) -> Result<Complete> {
+    let mut draft = Draft::new(shares.iter().map(|share| share.set.len_of_record()).sum(), "one transaction")?;
+    for (share, participant) in shares.iter().zip(changed) {
+        share.set.put_into(draft.begin_part(participant)?);
     }
-    written.map_err(|failed| {
-        moving(0);
-        if failed.is_undecided {
-            // It may be on the disk or not, which recovery will see. Until then no process goes on.
-            changed.iter().for_each(|(_, session)| session.arena.shared().poisoned.store(1, Ordering::Release));
-        }
-        failed.refusal
-    })
+    draft.finish()
 }

@@ -6,6 +6,9 @@
 //! as any other.
 
 mod apply;
+mod by_record;
+mod group;
+mod group_room;
 mod joint;
 mod rollback;
 mod seen;
@@ -34,7 +37,8 @@ impl AtomicFile {
     /// # Errors
     /// `EAGAIN`: something in `seen` has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: no room. Nothing was changed
     /// then. `EIO`: it cannot be copied or made durable; the file takes no more writes, and after the next open has
-    /// all of it or nothing. `EOPNOTSUPP`: the file is the kernel's.
+    /// all of it or nothing. Or the SYNC of its group failed: then it is part of the open epoch. `EOPNOTSUPP`: the file
+    /// is the kernel's.
     pub(crate) fn commit_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<()> {
         Self::may_lock()?;
         let (_under_way, is_durable) = waiting_for_room(|| self.apply_transaction(set, seen, durable))?;
@@ -42,17 +46,25 @@ impl AtomicFile {
             self.after_commit();
             return Ok(());
         }
-        self.sync()
+        self.sync().map_err(|e| match self.settings.group {
+            Some(_) if !set.is_empty() && e.errno() != libc::EIO => {
+                let what = "the transaction is part of the open epoch, which could not be committed with those of its group: SYNC again";
+                self.named(Error::with(libc::EIO, format!("{what} ({e})")))
+            }
+            _ => e,
+        })
     }
 
     /// Makes it part of the open epoch. Returns whether it is as durable as it is to be; until that the commit is under
     /// way. While it waits for room it is not, so that a rollback need not wait.
     fn apply_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<(UnderWay<'_>, bool)> {
         let under_way = self.commits.begin()?;
+        self.reserve_set_in_record(set)?;
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
-            let at_once = durable && self.shadow().is_none() && !self.ownership.has_foreign();
+            let is_simple = self.shadow().is_none() && !self.ownership.has_foreign() && self.settings.group.is_none();
+            let at_once = durable && is_simple;
             let apply = || {
                 let work = |session: &Session| {
                     if self.ownership.membership.is_read_along() {

@@ -10,4 +10,4 @@ mod folder;
 mod record;
 
 pub(crate) use folder::{Folder, find, find_all, may_have_records};
-pub(crate) use record::{Builder, Part, Record, Step};
+pub(crate) use record::{Builder, MOST, MOST_PARTS, Part, Record, Step};

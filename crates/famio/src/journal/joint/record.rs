@@ -31,9 +31,9 @@ const STEP: usize = LEN + 8;
 /// Flag in a step's offset: the step sets the file's size, and no bytes follow.
 const SIZE: u64 = 1 << 63;
 /// Size of the longest record.
-const MOST: u64 = 1 << 30;
+pub(crate) const MOST: u64 = 1 << 30;
 /// The most files in a record.
-const MOST_PARTS: u32 = 4096;
+pub(crate) const MOST_PARTS: u32 = 4096;
 
 /// A record under construction.
 pub(crate) struct Builder {
@@ -99,7 +99,7 @@ impl Builder {
             return Err(too_long(length));
         }
         if self.parts > MOST_PARTS {
-            return Err(Error::with(libc::E2BIG, format!("a transaction of more than {MOST_PARTS} files")));
+            return Err(Error::with(libc::E2BIG, format!("a commit of more than {MOST_PARTS} files")));
         }
         put(&mut self.bytes, MAGIC, &MAGIC_BYTES);
         put(&mut self.bytes, FORMAT, &VERSION.to_le_bytes());
@@ -232,7 +232,7 @@ impl Record {
 }
 
 fn too_long(length: u64) -> Error {
-    Error::with(libc::E2BIG, format!("a transaction of several files with {length} bytes: at most {MOST}"))
+    Error::with(libc::E2BIG, format!("a commit of several files with {length} bytes: at most {MOST}"))
 }
 
 fn senseless() -> Error {

@@ -71,6 +71,9 @@ pub(in crate::posix) fn attach_as(
     if flags & O_ATOMIC != 0 {
         settings.to_mut().require = true;
     }
+    if let Some(group) = config.group_of(&path)? {
+        settings.to_mut().group = Some(group);
+    }
     let open = if is_real { AtomicFile::open_by_real_path } else { AtomicFile::open };
     let file: Arc<AtomicFile> = open(borrowed, table::access(kernel_access), &path, &settings)?;
     if twins_may_be() {

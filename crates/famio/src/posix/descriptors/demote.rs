@@ -18,8 +18,15 @@ use std::sync::Arc;
 
 /// Demotes `file`: commits it, checkpoints it, closes its journal clean, and then gives position and flags of every
 /// description back to the kernel. `fd` is any descriptor of the file.
+///
+/// # Errors
+/// Those of its end. `EBUSY`: it belongs to a group, and could not be committed with it any more.
 pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
+        if file.settings().group.is_some() {
+            let what = format!("it belongs to a group, and can't be demoted to an ordinary file because of {why}");
+            return Err(Error::with(libc::EBUSY, what).context(path.to_string_lossy()));
+        }
         file.split_if_left()?;
         let stat = stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.

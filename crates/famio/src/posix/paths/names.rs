@@ -127,7 +127,9 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     }
     let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino) else { return false };
     // A map leads to a shadow until the next write, which finds that the file has no name.
-    let ends = change == Change::Goes && stat.st_nlink == 1 && !is_mapped(file.key()) && !file.is_mapped_by_others();
+    // A file of a group stays atomic, since the call may fail.
+    let may_end = || file.settings().group.is_none() && !is_mapped(file.key()) && !file.is_mapped_by_others();
+    let ends = change == Change::Goes && stat.st_nlink == 1 && may_end();
     let done = if ends { file.demote() } else { file.checkpoint() };
     if let Err(error) = done {
         say(file.path(), &format!("{error}; its journal stays where it is"));

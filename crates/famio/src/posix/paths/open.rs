@@ -316,7 +316,8 @@ pub(in crate::posix) unsafe fn open_atomic(
     };
     if fd < 0 {
         say_write_only(fd, flags, kernel_access, dirfd, said);
-        if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && flags & O_ATOMIC == 0 && !config.settings.require {
+        let may_be_kernels = || flags & O_ATOMIC == 0 && config.may_be_kernels(said);
+        if fd == fail(libc::EPERM) && flags & libc::O_APPEND != 0 && may_be_kernels() {
             // SAFETY: the caller's promise.
             return unsafe { open_append_only(dirfd, path, flags, mode) };
         }

@@ -1,6 +1,7 @@
 //! libc's streams, whose reads and writes the library does not see. A file that is open here as an atomic file is
 //! demoted; any other file is recovered, and is ordinary while the stream is open.
 
+use crate::error::Error;
 use crate::file::AtomicFile;
 use crate::posix::call::lock;
 use crate::posix::call::look::{stat_at, stat_of};
@@ -68,8 +69,16 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
         }
         let fd = fd as RawFd;
         let real = policy::path_of(fd, said);
-        let settings = config.settings_of(&real);
-        let opened = AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &settings);
+        let mut settings = config.settings_of(&real);
+        let group = config.group_of(&real);
+        let opened = group.and_then(|group| {
+            if writes && group.is_some() {
+                let what = format!("it belongs to a group, and can't be written through {why}");
+                return Err(Error::with(libc::EBUSY, what));
+            }
+            settings.to_mut().group = group;
+            AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &settings)
+        });
         let done = opened.and_then(|file| file.remove_descriptor(fd));
         raw!(SYS_close, fd);
         match done {

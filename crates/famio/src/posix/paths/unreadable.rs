@@ -59,7 +59,8 @@ pub(in crate::posix) unsafe fn open(
     // The mark cannot be read; but no process is attached to the file, and no journal lies under its name.
     let is_ordinary = matches!(control::find(blind.as_fd(), config.settings.pool.as_deref()), Ok(None))
         && matches!(has_journal(blind.as_fd(), &config.settings), Ok(false));
-    if config.settings.require || !is_ordinary {
+    // SAFETY: the kernel has read the path.
+    if !config.may_be_kernels(unsafe { CStr::from_ptr(path) }) || !is_ordinary {
         return refused;
     }
     drop(blind);

@@ -2,6 +2,8 @@
 
 use super::environment::variable;
 use super::policy::Globs;
+use crate::error;
+use crate::error::Error;
 use crate::journal::WEIGHTS;
 use crate::posix::raw;
 use crate::settings::{
@@ -25,6 +27,8 @@ pub struct Config {
     pub kept: Option<Globs>,
     /// Files of these whose calls are committed one by one, unless `settings` say so for all.
     pub write_atomic: Option<Globs>,
+    /// The files of each group.
+    pub groups: Vec<Globs>,
     /// Whether the program may set up an io_uring, whose requests go past the library.
     pub async_io: bool,
 }
@@ -43,6 +47,26 @@ impl Config {
             settings.to_mut().atomicity = Atomicity::Write;
         }
         settings
+    }
+
+    /// The group that a selected file belongs to.
+    ///
+    /// # Errors
+    /// `EINVAL`: to several.
+    pub(in crate::posix) fn group_of(&self, path: &CStr) -> error::Result<Option<u32>> {
+        let is_in = |globs: &Globs| globs.matches(libc::AT_FDCWD, path.to_bytes(), true);
+        let mut groups = (0..).zip(&self.groups).filter(|(_, globs)| is_in(globs)).map(|(number, _)| number);
+        let group = groups.next();
+        if groups.next().is_some() {
+            let what = "it belongs to two groups of famio.toml (or FAMIO_GROUPS)";
+            return Err(Error::with(libc::EINVAL, what).context(path.to_string_lossy()));
+        }
+        Ok(group)
+    }
+
+    /// Whether a selected file that cannot be protected is left to the kernel.
+    pub(in crate::posix) fn may_be_kernels(&self, path: &CStr) -> bool {
+        !self.settings.require && matches!(self.group_of(path), Ok(None))
     }
 
     /// Settings that weaken durability: a warning to print once, when a process first opens an atomic file.
@@ -70,7 +94,8 @@ pub(in crate::posix) fn for_programs() -> Result<Config, String> {
     settings.require = true; // the program asked for an atomic file, so it must not get another kind
     let kept = kept(&variable, &mut settings)?;
     let write_atomic = write_atomic(&variable, &mut settings)?;
-    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, write_atomic, async_io })
+    let groups = groups(&variable, &settings)?;
+    Ok(Config { globs: Globs::none(settings.pool.as_deref()), settings, kept, write_atomic, groups, async_io })
 }
 
 fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Config>, String> {
@@ -79,9 +104,10 @@ fn parse<'a>(variable: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Option<Confi
     let (mut settings, async_io) = parse_settings(&variable).map_err(not_started)?;
     let kept = kept(&variable, &mut settings).map_err(not_started)?;
     let write_atomic = write_atomic(&variable, &mut settings).map_err(not_started)?;
+    let groups = groups(&variable, &settings).map_err(not_started)?;
     let globs = Globs::new(atomic, &working_folder(), settings.pool.as_deref())
         .map_err(|why| not_started(format!("FAMIO_ATOMIC: {why}")))?;
-    Ok(Some(Config { globs, settings, kept, write_atomic, async_io }))
+    Ok(Some(Config { globs, settings, kept, write_atomic, groups, async_io }))
 }
 
 /// What happens to the writes of a killed process: a setting for all files, or globs of the files that keep them.
@@ -105,6 +131,22 @@ fn write_atomic<'a>(
         Some(globs) => return globs_of("FAMIO_ATOMICITY", globs, settings),
     }
     Ok(None)
+}
+
+/// The files of each group: globs, one per line; an empty line begins the next group.
+fn groups<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &Settings) -> Result<Vec<Globs>, String> {
+    const NAME: &str = "FAMIO_GROUPS";
+    let lines = variable(NAME).unwrap_or_default().split(|&byte| byte == b'\n');
+    let mut groups: Vec<Vec<&[u8]>> = vec![Vec::new()];
+    for line in lines {
+        match groups.last_mut() {
+            Some(group) if !line.is_empty() => group.push(line),
+            Some(group) if group.is_empty() => {}
+            _ => groups.push(Vec::new()),
+        }
+    }
+    let globs = groups.iter().filter(|group| !group.is_empty()).map(|group| group.join(&b'\n'));
+    globs.map(|globs| Ok(globs_of(NAME, &globs, settings)?.unwrap_or_else(|| Globs::none(None)))).collect()
 }
 
 fn globs_of(name: &str, globs: &[u8], settings: &Settings) -> Result<Option<Globs>, String> {
@@ -334,6 +376,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_belongs_to_the_group_whose_globs_select_it() {
+        let pairs: &'static [(&str, &str)] =
+            &[("FAMIO_ATOMIC", "*"), ("FAMIO_GROUPS", "\n/d/*.ibd\n/d/redo*\n\n\n/e/*\n/d/redo1")];
+        let config = with(pairs).unwrap().unwrap();
+        let group = |path| config.group_of(path).map_err(|e| (e.errno(), e.to_string().contains("/d/redo1")));
+        for (path, number) in [(c"/d/a.ibd", Some(0)), (c"/d/redo2", Some(0)), (c"/e/x", Some(1)), (c"/x", None)] {
+            assert_eq!(group(path), Ok(number), "{path:?}");
+        }
+        assert_eq!(group(c"/d/redo1"), Err((libc::EINVAL, true)));
+        assert!(with(&[("FAMIO_ATOMIC", "*"), ("FAMIO_GROUPS", "")]).unwrap().unwrap().groups.is_empty());
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (name, value) in [
             ("FAMIO_DURABILITY", "none"),
@@ -352,6 +407,7 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
             ("FAMIO_ATOMICITY", "a["),
+            ("FAMIO_GROUPS", "a\n\nb["),
             ("FAMIO_SHM", "/no/such/folder"),
             ("FAMIO_SHM", "/proc"),
             ("FAMIO_LOG", "relative"),

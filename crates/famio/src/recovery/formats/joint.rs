@@ -52,6 +52,24 @@ pub(in crate::recovery) fn refuse_unfinished(
     })
 }
 
+/// Whether [`apply`] would change the file: a commit has happened that the journal does not have.
+///
+/// # Errors
+/// As [`apply`].
+pub(in crate::recovery) fn has_next(
+    pool: Option<&Pool>,
+    file: BorrowedFd<'_>,
+    header: &Header,
+    committed: u64,
+) -> Result<bool> {
+    let mut has_next = false;
+    each_next(pool, file, header, committed, |_, _, _| {
+        has_next = true;
+        Ok(())
+    })?;
+    Ok(has_next)
+}
+
 /// Calls `visit` with each part that follows epoch `committed` of the journal, and with its record.
 ///
 /// # Errors
