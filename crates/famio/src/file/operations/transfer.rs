@@ -210,7 +210,8 @@ impl AtomicFile {
         {
             return done.map(|(_, done)| done);
         }
-        self.reserve_in_record(offset, UserBuf::total(bufs))?;
+        let total = UserBuf::total(bufs);
+        self.reserve_in_record(offset, total)?;
         let done = self.changing(
             || {
                 self.writing(
@@ -223,7 +224,7 @@ impl AtomicFile {
             || unsafe { self.write_file(offset, bufs) },
             |&done| offset..offset + done as u64,
         )?;
-        if done < UserBuf::total(bufs) {
+        if done < total {
             // SAFETY: the caller's promise.
             return Ok(unsafe { self.write_rest(offset, bufs, done) });
         }
