@@ -18,6 +18,29 @@ pub(crate) struct Patience {
     rounds: u32,
 }
 
+impl Patience {
+    /// Tries until it succeeds: first without pauses, then after sleeps, which get what the try has found and return
+    /// 1 if nothing has changed meanwhile.
+    ///
+    /// # Errors
+    /// `EDEADLK`: the patience is at an end.
+    fn wait(&self, attempt: impl Fn() -> core::result::Result<u32, u32>, sleep: impl Fn(u32) -> u32) -> Result<()> {
+        let (mut spins, mut rounds) = (0, 0);
+        while let Err(found) = attempt() {
+            if rounds >= self.rounds {
+                return Err(Error::new(libc::EDEADLK));
+            }
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+            } else {
+                rounds += sleep(found);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A minute: long enough for any call that is not stuck.
 pub(crate) const LONG: Patience = Patience { each: Timespec { tv_sec: 1, tv_nsec: 0 }, rounds: 60 };
 /// About 5 ms: then the caller checks whether the processes that it waits for live.
@@ -219,18 +242,10 @@ impl Gate {
     /// `EDEADLK`: it was closed, or a thread was inside, for longer than `patience`.
     pub fn close<'a>(&'a self, me: u32, entered: &Entered, patience: &Patience) -> Result<Closed<'a>> {
         let held = Held::of_file();
-        let (mut spins, mut rounds) = (0, 0);
-        while self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-            if rounds >= patience.rounds {
-                return Err(Error::new(libc::EDEADLK));
-            }
-            if spins < SPINS {
-                spins += 1;
-                spin_loop();
-            } else {
-                rounds += self.sleep_while_closed(patience);
-            }
-        }
+        patience.wait(
+            || self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst),
+            |_| self.sleep_while_closed(patience),
+        )?;
         let closed = Closed { gate: self, me, _held: held };
         let exclusive = self.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != token(me) {
@@ -238,29 +253,16 @@ impl Gate {
         }
         // Who enters a slot for the first time says so before it looks whether the gate is closed.
         for place in 0..self.used.load(Ordering::SeqCst).min(SLOTS as u32) {
-            entered.of(place).try_for_each(|inside| wait_until_out(inside, patience))?;
+            entered.of(place).try_for_each(|count| {
+                let is_out = || match count.load(Ordering::SeqCst) {
+                    0 => Ok(0),
+                    inside => Err(inside),
+                };
+                let sleep = |inside| timed_out(futex::wait(count, futex::Flags::empty(), inside, Some(&patience.each)));
+                patience.wait(is_out, sleep)
+            })?;
         }
         Ok(closed)
-    }
-}
-
-/// Waits until a count is 0.
-fn wait_until_out(count: &AtomicU32, patience: &Patience) -> Result<()> {
-    let (mut spins, mut rounds) = (0, 0);
-    loop {
-        let inside = count.load(Ordering::SeqCst);
-        if inside == 0 {
-            return Ok(());
-        }
-        if rounds >= patience.rounds {
-            return Err(Error::new(libc::EDEADLK));
-        }
-        if spins < SPINS {
-            spins += 1;
-            spin_loop();
-        } else {
-            rounds += timed_out(futex::wait(count, futex::Flags::empty(), inside, Some(&patience.each)));
-        }
     }
 }
 
