@@ -41,7 +41,7 @@ fn the_library_asks_for_little_thread_local_storage() {
         let line = said.lines().find(|line| line.trim_start().starts_with("TLS ")).expect("a TLS segment");
         let size = line.split_whitespace().nth(5).unwrap().trim_start_matches("0x");
         let size = u64::from_str_radix(size, 16).unwrap();
-        assert!(size <= 576, "{}: {size} bytes of thread-local storage", library.display());
+        assert!(size <= 480, "{}: {size} bytes of thread-local storage", library.display());
     }
 }
 

@@ -55,49 +55,35 @@ pub struct TestHooks {
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static TEST_HOOKS: Cell<TestHooks> = const {
-        Cell::new(TestHooks {
-            medium: None,
-            domain: None,
-            journals: None,
-            boot: None,
-            ids: None,
-            segments: None,
-            busy: false,
-            blocks_a_round: None,
-            logs_again: false,
-            shadow_limit: None,
-            own_shadow: false,
-            unwatched: false,
-            unscanned: false,
-            alone: false,
-            still: false,
-            patience: None,
-            policy: None,
-            reads_again: false,
-            joint: None,
-        })
-    };
+    // A pointer only: libraries that are loaded at run time share little room for thread-local variables.
+    static TEST_HOOKS: Cell<Option<&'static Cell<TestHooks>>> = const { Cell::new(None) };
 }
 
 impl TestHooks {
     /// Sets the hooks of this thread; the default removes them.
     pub fn enter(self) {
         ANY.store(true, Ordering::Relaxed);
-        TEST_HOOKS.set(self);
+        match TEST_HOOKS.get() {
+            Some(hooks) => hooks.set(self),
+            None => TEST_HOOKS.set(Some(Box::leak(Box::new(Cell::new(self))))),
+        }
     }
 
     /// This thread's hooks.
     #[inline]
     pub fn current() -> TestHooks {
-        if ANY.load(Ordering::Relaxed) { TEST_HOOKS.get() } else { TestHooks::default() }
+        if ANY.load(Ordering::Relaxed) {
+            TEST_HOOKS.get().map(Cell::get).unwrap_or_default()
+        } else {
+            TestHooks::default()
+        }
     }
 
     /// The next of the consecutive ids.
     pub(crate) fn next_id() -> Option<u64> {
         let test_hooks = Self::current();
         let id = test_hooks.ids?.wrapping_add(1);
-        TEST_HOOKS.set(TestHooks { ids: Some(id), ..test_hooks });
+        TestHooks { ids: Some(id), ..test_hooks }.enter();
         Some(id)
     }
 }
