@@ -9,6 +9,10 @@ use std::path::Path;
 
 /// The most bytes of the list that are read.
 const MOST: usize = 4 << 20;
+/// The kernel gives out pieces of up to a page. If a lock is released between two of them, it passes over another one: a
+/// longer list is looked at several times.
+const PIECE: usize = 4000;
+const LOOKS: usize = 3;
 /// Pause between two attempts to open a file with a lease.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// Nanoseconds after which the caller is told which process has the lease. A process that is not stopped gives it up
@@ -36,6 +40,19 @@ pub(in crate::recovery) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -
 
 /// The process that has a lease on a file; `None` if the kernel does not say.
 pub(in crate::recovery) fn holder(device: u64, inode: u64) -> Option<u32> {
+    let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    for _ in 0..LOOKS {
+        let text = list()?;
+        let found = text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()));
+        if found.is_some() || text.len() < PIECE {
+            return found;
+        }
+    }
+    None
+}
+
+/// The kernel's list of all locks and leases.
+fn list() -> Option<Vec<u8>> {
     let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = Vec::new();
     let mut piece = vec![0; 1 << 16];
@@ -44,8 +61,7 @@ pub(in crate::recovery) fn holder(device: u64, inode: u64) -> Option<u32> {
     {
         text.extend_from_slice(&piece[..read]);
     }
-    let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()))
+    Some(text)
 }
 
 /// `1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF`
