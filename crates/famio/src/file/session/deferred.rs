@@ -99,6 +99,8 @@ impl Session {
             // The program was told that the block is written.
             written.inspect_err(|_| shared.poisoned.store(1, Ordering::Release))
         })?;
+        // Its page fault may have changed the file's time now, long after the call that deferred it.
+        shared.leave_at(crate::sys::coarse_now());
         Ok(())
     }
 
@@ -258,6 +260,21 @@ mod tests {
         opened.write(3, 30);
         opened.atomic.sync().unwrap();
         assert_eq!((opened.deferred(), opened.read(3)), (None, 30));
+    }
+
+    /// A process that was killed long after its last write, but soon after the SYNC that carried it out, had an outsider
+    /// to blame.
+    #[test]
+    fn the_time_of_the_last_change_is_that_of_carrying_it_out() {
+        let opened = Opened::new("time");
+        opened.put_off(1, 10);
+        let set = |session: &Session| {
+            session.arena.shared().leave_at(libc::timespec { tv_sec: 1, tv_nsec: 0 });
+        };
+        opened.atomic.with_session(set).unwrap();
+        opened.atomic.sync().unwrap();
+        let touched = opened.atomic.with_session(|session| session.arena.shared().touched.load(Ordering::Relaxed));
+        assert!(touched.unwrap() > 1_000_000_000, "{touched:?}");
     }
 
     #[test]
