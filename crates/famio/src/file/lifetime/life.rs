@@ -232,7 +232,7 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
-            self.ownership.membership.give(); // readers may wait for it
+            self.ownership.membership.announce_change(); // readers may wait for it
             self.ownership.began(begun);
             crate::file::base::background_wakeup::start();
             crate::index::sweep_once();

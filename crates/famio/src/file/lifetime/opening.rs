@@ -58,7 +58,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// `EINVAL`: not a regular file.
-    pub(crate) fn open_handed_back(
+    pub(crate) fn open_demoted(
         fd: BorrowedFd<'_>,
         access: Access,
         path: &CStr,

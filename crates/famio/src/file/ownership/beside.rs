@@ -26,12 +26,12 @@ impl AtomicFile {
             return Ok(None); // to be looked at in the usual way
         }
         let membership = &self.ownership.membership;
-        let asked = membership.given();
+        let asked = membership.change_count();
         for look in 0..LOOKS {
             if self.state.load(Ordering::Acquire) != PLAIN {
                 return Ok(None);
             }
-            let (state, given) = (membership.state(), membership.given());
+            let (state, count) = (membership.state(), membership.change_count());
             if state & MOVED != 0 {
                 self.arrive_at_its_place(&mut self.inner())?;
                 return Ok(None);
@@ -65,7 +65,7 @@ impl AtomicFile {
                         break;
                     }
                     if membership.state() == state {
-                        membership.wait(given, PATIENCE);
+                        membership.wait_for_change(count, PATIENCE);
                     }
                     continue;
                 }
@@ -91,8 +91,8 @@ impl AtomicFile {
             if !self.fds.has_writable() {
                 membership.ask_for_end(); // a process that only reads cannot take it over
             }
-            membership.ring();
-            membership.wait(given, PATIENCE);
+            membership.request_ownership();
+            membership.wait_for_change(count, PATIENCE);
             if self.ownership.is_refused(asked, look) {
                 break;
             }

@@ -79,7 +79,7 @@ impl AtomicFile {
             }
             Err(_) => {
                 membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
-                membership.give(); // for the waiting process to see
+                membership.announce_change(); // for the waiting process to see
             }
         }
         ended
@@ -96,7 +96,7 @@ impl AtomicFile {
             self.ownership.is_owner.store(false, Ordering::Release);
             self.ownership.membership.set_stuck(0);
             how(owner_lock);
-            self.ownership.membership.give();
+            self.ownership.membership.announce_change();
         }
     }
 
@@ -165,7 +165,7 @@ impl AtomicFile {
         if self.ownership.membership.be_seen() {
             // Wakes the processes that wait for this word. A request of this process is none to itself; those of
             // others stay. Noted before the wake, after which the background would look again and again.
-            self.ownership.membership.ring_and(|before| {
+            self.ownership.membership.request_ownership_and(|before| {
                 let (seen, order) = (&self.ownership.requests_seen, Ordering::Relaxed);
                 let _ = seen.compare_exchange(before, before.wrapping_add(1), order, order);
             });

@@ -333,7 +333,7 @@ impl AtomicFile {
         if inner.session.is_some() || inner.kept.is_some() {
             self.ownership.is_owner.store(true, Ordering::Release);
             self.ownership.membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
-            self.ownership.membership.give();
+            self.ownership.membership.announce_change();
             return false;
         }
         self.give_up(inner, OwnerLock::leave);

@@ -107,7 +107,7 @@ impl AtomicFile {
         }
         if begun == 0 {
             self.ownership.reaping_since.store(now, Ordering::Relaxed);
-            self.ownership.membership.give(); // the kernel woke one watcher, which may not be the owner
+            self.ownership.membership.announce_change(); // the kernel woke one watcher, which may not be the owner
         }
         true
     }

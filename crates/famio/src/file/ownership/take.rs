@@ -73,10 +73,10 @@ impl AtomicFile {
         }
         let membership = &self.ownership.membership;
         self.arrive()?;
-        let asked = membership.given();
+        let asked = membership.change_count();
         let (mut look, mut moments) = (0, 0);
         loop {
-            let given = membership.given();
+            let count = membership.change_count();
             if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
@@ -120,8 +120,8 @@ impl AtomicFile {
             if look == LOOKS || self.ownership.is_refused(asked, look) {
                 return Err(self.in_use());
             }
-            membership.ring();
-            membership.wait(given, PATIENCE);
+            membership.request_ownership();
+            membership.wait_for_change(count, PATIENCE);
             look += 1;
         }
         membership.note_end();

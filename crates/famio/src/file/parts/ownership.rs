@@ -131,7 +131,7 @@ impl Ownership {
     /// Whether the owner has said that it cannot hand over: after `asked` hand-overs were counted, or earlier without
     /// an answer since.
     pub(in crate::file) fn is_refused(&self, asked: u32, look: u32) -> bool {
-        self.membership.stuck() != 0 && (self.membership.given() != asked || look > UNANSWERED)
+        self.membership.stuck() != 0 && (self.membership.change_count() != asked || look > UNANSWERED)
     }
 
     /// Ownership is not handed over while a map is being made.

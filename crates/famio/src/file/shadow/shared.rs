@@ -161,7 +161,7 @@ impl AtomicFile {
         }
         let state = self.ownership.membership.state();
         match self.kernels_maps_to_shadow() {
-            Ok(()) => self.ownership.membership.give(),
+            Ok(()) => self.ownership.membership.announce_change(),
             // The other process gives up.
             Err(_) => self.ownership.leave_to_others(state),
         }
@@ -209,14 +209,14 @@ impl AtomicFile {
             self.share_shadow();
         }
         for _ in 0..LOOKS {
-            let given = membership.given();
+            let count = membership.change_count();
             if !membership.others_map(KERNELS) {
                 return Ok(());
             }
             if membership.shadow().is_none() {
                 break;
             }
-            membership.wait(given, PATIENCE);
+            membership.wait_for_change(count, PATIENCE);
         }
         Err(self.in_use())
     }
@@ -315,7 +315,7 @@ impl AtomicFile {
                     return if membership.has_dead_stores() { self.take_stores() } else { Ok(()) };
                 }
             }
-            let given = membership.given();
+            let count = membership.change_count();
             let mut inner = self.inner();
             if inner.owner_lock.is_some() {
                 if self.state.load(Ordering::Acquire) == PLAIN {
@@ -332,8 +332,8 @@ impl AtomicFile {
             }
             drop(inner);
             // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
-            membership.ring();
-            membership.wait(given, if look < SOON_LOOKS { SOON } else { PATIENCE });
+            membership.request_ownership();
+            membership.wait_for_change(count, if look < SOON_LOOKS { SOON } else { PATIENCE });
         }
         Err(self.in_use())
     }
@@ -356,7 +356,7 @@ impl AtomicFile {
         }
         drop(telling);
         if other_kernels {
-            membership.give();
+            membership.announce_change();
         }
         if other_stores {
             self.be_seen();

@@ -64,5 +64,5 @@ fn is_selected(handle: &Description) -> bool {
 /// Whether locks of this description may be kept in memory; otherwise the kernel has them.
 #[inline]
 pub(in crate::posix) fn is_kept(handle: &Description) -> bool {
-    handle.is_ours() && !handle.is_handed_back()
+    handle.is_ours() && !handle.is_demoted()
 }

@@ -9,7 +9,7 @@ use crate::posix::run::report;
 use crate::posix::run::run_record::{Joined, MORE_LOST, UNSEEN, joined};
 use crate::posix::run::why::Why;
 use crate::posix::runtime::state::in_vfork_child;
-use crate::posix::selection::current::config_nearby;
+use crate::posix::selection::current::published_config;
 use crate::posix::selection::environment;
 use crate::posix::selection::policy::{Text, descriptor_path};
 use crate::sys;
@@ -85,7 +85,7 @@ fn leave(joined: &Joined, lost: bool) {
     if !joined.is_top() {
         return joined.leave();
     }
-    let Some(config) = config_nearby() else { return };
+    let Some(config) = published_config() else { return };
     if lost && config.settings.require {
         // Also prints the report.
         process::end();

@@ -9,7 +9,7 @@ use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::current::config_nearby;
+use crate::posix::selection::current::published_config;
 use crate::posix::{Ret, fail, raw, with_lowest};
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -49,7 +49,7 @@ pub enum Tried {
 /// As `openat`.
 #[inline(always)]
 pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    if flags & !PLAIN != 0 || FAST_PATH.any() || config_nearby().is_none() {
+    if flags & !PLAIN != 0 || FAST_PATH.any() || published_config().is_none() {
         return Err(Tried::No);
     }
     // SAFETY: the caller's promise.

@@ -103,7 +103,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     let shown = unsafe { &mut *shown };
     let entry = fd.and_then(table::get);
     if let (Some(fd), Some(handle)) = (fd, &entry) {
-        if !handle.is_ours() || handle.is_handed_back() {
+        if !handle.is_ours() || handle.is_demoted() {
             return;
         }
         let stale = shown.st_mode & libc::S_IFMT != libc::S_IFREG

@@ -254,7 +254,7 @@ impl Membership {
     pub fn be_seen(&self) -> bool {
         let is_new = self.is_here() && LIVES.add(&self.page().members[self.place() as usize].life);
         if is_new {
-            self.give(); // processes that watch others have to watch this one, too
+            self.announce_change(); // processes that watch others have to watch this one, too
         }
         is_new
     }
