@@ -21,8 +21,8 @@ use std::path::Path;
 /// Run a program with atomic files
 ///
 /// The program is not changed. Files that match a glob become atomic files: everything written between two SYNCs
-/// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals and
-/// the exit status are the program's own.
+/// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals
+/// and the exit status are the program's own.
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio run [OPTIONS] -- <CMD>...")]
 pub struct Args {

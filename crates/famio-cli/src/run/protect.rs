@@ -48,7 +48,8 @@ pub struct Protect {
     #[arg(long, value_name = "N")]
     pub pool_weight: Option<Weight>,
     /// Largest size of a file that is copied to memory when it is mapped, for example 1GiB. Maps of a larger file take
-    /// memory only for pages with stores; while it is mapped, other processes cannot read, write or map it [default: a quarter of the machine's memory]
+    /// memory only for pages with stores; while it is mapped, other processes cannot read, write or map it [default: a
+    /// quarter of the machine's memory]
     #[arg(long, value_name = "SIZE")]
     pub map_memory: Option<Size>,
     /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,

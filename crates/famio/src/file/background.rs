@@ -1,8 +1,8 @@
-//! The background: one thread for the whole process that makes checkpoints. It sleeps until there is work, and holds
-//! nothing meanwhile.
+//! The background: one thread per process, for checkpoints, requests for ownership, and dead members. It sleeps until
+//! there is work, and holds nothing meanwhile.
 
 use super::registry::files;
-use crate::file::base::background_wakeup::{EVERY_ROUND, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
+use crate::file::base::background_wakeup::{ASLEEP, AWAKE, DEEP, EVENTS, EVERY_ROUND, TIMED, Watched};
 use crate::file::base::quiet::IDLE;
 use crate::file::session::close::Left;
 use crate::index::LIVES;

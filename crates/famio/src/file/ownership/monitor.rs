@@ -182,7 +182,7 @@ impl AtomicFile {
         // The thread that began the session may have caused the request itself (`be_seen`), or ownership was handed
         // over already.
         if self.ownership.is_asked() {
-            let _ = self.give(&mut inner, true);
+            let _ = self.hand_over_or_end(&mut inner, true);
         }
         false
     }

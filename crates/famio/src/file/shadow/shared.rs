@@ -10,7 +10,7 @@
 //! and the next SYNC finds them. In a group they go nevertheless: what stays would be committed without the dead
 //! process's changes of other files.
 
-use super::{ranges, sides};
+use super::{ranges, switch_maps};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -180,7 +180,7 @@ impl AtomicFile {
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
         match shadow.cow_maps() {
             Some(cow) => self.make_maps_private(shadow, cow)?,
-            None => sides::replace(self.key(), |writable| shadow.descriptor(writable))?,
+            None => switch_maps::replace(self.key(), |writable| shadow.descriptor(writable))?,
         }
         self.ownership.membership.set_maps(KERNELS, false);
         Ok(())

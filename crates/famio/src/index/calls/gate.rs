@@ -1,4 +1,4 @@
-//! The file lock: writers are inside, a SYNC closes the gate and waits until all are out. A thread in exclusive mode
+//! The gate: writers enter it; a SYNC closes it and waits until all have left. A thread in exclusive mode
 //! (`exclusive`) passes without a locked instruction.
 
 use super::entered::{Entered, SLOTS};

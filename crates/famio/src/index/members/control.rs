@@ -1,6 +1,6 @@
-//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`membership`),
-//! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
-//! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
+//! The control file of an atomic file, by which its processes find each other: a page that all of them map
+//! (`membership`), and bytes that they lock. It lies beside the file's journal. Only processes that may write the file
+//! can open it, so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
 use super::control_page::{CHANGE, HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
 use crate::beside::is_beside_name;

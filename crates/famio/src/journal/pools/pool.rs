@@ -1,4 +1,5 @@
-//! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (rule 11).
+//! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (SECURITY.md,
+//! "Journals, marks and pools").
 
 use super::access;
 pub use super::beside::is_beside_name;

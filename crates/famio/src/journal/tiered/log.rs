@@ -191,7 +191,8 @@ impl TieredLog {
         beyond.map_or(self.tail, |segment| segment.last_epoch)
     }
 
-    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
+    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at
+    /// most.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
         (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
@@ -215,8 +216,8 @@ impl TieredLog {
         Ok(())
     }
 
-    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one. Earlier, only
-    /// its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
+    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was
+    /// one. Earlier, only its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
     fn rewind(&mut self) -> bool {
         if self.tail < self.committed {
             return false;

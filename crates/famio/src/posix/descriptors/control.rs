@@ -2,7 +2,7 @@
 
 use super::description::{Description, KEPT};
 use super::verify::may_wait_for;
-use super::{close, dup, locks, mark, table};
+use super::{close, description_mark, dup, locks, table};
 use crate::posix::call::user;
 use crate::posix::{Ret, fail, raw, steadily};
 use std::os::fd::RawFd;
@@ -40,7 +40,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
                 return fail(error.errno());
             }
             if command == libc::F_SETLEASE && argument as i32 != libc::F_UNLCK {
-                mark::make_way(fd);
+                description_mark::make_way(fd);
             }
             return kernel();
         }
@@ -95,9 +95,9 @@ fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
         if handle.is_demoted() {
-            mark::mark_demoted(fd, handle.flags());
+            description_mark::mark_demoted(fd, handle.flags());
         } else if handle.is_shared() {
-            mark::set(fd, handle.flags());
+            description_mark::set(fd, handle.flags());
         }
     }
     result

@@ -2,7 +2,7 @@
 //! finds a reference count of zero rather than unrelated bytes.
 
 use super::position::{Locked, Position};
-use super::{mark, spare};
+use super::{description_mark, spare};
 use crate::error::{Error, Result};
 use crate::file::{AtomicFile, Call, Grace};
 use crate::posix::raw;
@@ -162,7 +162,7 @@ impl Description {
     pub(in crate::posix) fn pass_on(&self, fd: RawFd) {
         if !self.is_shared() {
             let is_own = self.split().is_ok(); // otherwise each process keeps its own position
-            mark::set(fd, self.flags());
+            description_mark::set(fd, self.flags());
             if is_own {
                 self.position.share(fd);
             }
@@ -244,7 +244,7 @@ impl Description {
     #[inline]
     pub(in crate::posix) fn flags_now(&self, fd: RawFd) -> i32 {
         if self.is_shared()
-            && let Some(asked) = mark::get(fd)
+            && let Some(asked) = description_mark::get(fd)
         {
             self.set_flags(self.flags() & !libc::O_APPEND | asked & libc::O_APPEND);
         }
@@ -273,7 +273,7 @@ impl Description {
             if !self.is_shared() {
                 self.show_kernel(fd);
             }
-            mark::mark_demoted(fd, self.flags()); // a process that receives it now gets an ordinary file
+            description_mark::mark_demoted(fd, self.flags()); // a process that receives it now gets an ordinary file
             self.demoted.store(true, Ordering::Release);
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical file
-//! position.
+//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical
+//! file position.
 
 use super::description::Description;
 use super::table;

@@ -1,5 +1,5 @@
-//! What the locks of the program say about its writes: a process that gives up a lock can no longer roll back, by dying,
-//! what it wrote before (`file::ownership`).
+//! What the locks of the program say about its writes: a process that gives up a lock can no longer roll back, by
+//! dying, what it wrote before (`file::ownership`).
 
 use super::description::Description;
 use crate::error::Result;

@@ -13,7 +13,7 @@ use crate::posix::runtime::state::{
 };
 use crate::posix::selection::config;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::current::{published_config, publish_config};
+use crate::posix::selection::current::{publish_config, published_config};
 use crate::posix::selection::{current, environment};
 use crate::sys;
 use core::ptr;
@@ -208,8 +208,8 @@ fn forget_parent() {
 
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for threads
-/// that still run. Then reports what the run has left unprotected.
+/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for
+/// threads that still run. Then reports what the run has left unprotected.
 pub fn end() {
     if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
         return;

@@ -40,7 +40,8 @@ pub enum Tried {
     Said(Ret),
 }
 
-/// Opens the path, if opening does no more than that. [`open_selected`](super::open::open_selected) handles everything else.
+/// Opens the path, if opening does no more than that. [`open_selected`](super::open::open_selected) handles everything
+/// else.
 ///
 /// Always inlined into the hooks: after a system call, a return to an older frame costs 10 to 20 ns, and so do
 /// additional cache lines. Nothing in it panics.

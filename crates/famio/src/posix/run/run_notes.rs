@@ -2,12 +2,14 @@
 //! syncs. Allocates nothing, and never waits.
 
 use super::maps_list;
-use super::run_record::{HAS_PROTECTED, Joined, MORE_SELECTED, MORE_SYNCED, PROTECTED, Record, has_all, hash, joined};
+use super::run_record::{
+    HAS_PROTECTED, MORE_SELECTED, MORE_SYNCED, OwnerSession, PROTECTED, Record, has_all, hash, joined,
+};
 use crate::posix::call::look::stat_of;
 use crate::posix::raw;
 use crate::posix::selection::current::published_config;
-use crate::posix::selection::policy;
-use crate::posix::selection::policy::{MOST_TOLD_APART, Marks, Text};
+use crate::posix::selection::globs;
+use crate::posix::selection::globs::{MOST_TOLD_APART, Marks, Text};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -72,7 +74,7 @@ fn first_protected() {
 }
 
 /// Whether this sync of the process is examined.
-fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
+fn is_looked_at(joined: &OwnerSession, count: &AtomicUsize) -> bool {
     let before = count.fetch_add(1, Ordering::Relaxed);
     (before < ALL_SYNCS || before.is_multiple_of(64))
         && published_config().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
@@ -96,7 +98,7 @@ pub fn synced(fd: RawFd) {
         return;
     }
     let mut path = Text::new();
-    if policy::descriptor_path(fd, &mut path) {
+    if globs::descriptor_path(fd, &mut path) {
         put_synced(record, of, path.get());
     }
 }

@@ -1,7 +1,7 @@
 //! The user's settings, read from the environment.
 
 use super::environment::variable;
-use super::policy::Globs;
+use super::globs::Globs;
 use crate::error;
 use crate::error::Error;
 use crate::journal::WEIGHTS;

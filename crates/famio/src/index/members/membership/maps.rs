@@ -67,7 +67,8 @@ impl Membership {
         self.announce_change(); // members that map the kernel's file have to switch
     }
 
-    /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by the owner.
+    /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by
+    /// the owner.
     pub fn hide_shadow(&self) {
         self.change(SHADOW, 0);
     }
@@ -139,7 +140,7 @@ impl Membership {
     /// The slots and numbers of other processes that have such maps, or died with them.
     fn mappers(&self, what: u64) -> impl Iterator<Item = (usize, u64)> {
         let me = self.id.load(Ordering::Acquire);
-        let members = self.places().iter().enumerate();
+        let members = self.slots().iter().enumerate();
         let members = members.map(|(place, member)| (place, member.id.load(Ordering::Acquire), member));
         let has = move |&(_, id, member): &(usize, u64, &Member)| {
             id != 0 && id != me && member.maps.load(Ordering::SeqCst) & what != 0
@@ -172,7 +173,7 @@ impl Membership {
     /// Whether a member died that owned a session before the kernel had its robust futex.
     fn has_ended_early(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
-        self.places().iter().enumerate().any(|(place, member)| {
+        self.slots().iter().enumerate().any(|(place, member)| {
             !member.life.is_kept()
                 && member.attached.load(Ordering::Acquire) != 0
                 && ![0, me].contains(&member.id.load(Ordering::Acquire))
@@ -198,13 +199,13 @@ impl Membership {
 
     /// The slots that were ever in use.
     #[inline]
-    pub(super) fn places(&self) -> &[Member] {
+    pub(super) fn slots(&self) -> &[Member] {
         let page = self.page();
         &page.members[..(page.places.load(Ordering::Acquire) as usize).min(MEMBERS)]
     }
 
     fn unreaped(&self) -> impl Iterator<Item = &Member> {
-        let members = self.places().iter();
+        let members = self.slots().iter();
         members.filter(|member| member.life.is_over() && member.id.load(Ordering::Acquire) != 0)
     }
 

@@ -1,20 +1,20 @@
 //! The control page of an atomic file: all processes that have the file open (its *members*) map it.
 //!
-//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session. The
-//! page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
+//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session.
+//! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
 //! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
-mod epoch;
+mod hand_over_image;
 mod maps;
-mod places;
 mod positions;
+mod slots;
 mod test_hooks;
 mod watch;
 
-pub(crate) use self::epoch::Sort;
+pub(crate) use self::hand_over_image::ImageKind;
 pub(crate) use self::maps::SharedSize;
-pub(crate) use self::places::{Writer, WriterState};
 pub(crate) use self::positions::Positions;
+pub(crate) use self::slots::{Writer, WriterState};
 
 use super::control::{Control, Owner, is_anybody};
 use super::control_page::{
@@ -325,7 +325,8 @@ impl Membership {
         self.request_ownership_and(|_| {});
     }
 
-    /// As [`request_ownership`](Self::request_ownership). `note` gets the number of earlier requests before any process is woken.
+    /// As [`request_ownership`](Self::request_ownership). `note` gets the number of earlier requests before any process
+    /// is woken.
     pub fn request_ownership_and(&self, note: impl FnOnce(u32)) {
         let requests = &self.page().requests;
         note(requests.fetch_add(1, Ordering::SeqCst));

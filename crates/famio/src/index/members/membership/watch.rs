@@ -29,7 +29,7 @@ impl Membership {
     /// Adds the words that change when other members end.
     pub fn watch_others(&self, lives: &mut Vec<Word>) {
         let me = self.id.load(Ordering::Acquire);
-        let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
+        let others = self.slots().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
         lives.extend(others.filter_map(|member| member.life.watched()));
     }
 

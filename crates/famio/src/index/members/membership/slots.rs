@@ -165,7 +165,7 @@ impl Membership {
         let can = |member: &Member| {
             ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.writes.load(Ordering::Acquire) != 0
         };
-        self.places().iter().any(can)
+        self.slots().iter().any(can)
     }
 
     /// Whether other processes have the file open.

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::owner_session::{Look, OwnerSession};
 use crate::file::parts::ownership::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
@@ -15,10 +15,10 @@ impl AtomicFile {
     /// not committed; if the session cannot be reached, waits for its end first. Tries again if the state changes
     /// meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become the owner.
     #[cold]
-    pub(super) fn beside<T>(
+    pub(super) fn read_without_ownership<T>(
         &self,
         mut work: impl FnMut(&HandOverImage, u64) -> Result<T>,
-        mut along: impl FnMut(&Joined) -> Result<Look<T>>,
+        mut along: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Option<T>> {
         Self::may_lock()?;
         if !self.ownership.membership.is_here() {
@@ -130,7 +130,7 @@ impl AtomicFile {
             Ok(done)
         };
         // SAFETY: the caller's promise.
-        self.beside(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
+        self.read_without_ownership(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
     }
 
     /// Reads in a session with changes of others that may still be rolled back.
@@ -159,6 +159,9 @@ impl AtomicFile {
     /// The size that all processes have given the file, without ownership. `None`: this process owns the file now.
     #[cold]
     pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
-        self.beside(|epoch, committed| Ok(epoch.size(committed)), |joined| Ok(Look::Done(joined.size())))
+        self.read_without_ownership(
+            |epoch, committed| Ok(epoch.size(committed)),
+            |joined| Ok(Look::Done(joined.size())),
+        )
     }
 }

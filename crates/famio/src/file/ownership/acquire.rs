@@ -37,8 +37,8 @@ impl AtomicFile {
         self.wait_for_ownership(inner, false).map(drop)
     }
 
-    /// As [`acquire_ownership`](Self::acquire_ownership), or together with a session that another process has left. Returns whether
-    /// there is such a session.
+    /// As [`acquire_ownership`](Self::acquire_ownership), or together with a session that another process has left.
+    /// Returns whether there is such a session.
     pub(in crate::file) fn acquire_ownership_or_session(&self, inner: &mut Inner) -> Result<bool> {
         // Another process's session in progress saves before-images, for which it may have to end midway.
         self.wait_for_ownership(inner, self.settings.on_kill != OnKill::Keep && self.settings.group.is_none())

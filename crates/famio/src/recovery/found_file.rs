@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Where a file lies. If nothing is given, the kernel is asked.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Given<'a> {
+pub(super) struct FoundFile<'a> {
     /// Its path, for messages.
     pub path: Option<&'a Path>,
     /// The folder that it lies in.
@@ -18,7 +18,7 @@ pub(super) struct Given<'a> {
     pub pool: Option<&'a Pool>,
 }
 
-impl Given<'_> {
+impl FoundFile<'_> {
     /// The pool of `file`: according to the mark if there is one, otherwise to the settings. `None`: there is no
     /// pool.
     pub fn pool(
