@@ -101,14 +101,14 @@ pub(super) fn work() {
         // see that.
         if !round.is_pending() {
             let _ = crate::sys::membarrier::on_all_threads();
-            round.look(false);
+            round.scan_files(false);
             if round.is_pending() {
                 continue;
             }
         }
         let idle = sleep(seen, round.limit());
         ASLEEP.store(AWAKE, Ordering::SeqCst);
-        round.look(idle);
+        round.scan_files(idle);
         if LIVES.want_keeper() && LIVES.will_have_keeper() {
             crate::thread::start("famio-lives", keep_lives);
         }
@@ -140,7 +140,7 @@ impl Round {
 
     /// A look at the waiting files if certainly only time has passed (`idle`), otherwise at all. Of thousands of
     /// files few are in use: the others are looked at only from time to time, and before a deep sleep.
-    fn look(&mut self, idle: bool) {
+    fn scan_files(&mut self, idle: bool) {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
         let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;

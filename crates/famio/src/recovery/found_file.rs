@@ -35,7 +35,7 @@ impl FoundFile<'_> {
             };
         };
         match self.pool {
-            Some(pool) if mark.is_none() || pool.path() == wanted => pool.again(file).map(Some),
+            Some(pool) if mark.is_none() || pool.path() == wanted => pool.reopen(file).map(Some),
             // Any process that may write the file may have written its mark.
             _ if mark.is_some() && settings.pool.as_deref() != Some(wanted) => Pool::of_mark(wanted, file).map(Some),
             _ => Pool::at(wanted, Some(file)).map(Some),

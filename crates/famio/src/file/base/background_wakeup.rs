@@ -87,7 +87,7 @@ const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 pub(in crate::file) static EVERY_ROUND: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// There are other members to watch from now on.
-pub(in crate::file) fn look() {
+pub(in crate::file) fn watch_members() {
     start();
     wake();
 }

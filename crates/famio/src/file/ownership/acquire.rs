@@ -151,7 +151,7 @@ impl AtomicFile {
             self.check_limit_of_membership().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if membership.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
-            crate::file::base::background_wakeup::look(); // to notice its end
+            crate::file::base::background_wakeup::watch_members(); // to notice its end
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ impl AtomicFile {
         // Not a shadow that went when this process was detached.
         if membership.shadow().is_none() && membership.has_begun_shadow(number) {
             membership.set_shadow();
-            crate::file::base::background_wakeup::look(); // there is something to watch now
+            crate::file::base::background_wakeup::watch_members(); // there is something to watch now
         }
     }
 

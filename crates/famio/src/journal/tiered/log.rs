@@ -401,7 +401,7 @@ impl TieredLog {
                 granules: these.iter().map(|block| block.mask.count_ones()).sum(),
                 list: 0,
             };
-            let len = self.one(head, at, these)?;
+            let len = self.write_record(head, at, these)?;
             self.record += 1;
             self.written += len;
             self.current = Some((index, at + len));
@@ -413,7 +413,7 @@ impl TieredLog {
     }
 
     /// Stores one record. Returns its length.
-    fn one(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
+    fn write_record(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
         let mapped = self.area.mapped();
         self.buffer.clear();
         self.buffer.resize(LINE, 0);

@@ -3,7 +3,7 @@
 //! current page table is mapped at once, the rest by background threads.
 //!
 //! This module knows addresses, not files: the owner of a file's map keeps an [`Ahead`] beside it.
-// Cycle: mod, run: a run of accesses counts in pages of the map-ahead that it belongs to
+// Cycle: access_pattern, mod: a run of accesses counts in pages of the map-ahead that it belongs to
 
 mod access_pattern;
 mod chunks;

@@ -179,7 +179,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: FoundFile<'_>, settings: &S
     if let Some(pool) = pool.as_ref()
         && there(pool)?
     {
-        let place = Place::new(pool.again(file)?);
+        let place = Place::new(pool.reopen(file)?);
         return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), control_in(pool, file).as_ref())));
     }
     if mark.is_none() && !is_damaged {
