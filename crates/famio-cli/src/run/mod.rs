@@ -58,7 +58,7 @@ and from famio.toml in this folder or one above:
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   journal-limit = \"4GiB\"
-  tier = \"auto\"                         # or \"off\": a pool in memory as one on a disk
+  tier = \"auto\"                         # or \"off\": any pool as one on a disk
   write-back = \"30:10\"                  # percent of the limit
   application = \"web\"                  # in a pool with a size
   pool-weight = 100
