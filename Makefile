@@ -36,7 +36,7 @@ demo: build need-sqlite3 ## Import this machine's package database into SQLite, 
 
 # Takes less than two minutes after a change of the library; the rest of make test is for a complete change.
 check: export CARGO_PROFILE_RELEASE_LTO = off
-check: need-cc ## The daily loop: format, the library's own tests, every short history and some crashes of the simulator
+check: need-cc ## The daily loop: format, the library's own tests, and 5,000 crash states of the simulator
 	$(CARGO) fmt --all --check
 	$(CARGO) test --release -p famio --lib
 	$(CARGO) build --release -p famio-simulate
@@ -121,7 +121,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	scripts/fuzz $(FUZZ_LONG)
 	@$(STEP) 9 "the protocol model, longer, and with each rule taken away (about 3 minutes)"
 	$(MAKE) model-long
-	@$(STEP) 10 "the crash simulator (two hours), then with each flush and fence left out (hours)"
+	@$(STEP) 10 "the crash simulator (two hours), then with each flush and fence left out (4 minutes; beside other work, hours)"
 	$(RELEASE)/famio-simulate every
 	$(RELEASE)/famio-simulate every --turns
 	$(RELEASE)/famio-simulate every --maps
@@ -226,7 +226,7 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 	install -d $(BIN) $(LIB) $(DOC)/docs
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
 	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
-	install -m 644 README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(DOC)
+	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE-APACHE LICENSE-MIT $(DOC)
 	install -m 644 $(wildcard docs/*.md) $(DOC)/docs
 	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man1 $(MAN)/man3 $(MAN)/man5 $(MAN)/man7 $(DOC)/examples $(dir $(COMPLETIONS))
 	install -m 644 include/famio.h include/famio_vnvml.h $(INCLUDE)
@@ -273,7 +273,7 @@ REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q
 
 uninstall: ## Remove what install put under PREFIX
 	rm -f $(BIN)/famio $(LIB)/libfamio_preload.so $(LIB)/libfamio_trace.so
-	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md))
+	rm -f $(addprefix $(DOC)/,README.md CHANGELOG.md SECURITY.md LICENSE-APACHE LICENSE-MIT $(wildcard docs/*.md))
 	rm -f $(INCLUDE)/famio.h $(INCLUDE)/famio_vnvml.h $(LIBDIR)/libfamio.a $(addprefix $(LIBDIR)/,$(SHARED)) $(LIBDIR)/pkgconfig/famio.pc
 	rm -f $(MAN)/man1/famio.1 $(MAN)/man1/famio-*.1 $(addprefix $(MAN)/man5/,$(notdir $(wildcard man/*.5))) $(COMPLETIONS)
 	rm -f $(addprefix $(MAN)/man3/,$(notdir $(wildcard man/*.3))) $(addprefix $(MAN)/man7/,$(notdir $(wildcard man/*.7)))

@@ -1,5 +1,5 @@
-//! The functions of `include/famio.h` and `include/famio_vnvml.h`: they convert the results of the library from the convention of system calls to
-//! that of C.
+//! The functions of `include/famio.h` and `include/famio_vnvml.h`: they convert the results of the library from the
+//! convention of system calls to that of C.
 //!
 //! They go through a table: in a program under `famio run`, the interposer's, which has the files.
 #![allow(clippy::missing_safety_doc, reason = "the headers and the man pages say what each takes")]

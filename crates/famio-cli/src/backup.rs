@@ -13,9 +13,9 @@ const IN_USE: i32 = 4;
 
 /// Copy an atomic file as of its last SYNC, while programs write to it
 ///
-/// The copy has nothing that no SYNC covers yet. It is an ordinary file, durable when the command ends, and has its name
-/// only when it is whole; a signal leaves nothing. On xfs and btrfs it shares the file's blocks and takes no time. A file
-/// that a crash left is copied as it would be after its recovery, and stays as it is.
+/// The copy has nothing that no SYNC covers yet. It is an ordinary file, durable when the command ends, and has its
+/// name only when it is whole; a signal leaves nothing. On xfs and btrfs it shares the file's blocks and takes no time.
+/// A file that a crash left is copied as it would be after its recovery, and stays as it is.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

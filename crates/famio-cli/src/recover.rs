@@ -204,7 +204,7 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
 fn line_of_growing(file: impl std::fmt::Display, outcome: &Outcome, cut: u64, would: &str) -> String {
     match outcome {
         Outcome::Recovered => {
-            format!("{file}: {would}recovered to its last SYNC, {} after it {would}cut off (no journal)", bytes(cut))
+            format!("{file}: {would}recovered to its last SYNC, {} after it {would}removed (no journal)", bytes(cut))
         }
         Outcome::Discarded => {
             format!("{file}: kept as it is, {} after its last SYNC too; mark {would}removed", bytes(cut))

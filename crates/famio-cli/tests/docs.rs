@@ -154,6 +154,45 @@ fn lines_fit_a_terminal() {
     assert!(wide.is_empty(), "more than {WIDEST} columns: {wide:#?}");
 }
 
+/// A manual page without the font changes and escapes of its source.
+fn manual(name: &str) -> String {
+    std::fs::read_to_string(root().join("man").join(name)).unwrap().replace("\\-", "-")
+}
+
+/// The variables that `famio run` passes on are those of nvopen(3), except for those that mean nothing to libfamio, and
+/// the keys of famio.toml(5).
+#[test]
+fn manual_pages_list_every_setting() {
+    let source = include_str!("../src/settings/environment.rs").split("#[cfg(test)]").next().unwrap();
+    let mut settings: Vec<_> = source.split("\"FAMIO_").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    settings.sort_unstable();
+    let known = manual("nvopen.3");
+    let known = known.split(".SH ENVIRONMENT").nth(1).unwrap().split(".SH ").next().unwrap();
+    let list = known.split("\n.PP\n").find(|part| part.starts_with("FAMIO_")).unwrap();
+    let mut listed: Vec<_> = list.split([',', '.', ' ', '\n']).filter_map(|word| word.strip_prefix("FAMIO_")).collect();
+    listed.sort_unstable();
+    let only_run = ["ATOMIC", "ASYNC_IO", "REQUIRE"];
+    let of_libfamio: Vec<_> = settings.iter().copied().filter(|name| !only_run.contains(name)).collect();
+    assert_eq!(listed, of_libfamio, "nvopen(3)");
+    let page = manual("famio.toml.5");
+    let key = |name: &&str| if *name == "GROUPS" { "group".into() } else { name.to_lowercase().replace('_', "-") };
+    let missing: Vec<_> = settings.iter().map(key).filter(|key| !page.contains(&format!(".TP\n.B {key}\n"))).collect();
+    assert!(missing.is_empty(), "famio.toml(5) lacks {missing:?}");
+}
+
+#[test]
+fn spelling_is_british() {
+    const AMERICAN: [&str; 6] = ["behavior", "favor", "honor", "license", "neighbor", "recogniz"];
+    let is_american = |word: &str| AMERICAN.iter().any(|start| word.to_lowercase().starts_with(start));
+    let mut found = Vec::new();
+    for page in all_pages() {
+        let text = prose(&page);
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| is_american(word));
+        found.extend(words.filter(|&word| word != "LICENSE").map(|word| format!("{}: {word}", page.display())));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn a_section_is_found_by_its_name() {
     let text = "see docs/a-b.md, \"One: two\"; `docs/c.md`, *Three*; docs/d.md and docs/E.md, \"no page\"";

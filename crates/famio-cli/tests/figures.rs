@@ -124,7 +124,8 @@ fn figures_are_found_by_their_names_and_papers() {
     assert!(said(&output).contains("--disk: . is not on a disk"), "{}", said(&output));
 }
 
-/// A program under Famio whose file loses a write fails its check, and the bench with it: here a store that another program changes.
+/// A program under Famio whose file loses a write fails its check, and the bench with it: here a store that another
+/// program changes.
 #[test]
 fn a_wrong_content_fails_the_bench() {
     let Some(library) = built("libfamio_preload.so") else { return };

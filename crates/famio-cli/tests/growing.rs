@@ -79,7 +79,7 @@ fn check_and_recover_say_what_is_cut_off() {
     );
     assert!(json(folder, &["check", "--json", "g.log"])[0]["journal"].is_null());
     let planned = said(&famio(folder, &["recover", "--dry-run", "g.log"]));
-    assert!(planned.contains("would be recovered to its last SYNC, 700 B after it would be cut off"), "{planned}");
+    assert!(planned.contains("would be recovered to its last SYNC, 700 B after it would be removed"), "{planned}");
     let entry = &json(folder, &["recover", "--json", "g.log"])[0];
     assert!(entry["journal"].is_null() && entry["cut"] == 700 && entry["outcome"] == "recovered", "{entry}");
     assert_eq!(std::fs::read(folder.join("g.log")).unwrap(), b"x".repeat(5000));

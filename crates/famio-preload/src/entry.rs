@@ -279,8 +279,8 @@ extern "C" fn famio_failed(result: Ret) -> Ret {
     finish(|| result)
 }
 
-/// `syscall(2)`. A call that is not in the table goes to the kernel as in libc, without a stack frame of ours: a child made
-/// by `clone` or `vfork` returns from here on another stack, or before its parent.
+/// `syscall(2)`. A call that is not in the table goes to the kernel as in libc, without a stack frame of ours: a child
+/// made by `clone` or `vfork` returns from here on another stack, or before its parent.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]

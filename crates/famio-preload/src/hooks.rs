@@ -6,7 +6,7 @@ use crate::outcome::{finish, note, plain};
 use crate::{aio, asynchronous, entry, fortify, fresh, old_stat, passing, programs, signals, stdio, temporary};
 use core::ffi::{CStr, c_char, c_long, c_void};
 use famio::file::UserBuf;
-use famio::posix::lost::Program;
+use famio::posix::unpreloaded::Program;
 use famio::posix::{self, process};
 use famio::sys::syscall as raw;
 

@@ -3,7 +3,7 @@
 use crate::next::Next;
 use crate::outcome::set_errno;
 use core::ffi::c_char;
-use famio::posix::lost::{Program, note_program};
+use famio::posix::unpreloaded::{Program, note_program};
 use famio::posix::{Ret, exec};
 use famio::sys::syscall;
 

@@ -82,7 +82,7 @@ fn private_maps_and_errors() {
 fn maps_of_large_files_are_no_other() {
     let of_one_map = ["grows", "by_number", "streams", "after_close", "cuts", "removes", "race", "first"];
     for what in of_one_map.into_iter().chain(["private", "errors", "locks"]) {
-        assert_eq!(both_with(Some("0"), what), "", "{what}");
+        assert_eq!(both_with(Some("1"), what), "", "{what}");
     }
 }
 
@@ -220,14 +220,14 @@ fn threads(limit: Option<&str>, kills: u64) {
 #[test]
 fn threads_that_store_are_never_torn() {
     threads(None, 10);
-    threads(Some("0"), 10);
+    threads(Some("1"), 10);
 }
 
 #[test]
 #[ignore = "long"]
 fn threads_that_store_are_never_torn_at_many_kills() {
     threads(None, 300);
-    threads(Some("0"), 300);
+    threads(Some("1"), 300);
 }
 
 fn is_there(program: &str, arguments: &[&str]) -> bool {

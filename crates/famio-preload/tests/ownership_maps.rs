@@ -225,7 +225,7 @@ fn what_one_stored_stays_when_it_leaves() {
 
 /// If one process demoted it, it would go on as the others' memory.
 #[test]
-fn what_others_have_mapped_is_not_handed_back() {
+fn what_others_have_mapped_is_not_demoted() {
     everywhere("maps-hand-back", |folder, domain| {
         let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
         a.ok("map");

@@ -226,18 +226,18 @@ fn a_child_that_gives_up_its_root_its_user_or_room_writes() {
 
 /// The write used to go to offset 0.
 #[test]
-fn a_write_by_offset_to_an_appending_descriptor_that_was_handed_back() {
+fn a_write_by_offset_to_an_appending_descriptor_that_was_demoted() {
     let Some(bench) = Bench::of_changes("rights-append", false) else { return };
-    succeed(&mut bench.command("append, handed back"));
+    succeed(&mut bench.command("append, demoted"));
     bench.ends_with("stream!");
 }
 
 /// A `link` made the file atomic again while the kernel had descriptors of it: writes went to the wrong place, or
 /// were not seen.
 #[test]
-fn a_file_that_was_handed_back_stays_the_kernels() {
+fn a_file_that_was_demoted_stays_the_kernels() {
     let Some(bench) = Bench::of_changes("rights-stays", false) else { return };
-    let (_, said) = succeed(&mut bench.command("limit, handed back"));
+    let (_, said) = succeed(&mut bench.command("limit, demoted"));
     assert_eq!(said.matches(LEFT).count(), 1, "{said}");
     bench.ends_with("End!");
 }

@@ -44,7 +44,8 @@ impl Error {
         Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: None })
     }
 
-    /// An errno with a message, for what others have borrowed: once nothing is held, it can be [waited](Self::lent) for.
+    /// An errno with a message, for what others have borrowed: once nothing is held, it can be [waited](Self::lent)
+    /// for.
     pub(crate) fn of_lent(errno: i32, detail: impl Into<Box<str>>, lent: Arc<dyn Lent>) -> Self {
         Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: Some(lent) })
     }
@@ -54,7 +55,8 @@ impl Error {
         self.told().and_then(|told| told.lent.as_ref())
     }
 
-    /// `ESTALE`: no path leads to the file, so that there is no folder for what belongs to it. See [`is_nameless`](Self::is_nameless).
+    /// `ESTALE`: no path leads to the file, so that there is no folder for what belongs to it. See
+    /// [`is_nameless`](Self::is_nameless).
     pub(crate) fn nameless(detail: impl Into<Box<str>>) -> Self {
         Self::of(Told { errno: libc::ESTALE, is_nameless: true, sentence: detail.into(), lent: None })
     }
@@ -64,7 +66,8 @@ impl Error {
         Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
     }
 
-    /// A word of its own, which no errno has: for a type around this one that also says something else (`file::base::refusal`).
+    /// A word of its own, which no errno has: for a type around this one that also says something else
+    /// (`file::base::refusal`).
     pub(crate) const fn mark(number: u32) -> Self {
         Self(NonZeroUsize::new((1 << 32 | number as usize) << 1 | 1).expect("odd numbers are not zero"))
     }
@@ -94,7 +97,8 @@ impl Error {
         Self::of(Told { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str(), lent })
     }
 
-    /// Whether no path leads to the file: it was deleted, or has another name by now, or lies outside this process's root.
+    /// Whether no path leads to the file: it was deleted, or has another name by now, or lies outside this process's
+    /// root.
     pub(crate) fn is_nameless(&self) -> bool {
         self.told().is_some_and(|told| told.is_nameless)
     }

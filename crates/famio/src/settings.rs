@@ -1,6 +1,11 @@
 //! The user's settings: where journals lie, what a SYNC must survive, the policy, and so on.
 
+mod size;
+
 use std::path::PathBuf;
+
+#[doc(hidden)]
+pub use size::{check_journal_limit, parse_size};
 
 /// What a SYNC must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -239,9 +239,8 @@ fn check(place: &Place, b_first: bool, known: u64, at: &str) -> u64 {
     round
 }
 
-/// Kills a child in its rounds at each of these stops, or at its next return from `call`, and so many instructions later.
-/// Returns how often that was after
-/// the record, and before the child said so; `None`: tracing is refused here.
+/// Kills a child in its rounds at each of these stops, or at its next return from `call`, and so many instructions
+/// later. Returns how often that was after the record, and before the child said so; `None`: tracing is refused here.
 fn kill_at(place: &Place, call: Option<i64>, stops: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let (mut known, mut between) = (0, 0);
     for (stop, instructions) in stops {

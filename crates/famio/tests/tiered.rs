@@ -126,8 +126,8 @@ impl Random {
     }
 }
 
-/// The journal is full of committed blocks that the open epoch overwrites: they went to the file with that epoch's commit only, and the
-/// epoch had the rest of the journal, here a third of it.
+/// The journal is full of committed blocks that the open epoch overwrites: they went to the file with that epoch's
+/// commit only, and the epoch had the rest of the journal, here a third of it.
 #[test]
 fn an_epoch_may_be_as_large_as_the_journal() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -213,7 +213,8 @@ fn an_epoch_larger_than_the_journal_has_no_room() {
     assert!(std::fs::read(&path).unwrap() == model);
 }
 
-/// Epochs of any size up to the journal's, with cuts, while the background writes back: none has no room, and nothing is lost.
+/// Epochs of any size up to the journal's, with cuts, while the background writes back: none has no room, and nothing
+/// is lost.
 #[test]
 fn epochs_of_any_size_find_room_in_a_small_journal() {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());

@@ -583,7 +583,7 @@ fn what_another_process_has_written_is_not_rolled_back() {
 }
 
 #[test]
-fn a_file_that_was_handed_back_has_none() {
+fn a_file_that_was_demoted_has_none() {
     let dir = Scratch::on_tmpfs("tx-handed-back");
     let opened = common::Opened::new(&dir.path().join("file"), &Settings::default());
     opened.write(0, b"x");

@@ -25,7 +25,8 @@ static HEAP: famio::heap::Heap = famio::heap::Heap::new();
 
 /// Count the instructions of hot paths and compare them with those that are checked in
 ///
-/// Exit status: 0 if no path has grown by more than 5 %, or if the counts cannot be compared here (it says so); 1 if one has.
+/// Exit status: 0 if no path has grown by more than 5 %, or if the counts cannot be compared here (it says so); 1 if
+/// one has.
 #[derive(Parser)]
 struct Args {
     /// The counts that are checked in

@@ -26,8 +26,8 @@ use std::time::Instant;
 
 /// Put Famio beside a hostile neighbour, and into a hostile program
 ///
-/// Needs root, and mount and process namespaces: all is done in its own, with a /dev/shm of its own. Exit status: 0 if nothing was
-/// found.
+/// Needs root, and mount and process namespaces: all is done in its own, with a /dev/shm of its own. Exit status: 0 if
+/// nothing was found.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]

@@ -16,9 +16,10 @@ use std::process::ExitCode;
 
 /// Cut the power of a virtual machine while SQLite and a writer of stamped epochs run, and count what is torn or lost
 ///
-/// In each boot, what the last cut left is recovered and checked, and then everything writes on, until the next cut: three
-/// stamped files on the DAX file system (one per policy) and one on the disk, and an SQLite database on each. Needs dax-vm:
-/// FAMIO_DAX_VM, or PATH, or ../shared/dax-vm/dax-vm. Without it nothing is tested, which is said on stderr.
+/// In each boot, what the last cut left is recovered and checked, and then everything writes on, until the next cut:
+/// three stamped files on the DAX file system (one per policy) and one on the disk, and an SQLite database on each.
+/// Needs dax-vm: FAMIO_DAX_VM, or PATH, or ../shared/dax-vm/dax-vm. Without it nothing is tested, which is said on
+/// stderr.
 ///
 /// Exit status: 0 if nothing is damaged (with --broken: if something is), 1 otherwise, 2 if it could not go on.
 #[derive(Parser)]

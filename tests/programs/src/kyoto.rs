@@ -1,4 +1,5 @@
-//! Kyoto Cabinet: transactions in a hash file and in a tree file, with their logs, by a small C++ program; and its own tests.
+//! Kyoto Cabinet: transactions in a hash file and in a tree file, with their logs, by a small C++ program; and its own
+//! tests.
 
 use crate::job::Job;
 use crate::numbered::Numbered;

@@ -1,4 +1,5 @@
-//! LMDB's own tools on an environment that is an atomic file: `mdb_load`, killed, and `mdb_dump`, `mdb_stat` and `mdb_copy`.
+//! LMDB's own tools on an environment that is an atomic file: `mdb_load`, killed, and `mdb_dump`, `mdb_stat` and
+//! `mdb_copy`.
 
 use crate::job::Job;
 use crate::report::Report;

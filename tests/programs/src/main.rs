@@ -78,7 +78,8 @@ const PROGRAMS: &[Program] = &[
 
 /// Run unmodified programs on atomic files, kill them at random moments, and check what is left
 ///
-/// Each runs on tmpfs and on a disk. What is not installed is skipped, and said to be. Exit status: 0 if nothing was found.
+/// Each runs on tmpfs and on a disk. What is not installed is skipped, and said to be. Exit status: 0 if nothing was
+/// found.
 #[derive(Parser)]
 struct Args {
     /// Programs [default: all]

@@ -123,8 +123,9 @@ fn cases<All: Iterator<Item = (Vec<Kind>, Vec<Kind>)>>(
     cases
 }
 
-/// Every sequence of so many operations around the passes of a write cache, after commits that fill it: so far that passes are partial
-/// ones, so far with so little that it is logged again, and so far that an epoch may need the whole journal. A SYNC and a close follow.
+/// Every sequence of so many operations around the passes of a write cache, after commits that fill it: so far that
+/// passes are partial ones, so far with so little that it is logged again, and so far that an epoch may need the whole
+/// journal. A SYNC and a close follow.
 pub fn passes(only: Option<Machine>, lengths: RangeInclusive<usize>) -> Vec<Case> {
     if only.is_some_and(|only| only != Machine::Tiered) {
         return Vec::new();

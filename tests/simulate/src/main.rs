@@ -67,8 +67,8 @@ enum What {
         #[arg(long)]
         threads: Option<usize>,
     },
-    /// Leaves out each flush, fence and sync of the library in turn, and in a build for it each check and order: the histories
-    /// have to find each, but for those that are listed with a reason.
+    /// Leaves out each flush, fence and sync of the library in turn, and in a build for it each check and order: the
+    /// histories have to find each, but for those that are listed with a reason.
     Mutants {
         /// A mutant that so many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]

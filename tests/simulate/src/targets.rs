@@ -121,7 +121,8 @@ const TIERED: [&str; 20] = [
     // The file has bytes that a committed cut takes: before a pass writes, and of a pass that has nothing to write.
     "u+small: w0+40960 s g t9000 s t30000 s w0+64 s g w0+64 s",
     "u+small: w0+20000 s g t2000 s t20000 s w0+16384 s w0+16384 s gb gb ge",
-    // An epoch needs the whole journal: of what it has overwritten; of what it cuts off; and both after a committed cut.
+    // An epoch needs the whole journal: of what it has overwritten; of what it cuts off; and both after a committed
+    // cut.
     "u+tiny: w0+24000 s w0+48000 s w100+60 s",
     "u+tiny: w0+24000 s t5000 w8000+40000 s g",
     "u+tiny: w0+24000 s t5000 s w4000+9000 s t3000 w8000+40000 s g s",

@@ -48,8 +48,8 @@ pub enum Op {
     Sync,
     /// Checkpoints as much as possible, as the background would, and then shrinks the journal.
     Checkpoint,
-    /// Checkpoints a block or a few. A pass begins if none is under way; of a write cache, as in a moment that is not quiet, and only if
-    /// the journal is used so far.
+    /// Checkpoints a block or a few. A pass begins if none is under way; of a write cache, as in a moment that is not
+    /// quiet, and only if the journal is used so far.
     Blocks,
     /// The end of a pass that has written all its blocks.
     EndPass,
@@ -290,8 +290,9 @@ pub fn grouped(seed: u64, steps: usize) -> Vec<Step> {
     all
 }
 
-/// A longer history of a small write cache ([`Cache`](crate::case::Cache)): whole blocks fill the journal, small writes overwrite what it
-/// holds, and passes begin, go on and end anywhere between them. No epoch is larger than the smallest journal.
+/// A longer history of a small write cache ([`Cache`](crate::case::Cache)): whole blocks fill the journal, small writes
+/// overwrite what it holds, and passes begin, go on and end anywhere between them. No epoch is larger than the smallest
+/// journal.
 pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
     const MOST: u64 = 48 << 10;
     let mut random = Random::new(seed);

@@ -16,7 +16,8 @@ fn a_library_without_its_fences_is_found_out() {
     assert!(survived.is_empty(), "{survived:?}");
 }
 
-/// Barriers that take a history of their own: by another thread, of names in the pool, of a record that is visible only.
+/// Barriers that take a history of their own: by another thread, of names in the pool, of a record that is visible
+/// only.
 #[test]
 fn these_histories_find_what_others_do_not() {
     let found = [

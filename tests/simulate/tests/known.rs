@@ -140,7 +140,7 @@ fn what_was_stored_in_a_map_that_has_gone_goes_along() {
 /// One of two maps was dropped, with a store that no SYNC had taken yet: the hand-over was reported, but did not
 /// happen.
 #[test]
-fn a_turn_that_stays_is_not_said_to_be_given() {
+fn a_hand_over_that_did_not_happen_is_not_reported() {
     for history in ["pmem/u: m0+63 s 2:m8+2896 k 2:s", "pmem/u: m0+63 w4096+64 s 2:m8+2896 h w500+60 k s"] {
         is_right(history, None);
     }
@@ -170,8 +170,9 @@ fn what_is_overwritten_keeps_the_tail_back_for_later_passes_too() {
     }
 }
 
-/// The open epoch has overwritten, or cut off, what lies in the journal alone, and needs all of that: it goes to the file from the journal,
-/// with the cuts of committed epochs that the file lacks. An epoch that would have fitted had no room.
+/// The open epoch has overwritten, or cut off, what lies in the journal alone, and needs all of that: it goes to the
+/// file from the journal, with the cuts of committed epochs that the file lacks. An epoch that would have fitted had no
+/// room.
 #[test]
 fn an_epoch_that_needs_the_whole_journal_keeps_what_is_committed() {
     for history in [

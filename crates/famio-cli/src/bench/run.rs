@@ -18,10 +18,10 @@ use std::time::Instant;
 
 /// Compare a command of yours, plain and under Famio
 ///
-/// Runs the command plain and under famio run, in each round, in random order, and compares wall time, CPU time, and the
-/// bytes written to, and the flushes of, the disk of the current folder (by all programs: use a quiet machine). With
-/// --baseline, another command is the plain side: the same program with its own journal or double writes, which Famio
-/// makes unnecessary. The command's output is discarded, unless --output is given.
+/// Runs the command plain and under famio run, in each round, in random order, and compares wall time, CPU time, and
+/// the bytes written to, and the flushes of, the disk of the current folder (by all programs: use a quiet machine).
+/// With --baseline, another command is the plain side: the same program with its own journal or double writes, which
+/// Famio makes unnecessary. The command's output is discarded, unless --output is given.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

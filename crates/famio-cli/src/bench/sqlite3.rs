@@ -155,7 +155,8 @@ impl Statement<'_, '_> {
     ) -> Result<u64, String> {
         let functions = &self.connection.sqlite.functions;
         for (value, at) in values.iter().zip(1..) {
-            // SAFETY: a prepared statement; a blob or text lives until the reset below, after which it is not looked at.
+            // SAFETY: a prepared statement; a blob or text lives until the reset below, after which it is not looked
+            // at.
             let status = unsafe {
                 match value {
                     Value::Number(number) => (functions.bind_number)(self.statement, at, *number),

@@ -1,4 +1,5 @@
-//! Lists growing files. A growing file has no control file: the write leases in `/proc/locks` say which process has it open.
+//! Lists growing files. A growing file has no control file: the write leases in `/proc/locks` say which process has it
+//! open.
 
 use super::seen::{descriptors, locks};
 use famio::recovery::{self, Growing};

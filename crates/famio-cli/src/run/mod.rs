@@ -21,8 +21,8 @@ use std::path::Path;
 /// Run a program with atomic files
 ///
 /// The program is not changed. Files that match a glob become atomic files: everything written between two SYNCs
-/// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals and
-/// the exit status are the program's own.
+/// (fsync, fdatasync) is durable as a whole, or gone as a whole, whatever kills the program. The process id, signals
+/// and the exit status are the program's own.
 #[derive(clap::Args)]
 #[command(after_help = HELP, override_usage = "famio run [OPTIONS] -- <CMD>...")]
 pub struct Args {
@@ -58,7 +58,7 @@ and from famio.toml in this folder or one above:
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   journal-limit = \"4GiB\"
-  tier = \"auto\"                         # or \"off\": a pool in memory as one on a disk
+  tier = \"auto\"                         # or \"off\": any pool as one on a disk
   write-back = \"30:10\"                  # percent of the limit
   application = \"web\"                  # in a pool with a size
   pool-weight = 100

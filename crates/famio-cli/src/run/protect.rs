@@ -36,8 +36,8 @@ pub struct Protect {
     /// Largest size of the journal of one file, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     pub journal_limit: Option<Size>,
-    /// Part of the journal of a tiered file (pool in memory, file on a disk) that is a write cache: the percentage from
-    /// which it is written back, and down to which [default: 30:10]
+    /// Part of the journal of a tiered file (on a disk, with a pool on persistent memory) that is a write cache: the
+    /// percentage from which it is written back, and down to which [default: 30:10]
     #[arg(long, value_name = "FROM:TO")]
     pub write_back: Option<WriteBack>,
     /// The application that the run belongs to, in a pool with a size (famio pool): all runs and containers with this
@@ -48,7 +48,8 @@ pub struct Protect {
     #[arg(long, value_name = "N")]
     pub pool_weight: Option<Weight>,
     /// Largest size of a file that is copied to memory when it is mapped, for example 1GiB. Maps of a larger file take
-    /// memory only for pages with stores, but one process uses it [default: a quarter of the machine's memory]
+    /// memory only for pages with stores; while it is mapped, other processes cannot read, write or map it [default: a
+    /// quarter of the machine's memory]
     #[arg(long, value_name = "SIZE")]
     pub map_memory: Option<Size>,
     /// What happens to writes that no SYNC covers if the program is killed: rollback: they are gone; keep: they stay,

@@ -39,7 +39,7 @@ pub struct Layer {
     pub on_close: Option<OnCloseName>,
     /// The size to which a journal may grow.
     pub journal_limit: Option<Size>,
-    /// Whether a pool in memory is a tier.
+    /// Whether a pool on persistent memory is a tier.
     pub tier: Option<TierName>,
     /// How much of the tier is a write cache.
     pub write_back: Option<WriteBack>,

@@ -46,7 +46,7 @@ pub enum LocksName {
     Kernel,
 }
 
-/// Whether a pool in memory forms a tier above files on a disk.
+/// Whether a pool on persistent memory forms a tier above files on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TierName {

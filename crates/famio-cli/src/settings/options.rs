@@ -22,8 +22,8 @@ pub struct Options {
     /// Treat ordinary memory as persistent memory, to measure and to test
     #[arg(long, value_enum, hide_possible_values = true, value_name = "emulated")]
     pub domain: Option<DomainName>,
-    /// Whether a pool on persistent memory (or in memory, with --durability process) takes the SYNCs of files on a disk, and the
-    /// disk is written later [default: auto]
+    /// Whether a pool on persistent memory (or on tmpfs, with --durability process) takes the SYNCs of files on a
+    /// disk, and the disk is written later [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|off")]
     pub tier: Option<TierName>,
     /// Read settings from FILE [default: famio.toml here or in a folder above]

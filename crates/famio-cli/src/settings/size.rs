@@ -1,5 +1,6 @@
 //! A number of bytes in the user's notation.
 
+use famio::settings::parse_size;
 use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;
 
@@ -11,23 +12,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let shift = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            "t" | "tb" | "tib" => 40,
-            _ => return Err(format!("'{text}' is not a size; write bytes, or for example 64MiB or 4GiB")),
-        };
-        let number: u64 = number.parse().map_err(|_| format!("'{text}' is not a size"))?;
-        match number.checked_mul(1 << shift) {
-            Some(0) => Err("a size must be more than 0".into()),
-            Some(bytes) => Ok(Self(bytes)),
-            None => Err(format!("'{text}' is too large")),
-        }
+        parse_size(text).map(Self)
     }
 }
 
@@ -50,24 +35,5 @@ impl<'de> Deserialize<'de> for Size {
             }
         }
         deserializer.deserialize_any(Visitor)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_powers_of_1024() {
-        for (text, bytes) in [("4096", 4096), ("64KiB", 65536), ("1 m", 1 << 20), ("4GiB", 4 << 30), ("2T", 2 << 40)] {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
-        }
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        for text in ["", "x", "-1", "1.5G", "4 GiBi", "0", "99999999999999999999", "18446744073709551615K"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
-        }
     }
 }

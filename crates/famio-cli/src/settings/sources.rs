@@ -6,6 +6,7 @@ use super::origins::{Origins, Source};
 use super::size::Size;
 use super::{environment, file};
 use famio::Settings;
+use famio::settings::check_journal_limit;
 use std::path::Path;
 
 /// All sources together: `top` is the command line's layer, already absolute.
@@ -34,20 +35,9 @@ pub fn layers(top: Layer, config: ConfigChoice<'_>) -> Result<Vec<(Source, Layer
     Ok(all)
 }
 
-/// The least useful size of a journal.
-const LEAST_JOURNAL: u64 = 1 << 20;
-
 fn check_limit(source: &Source, layer: &Layer) -> Result<(), String> {
-    match layer.journal_limit {
-        Some(Size(bytes)) if bytes < LEAST_JOURNAL => {
-            let (source, given, least) =
-                (source.names("journal-limit"), crate::text::bytes(bytes), crate::text::bytes(LEAST_JOURNAL));
-            Err(format!(
-                "{source}: {given} is too small: a journal needs {least} at least; write a unit, for example 64MiB"
-            ))
-        }
-        _ => Ok(()),
-    }
+    let Some(Size(bytes)) = layer.journal_limit else { return Ok(()) };
+    check_journal_limit(bytes).map(|_| ()).map_err(|why| format!("{}: {why}", source.names("journal-limit")))
 }
 
 /// Combines several sources, the strongest first.

@@ -105,7 +105,8 @@ fn let_through(mask: &libc::sigset_t) {
 }
 
 fn take(signal: Signal) {
-    // SAFETY: a zeroed action has an empty mask; the handler only does what a handler may. Without SA_RESTART: a wait ends.
+    // SAFETY: a zeroed action has an empty mask; the handler only does what a handler may. Without SA_RESTART: a wait
+    // ends.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;

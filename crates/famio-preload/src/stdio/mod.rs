@@ -154,7 +154,8 @@ pub unsafe fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
     }
 }
 
-/// `freopen` of a stream of this library: puts another file behind the same number. As in libc, a failure closes the stream.
+/// `freopen` of a stream of this library: puts another file behind the same number. As in libc, a failure closes the
+/// stream.
 unsafe fn reopen_ours(path: *const c_char, mode: *const c_char, stream: *mut FILE, fd: i32) -> *mut FILE {
     // SAFETY: the caller's promise.
     unsafe {

@@ -143,8 +143,8 @@ pub fn forget(stream: *mut FILE) {
     }
 }
 
-/// Before the library ends and libc flushes the remaining data past it: flushes streams of this library. A stream that a
-/// thread has locked is skipped: the thread may wait there forever.
+/// Before the library ends and libc flushes the remaining data past it: flushes streams of this library. A stream that
+/// a thread has locked is skipped: the thread may wait there forever.
 pub fn flush_all() {
     for node in nodes() {
         let stream = core::ptr::with_exposed_provenance_mut::<FILE>(node.stream.load(Ordering::Acquire));

@@ -189,13 +189,17 @@ int main(int argc, char **argv) {
   size = (uint64_t)atol(argv[3]) * GIB;
   int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
   if (strcmp(what, "other") == 0) {
-    /* Beside a process that has it mapped: what a write gives, and a map, and whether a read shows an epoch. */
+    /* Beside a process that has it mapped: what a write, a map for writing and a map for reading give, and whether
+     * a read shows an epoch. */
     uint64_t there = 0;
     int written = pwrite(fd, "x", 1, 100) == 1 ? 0 : errno;
     void *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int failed = mapped == MAP_FAILED ? errno : 0;
+    if (mapped != MAP_FAILED) munmap(mapped, PAGE); /* beside a map for writing there is no other */
+    mapped = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    int failed_to_read = mapped == MAP_FAILED ? errno : 0;
     ssize_t n = pread(fd, &there, sizeof there, 0);
-    printf("%d %d %s\n", written, failed, n == 8 && there > 0 ? "read" : n < 0 ? strerror(errno) : "nothing");
+    printf("%d %d %d %s\n", written, failed, failed_to_read, n == 8 && there > 0 ? "read" : n < 0 ? strerror(errno) : "nothing");
     return 0;
   }
   CHECK(fd >= 0 && ftruncate(fd, (off_t)size) == 0);

@@ -176,13 +176,13 @@ int main(int argc, char **argv) {
     }
   } else if (strstr(what, "in a child") != NULL) {
     child_gives_up(fd, what);
-  } else if (strcmp(what, "append, handed back") == 0) {
+  } else if (strcmp(what, "append, demoted") == 0) {
     FILE *stream = fdopen(open(path, O_RDWR | O_APPEND), "r+");
     CHECK(stream != NULL && fwrite("stream", 1, 6, stream) == 6 && fflush(stream) == 0);
     /* As in the kernel: at the end, whatever the offset. */
     put(fileno(stream), "!", 0);
     CHECK(has(path, "stream!"));
-  } else if (strcmp(what, "limit, handed back") == 0) {
+  } else if (strcmp(what, "limit, demoted") == 0) {
     struct rlimit low = {20, 20};
     int appends = open(path, O_RDWR | O_APPEND);
     CHECK(close(fd) == 0);

@@ -334,7 +334,7 @@ static void sent(void) {
   CHECK(close(got) == 0 && close(twin) == 0 && close(fd) == 0 && close(pair[0]) == 0 && close(pair[1]) == 0);
 }
 
-static void handed_back(void) {
+static void demoted(void) {
   int fd = leased(), twin = twin_of(fd, O_APPEND);
   CHECK(lseek(fd, 10, SEEK_SET) == 10 && lseek(twin, 20, SEEK_SET) == 20);
   int input = dup(0);
@@ -593,7 +593,7 @@ int main(int argc, char **argv) {
   } parts[] = {
       {"positions", positions_and_flags}, {"opens", other_opens}, {"closes", closes}, {"records", record_locks},
       {"descriptions", locks_of_descriptions}, {"joined", joined_later}, {"flocks", flocks_are_kept}, {"execs", execs}, {"sent", sent},
-      {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"numbers", numbers}, {"handed", handed_back},
+      {"grows", grows}, {"threads", threads}, {"stuck", cannot_part}, {"rights", rights}, {"numbers", numbers}, {"handed", demoted},
   };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (argc < 3 || strcmp(argv[2], parts[i].name) == 0) parts[i].run();

@@ -1,8 +1,8 @@
-//! The background: one thread for the whole process that makes checkpoints. It sleeps until there is work, and holds
-//! nothing meanwhile.
+//! The background: one thread per process, for checkpoints, requests for ownership, and dead members. It sleeps until
+//! there is work, and holds nothing meanwhile.
 
 use super::registry::files;
-use crate::file::base::background_wakeup::{ALSO, ASLEEP, AWAKE, DEEP, EVENTS, TIMED, Watched};
+use crate::file::base::background_wakeup::{ASLEEP, AWAKE, DEEP, EVENTS, EVERY_ROUND, TIMED, Watched};
 use crate::file::base::quiet::IDLE;
 use crate::file::session::close::Left;
 use crate::index::LIVES;
@@ -101,14 +101,14 @@ pub(super) fn work() {
         // see that.
         if !round.is_pending() {
             let _ = crate::sys::membarrier::on_all_threads();
-            round.look(false);
+            round.scan_files(false);
             if round.is_pending() {
                 continue;
             }
         }
         let idle = sleep(seen, round.limit());
         ASLEEP.store(AWAKE, Ordering::SeqCst);
-        round.look(idle);
+        round.scan_files(idle);
         if LIVES.want_keeper() && LIVES.will_have_keeper() {
             crate::thread::start("famio-lives", keep_lives);
         }
@@ -122,7 +122,7 @@ struct Round {
     /// round is over.
     waiting: Vec<Weak<super::AtomicFile>>,
     /// A request is to be answered soon.
-    rung: bool,
+    has_request: bool,
     /// There is something else to do again.
     remind: bool,
     looked_at_all: u64,
@@ -135,30 +135,30 @@ impl Round {
     }
 
     fn limit(&self) -> Option<&'static Timespec> {
-        if self.rung { Some(&SOON) } else { self.is_pending().then_some(&IDLE) }
+        if self.has_request { Some(&SOON) } else { self.is_pending().then_some(&IDLE) }
     }
 
     /// A look at the waiting files if certainly only time has passed (`idle`), otherwise at all. Of thousands of
     /// files few are in use: the others are looked at only from time to time, and before a deep sleep.
-    fn look(&mut self, idle: bool) {
+    fn scan_files(&mut self, idle: bool) {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
         let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;
-        self.rung = false;
+        self.has_request = false;
         loop {
             if all {
                 some = files().values().map(Arc::downgrade).collect();
                 self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                look_at_file(file, &mut self.waiting, &mut self.rung);
+                look_at_file(file, &mut self.waiting, &mut self.has_request);
             }
             if all || !self.waiting.is_empty() {
                 break;
             }
             all = true;
         }
-        self.remind = ALSO.get().is_some_and(|follow_up| follow_up());
+        self.remind = EVERY_ROUND.get().is_some_and(|task| task());
         #[cfg(test)]
         tests::pause_after_look();
     }
@@ -180,10 +180,10 @@ fn keep_lives() {
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
     waiting: &mut Vec<Weak<super::AtomicFile>>,
-    rung: &mut bool,
+    has_request: &mut bool,
 ) {
-    let rings = file.monitor_members();
-    *rung |= rings;
+    let requested = file.monitor_members();
+    *has_request |= requested;
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
@@ -193,7 +193,7 @@ fn look_at_file(
         }
     };
     let is_unowned = file.look_after_unowned();
-    if rings || is_unowned || left == Left::ForLater {
+    if requested || is_unowned || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

@@ -3,8 +3,9 @@
 //! - `base`, `descriptors`: what everything builds on; the program's descriptors of a file;
 //! - `engine`, `inplace`, `records`: where bytes live and how an epoch is committed, by one of two engines;
 //! - `images`, `session`: a file between its first write and its close;
-//! - `parts`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of, and the files of this process;
-//! - `lease`, `locks`, `shadow`, `growing`, `lifetime`, `operations`, `ownership`, `transaction`, `background.rs`: what is done with it.
+//! - `parts`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of; the files of the process;
+//! - `lease`, `locks`, `shadow`, `growing`, `background.rs`, `ownership`, `lifetime`, `transaction`, `operations`: what
+//!   is done with it.
 
 mod atomic;
 mod background;

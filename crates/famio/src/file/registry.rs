@@ -49,7 +49,8 @@ pub(crate) fn forget_for_child() {
 /// What this thread has kept for its child.
 fn remembered() -> Option<Box<List>> {
     let list = core::ptr::with_exposed_provenance_mut::<List>(current().inheritance.replace(0));
-    // SAFETY: null, or made by `remember_for_child` on this thread (in the child: on the one that forked), and taken once.
+    // SAFETY: null, or made by `remember_for_child` on this thread (in the child: on the one that forked), and taken
+    // once.
     (!list.is_null()).then(|| unsafe { Box::from_raw(list) })
 }
 

@@ -9,7 +9,8 @@
 //! Small allocations are blocks of fixed sizes, carved from chunks. A freed block goes to the list of its size, is
 //! reused, and is never returned to the kernel, so a list may be read while other threads change it. A large
 //! allocation is a mapping of its own.
-// Cycle: chunk, list, mod: chunks are cut into the blocks of the lists, whose sizes the heap fixes; 320 lines, all unsafe, read as one
+// Cycle: chunk, list, mod: chunks are cut into the blocks of the lists, whose sizes the heap fixes; 320 lines, all
+// unsafe, read as one
 
 mod chunk;
 mod list;

@@ -1,6 +1,6 @@
 //! What the processes of an atomic file share: an arena in DRAM that has, for each block that was written, a cell
-//! that says where its bytes live. It holds only offsets, so that every process may map it anywhere. It is rebuilt
-//! from the journal and never persisted.
+//! that says where its bytes live. It holds only offsets, so that every process may map it anywhere. It is
+//! never persisted: recovery needs only the journal, and a session begins with an empty index or takes over a left one.
 
 mod arena;
 pub(crate) mod blocks;
@@ -27,7 +27,7 @@ pub(crate) use self::members::control_page::{HAS_IMAGE, KERNELS, MOVED, SESSION,
 pub(crate) use self::members::dead::{DeadArena, PLACE};
 pub(crate) use self::members::in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use self::members::life::LIVES;
-pub(crate) use self::members::membership::{Membership, Positions, SharedSize, Sort, Writer, WriterState};
+pub(crate) use self::members::membership::{ImageKind, Membership, Positions, SharedSize, Writer, WriterState};
 pub(crate) use self::members::owner_lock::OwnerLock;
 pub(crate) use self::members::sweep::{sign, sweep, sweep_once};
 pub(crate) use arena::Arena;

@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     pub next: AtomicU64,
     /// Held while the arena grows.
     pub growing: SharedLock,
-    /// The file lock.
+    /// Entered by writers, closed by a SYNC.
     pub gate: Gate,
     /// Held by the thread that makes the file longer.
     pub extending: SharedLock,
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
     pub poisoned: AtomicU32,
     /// 1: the open epoch has writes. [`RELEASED`]: the process has released a lock since the last of them.
     pub dirty: AtomicU32,
-    /// What a change of the file has to do besides (`follow_up`, above).
+    /// The follow-ups that a change of the file must carry out (`follow_up`, above).
     pub follow_up: AtomicU32,
     /// Counts the sessions that have used this arena, and the changes of their owner.
     pub generation: AtomicU64,
@@ -127,8 +127,8 @@ pub(crate) struct Shared {
     pub links: AtomicU64,
     /// Entries in use.
     pub used: AtomicU64,
-    /// Low half: so many entries of an in-place journal, from the first on, have memory for their log blocks, or are
-    /// about to. High half: how often the journal was cut.
+    /// Low half: how many entries of an in-place journal, from the first on, have memory for their log blocks, or will
+    /// have it shortly. High half: how often the journal was truncated.
     pub ready: AtomicU64,
     /// The block in the write-behind buffer (`file::session::deferred`).
     pub deferred: Deferred,
@@ -155,8 +155,8 @@ pub(crate) struct Shared {
     pub journal: AtomicU64,
     /// The inode number of that session's journal, of either kind.
     pub journal_file: AtomicU64,
-    /// What an owner leaves for the next one (`file::ownership::hand_over`): offset of its words. Their number and their
-    /// room follow.
+    /// What an owner leaves for the next one (`file::ownership::hand_over`): offset of its words. Their number and
+    /// their room follow.
     pub left: AtomicU64,
     /// See `left`.
     pub left_words: AtomicU64,

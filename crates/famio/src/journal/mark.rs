@@ -1,4 +1,4 @@
-//! The mark: an extended attribute of a file that says that a journal is pending (rule 12).
+//! The mark: an extended attribute of a file that says that a journal is pending.
 //!
 //! (A file that only grows has another version of the mark: `growing_mark`.)
 //!

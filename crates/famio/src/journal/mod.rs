@@ -7,7 +7,8 @@
 //! # The states of a journal
 //! ```text
 //! create journal (creating), sync it and its folder
-//!   -> mark the file, persist -> active -> commits ... -> checkpoint, sync the file -> clean -> unmark, persist -> remove
+//! -> mark the file, persist -> active -> commits ... -> checkpoint, sync the file -> clean -> unmark, persist ->
+//! remove
 //! ```
 //! The header says *active* before anything is committed, and before anything is stored in the file. A failed flush
 //! makes it *suspect*. So at open (`verdict`):

@@ -270,7 +270,7 @@ impl Drop for View {
 
 #[cold]
 fn cut(at: usize) -> Error {
-    Error::with(libc::EIO, format!("the mapped file was cut below byte {at}, or its medium is bad: map it again"))
+    Error::with(libc::EIO, format!("the mapped file was truncated below byte {at}, or its medium is bad: map it again"))
 }
 
 fn access(writable: bool) -> OFlags {

@@ -56,7 +56,8 @@ use core::time::Duration;
 ///
 /// Transactions do not nest: a transaction that begins while another one is open is independent of it.
 ///
-/// Source: vNVML (CCF THPC 2020), sections 3 and 4; the check is that of optimistic concurrency control (Kung and Robinson, 1981).
+/// Source: vNVML (CCF THPC 2020), sections 3 and 4; the check is that of optimistic concurrency control (Kung and
+/// Robinson, 1981).
 pub struct Tx<'a> {
     transaction: Transaction,
     file: &'a AtomicFile,

@@ -44,9 +44,9 @@ pub struct CpuFeatures {
     /// Zen 5), their lines are flushed as well.
     ///
     /// Zen 5, one line, cycles until a full fence is done, then for the flush of what is left: the line in no cache or
-    /// in L2 only: 338 to 546, then 286, as for a line that is nowhere; the line in L1: 78, then 494, as for a line that
-    /// an ordinary store made dirty. So a non-temporal store to a line in L1, of any width, 64 bytes too, stays in L1.
-    /// Intel's manual says that the line is evicted, and that only some older CPUs (Pentium M) updated it in place.
+    /// in L2 only: 338 to 546, then 286, as for a line that is nowhere; the line in L1: 78, then 494, as for a line
+    /// that an ordinary store made dirty. So a non-temporal store to a line in L1, of any width, 64 bytes too, stays in
+    /// L1. Intel's manual says that the line is evicted, and that only some older CPUs (Pentium M) updated it in place.
     pub bypass: bool,
 }
 

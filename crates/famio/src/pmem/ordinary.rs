@@ -54,8 +54,8 @@ mod vectors {
         debug_assert!(len >= VECTOR);
         let (to, from) = (|at: usize| dst.wrapping_add(at).cast(), |at: usize| src.wrapping_add(at).cast());
         // SAFETY: each load and store lies in the caller's ranges: the loops end before the last vector's length is
-        // exceeded; the first and the last vector may overlap with others, which carry the same bytes. From `head` on the
-        // destination is aligned.
+        // exceeded; the first and the last vector may overlap with others, which carry the same bytes. From `head` on
+        // the destination is aligned.
         unsafe {
             let head = dst.align_offset(VECTOR);
             _mm256_storeu_si256(to(0), _mm256_loadu_si256(from(0)));

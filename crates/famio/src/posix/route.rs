@@ -4,7 +4,7 @@ use super::Ret;
 use crate::file::UserBuf;
 use crate::posix::descriptors::table;
 use crate::posix::life::exec::has_library;
-use crate::posix::life::lost::{Program, note_program};
+use crate::posix::life::unpreloaded::{Program, note_program};
 use crate::sys;
 use core::ffi::{c_char, c_long};
 use std::os::fd::RawFd;

@@ -1,6 +1,6 @@
 //! Examines a file: its mark, its journal, and the verdict that follows.
 
-use super::given::{Given, pool_of};
+use super::found_file::{FoundFile, pool_of};
 use super::outsider;
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
@@ -55,7 +55,7 @@ pub(super) fn examine(
     owner_lock: Option<&OwnerLock>,
     settings: &Settings,
     writable: bool,
-    given: Given<'_>,
+    given: FoundFile<'_>,
 ) -> Result<Examined> {
     let (mark, growing, damaged) = match mark::get_any(file) {
         Err(e) if e.errno() == libc::EIO => (None, None, Some(e)),

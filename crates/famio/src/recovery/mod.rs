@@ -9,7 +9,7 @@ mod check;
 mod copies;
 mod examine;
 mod formats;
-mod given;
+mod found_file;
 mod open;
 mod outsider;
 mod search;

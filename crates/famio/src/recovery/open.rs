@@ -2,7 +2,7 @@
 
 use super::Replayed;
 use super::examine::{Examined, conflict, examine};
-use super::given::Given;
+use super::found_file::FoundFile;
 use super::{Options, Outcome, Progress, Silent, Use};
 use crate::error::{Error, Result};
 use crate::index::{Control, OwnerLock};
@@ -55,7 +55,7 @@ pub(crate) fn at_open(
         }
         own.as_fd()
     };
-    let examined = match examine(fd, Some(owner_lock), settings, true, Given::default()) {
+    let examined = match examine(fd, Some(owner_lock), settings, true, FoundFile::default()) {
         Err(e) if is_denied(&e) && is_leftover(fd, owner_lock, settings) => return Ok(()),
         examined => examined?,
     };
@@ -80,7 +80,7 @@ pub(crate) fn commits_since_attach(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, s
     if is_ordinary(fd, Known::default(), settings)? {
         return Ok(0);
     }
-    let examined = examine(fd, Some(owner_lock), settings, false, Given::default())?;
+    let examined = examine(fd, Some(owner_lock), settings, false, FoundFile::default())?;
     let options = Options { dry_run: true, ..Options::default() };
     let (outcome, epoch, _) = recover(fd, &examined, Some(owner_lock), settings, options, &Silent)?;
     match (outcome, &examined.header) {
@@ -102,7 +102,7 @@ pub(crate) fn left_journal(
     owner_lock: &OwnerLock,
     settings: &Settings,
 ) -> Result<Option<(InternalFd, u64, Header)>> {
-    let examined = examine(fd, Some(owner_lock), settings, false, Given::default())?;
+    let examined = examine(fd, Some(owner_lock), settings, false, FoundFile::default())?;
     let boot = BootId::current()?;
     let header = examined.header.filter(|header| examined.verdict == Verdict::Recover && header.boot_id == boot);
     Ok(examined.journal.zip(header).map(|((journal, length), header)| (journal, length, header)))
@@ -129,7 +129,7 @@ pub(crate) fn owner_lock(
 /// As [`owner_lock`], for a file of which a walk knows more.
 pub(super) fn owner_lock_given(
     file: BorrowedFd<'_>,
-    given: Given<'_>,
+    given: FoundFile<'_>,
     settings: &Settings,
     exclusive: bool,
     make: bool,
@@ -169,7 +169,7 @@ const CLAIMS: u32 = 1000;
 /// # Errors
 /// `EIO`: file and journal contradict each other.
 pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
-    match examine(file, None, settings, false, Given::default())?.verdict {
+    match examine(file, None, settings, false, FoundFile::default())?.verdict {
         Verdict::Conflict(text) => Err(conflict(&text)),
         _ => Ok(()),
     }
@@ -179,7 +179,7 @@ pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
 /// making the journal anew or be about to remove the mark, and nothing tells of that process. Not for files of
 /// strangers, who could have many such.
 pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
-    let look = || match examine(file, None, settings, false, Given::default()) {
+    let look = || match examine(file, None, settings, false, FoundFile::default()) {
         Ok(examined) if examined.is_without_journal() => Err(()),
         _ => Ok(()),
     };
@@ -189,7 +189,7 @@ pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
 /// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may
 /// have been removed.
 pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
-    let examined = examine(file, None, settings, false, Given::default());
+    let examined = examine(file, None, settings, false, FoundFile::default());
     examined.ok().and_then(|examined| examined.journal).is_some_and(|(journal, _)| lock::is_in_session(journal))
 }
 
@@ -271,7 +271,7 @@ fn is_denied(error: &Error) -> bool {
 
 /// Whether the journal has ended, but could not be removed by the processes that ended it: the file has everything.
 fn is_leftover(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> bool {
-    examine(fd, Some(owner_lock), settings, false, Given::default()).is_ok_and(|examined| {
+    examine(fd, Some(owner_lock), settings, false, FoundFile::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
             && examined.header.is_none_or(|header| header.state == State::Clean)
     })
@@ -279,7 +279,7 @@ fn is_leftover(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) 
 
 /// As [`is_leftover`], for a process that cannot own the file.
 pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
-    examine(fd, None, settings, false, Given::default()).is_ok_and(|examined| match examined.verdict {
+    examine(fd, None, settings, false, FoundFile::default()).is_ok_and(|examined| match examined.verdict {
         Verdict::Nothing => true,
         // A journal without a header may be about to get it.
         Verdict::Leftover => examined.header.is_some_and(|header| header.state == State::Clean),

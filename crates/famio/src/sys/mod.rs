@@ -25,7 +25,7 @@ pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
 pub use raw::{check, syscall};
-pub(crate) use standard_error::{HANDED_BACK, find_standard_error, note_standard_error, tell_of_standard_error};
+pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
 use crate::error::Result;

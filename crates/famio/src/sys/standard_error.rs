@@ -21,7 +21,7 @@ pub(super) fn stderr_line(parts: &[&[u8]]) {
 static STANDARD_ERROR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The signal numbers that mark a description of a demoted file (`posix::descriptors::mark`).
-pub(crate) const HANDED_BACK: core::ops::Range<i32> = 40..48;
+pub(crate) const DEMOTED_SIGNALS: core::ops::Range<i32> = 40..48;
 /// Marks a description that has the number of standard error without being it: the program closed standard error and
 /// opened a file of its own. Set before another program starts with it. The mark is the signal number that `F_SETSIG`
 /// stores in a description, without effect on a regular file: this number, or this bit in the number of a demoted
@@ -41,9 +41,9 @@ fn standard_error(command: i32, argument: i32) -> i32 {
 fn marks() -> Option<[i32; 2]> {
     match standard_error(F_GETSIG, 0) {
         0 | DATA => Some([DATA, 0]),
-        left if HANDED_BACK.contains(&left) => {
-            let bits = left - HANDED_BACK.start;
-            Some([bits | DATA_BIT, bits & !DATA_BIT].map(|bits| HANDED_BACK.start + bits))
+        left if DEMOTED_SIGNALS.contains(&left) => {
+            let bits = left - DEMOTED_SIGNALS.start;
+            Some([bits | DATA_BIT, bits & !DATA_BIT].map(|bits| DEMOTED_SIGNALS.start + bits))
         }
         _ => None,
     }

@@ -3,8 +3,8 @@
 //! its signal is *postponed*: kept in the thread with its `siginfo_t`, the handled signals blocked, and sent again
 //! when the last lock is released. A call without a signal pays one load for that.
 //!
-//! For this, handlers are installed behind a function of ours (`posix::runtime::handlers`). A handler that was installed past
-//! libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::call::lock`).
+//! For this, handlers are installed behind a function of ours (`posix::runtime::handlers`). A handler that was
+//! installed past libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::call::lock`).
 
 use super::{ThreadBlock, current};
 use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};

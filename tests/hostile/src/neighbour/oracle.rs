@@ -21,7 +21,7 @@ pub struct Oracle {
     /// By name.
     pub files: BTreeMap<String, Past>,
     /// Files that Famio has reported as demoted while the victim runs.
-    handed_back: BTreeSet<String>,
+    demoted: BTreeSet<String>,
 }
 
 impl Oracle {
@@ -41,13 +41,13 @@ impl Oracle {
     pub fn hear_famio(&mut self, message: &str) {
         if let Some((path, _)) = message.strip_prefix("famio: ").and_then(|text| text.split_once(": demoted")) {
             let name = Path::new(path).file_name().unwrap_or_default();
-            self.handed_back.insert(name.to_string_lossy().into_owned());
+            self.demoted.insert(name.to_string_lossy().into_owned());
         }
     }
 
     /// The victim has ended. If it was killed, a plain file is as it was written last, which it has not reported.
     pub fn end(&mut self, killed: bool) {
-        for name in std::mem::take(&mut self.handed_back) {
+        for name in std::mem::take(&mut self.demoted) {
             if killed {
                 self.files.remove(&name);
             }

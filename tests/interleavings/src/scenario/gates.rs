@@ -193,8 +193,8 @@ pub fn read_in_a_long_call() {
     reader.join();
 }
 
-/// A reader in another process (`file/turn/joined.rs`) revokes nothing: it checks for exclusive mode before it reads
-/// a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
+/// A reader in another process (`file/parts/owner_session.rs`) revokes nothing: it checks for exclusive mode before it
+/// reads a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
 fn read_from_outside(looks_between: bool) {
     if !prepare_process() {
         return; // there is no exclusive mode here
@@ -243,7 +243,8 @@ pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/session/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred write.
+/// What `file/session/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred
+/// write.
 struct Blocks {
     arena: Arc<Arena>,
     values: [AtomicU64; 2],

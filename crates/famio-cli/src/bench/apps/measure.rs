@@ -1,4 +1,5 @@
-//! Measures programs in all setups of a figure: all in each round, in an order drawn anew, each on a copy of the same data.
+//! Measures programs in all setups of a figure: all in each round, in an order drawn anew, each on a copy of the same
+//! data.
 
 use super::app::App;
 use crate::bench::crew;
@@ -22,7 +23,8 @@ pub fn steps(cells: &[AppCell], rounds: u32) -> u64 {
     cells.len() as u64 * u64::from(rounds)
 }
 
-/// The points, calls a second of all processes together, and what a reader should know of them: versions, and what is missing.
+/// The points, calls a second of all processes together, and what a reader should know of them: versions, and what is
+/// missing.
 pub fn figure(
     session: &Session,
     options: &Options,

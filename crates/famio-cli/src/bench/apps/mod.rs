@@ -1,5 +1,6 @@
-//! Programs in small: key-value stores, TPC-C on a database, and servers that work with many files. Each makes its calls one after
-//! another in a worker, drawn from the number of the call. So the bench can draw them again, and knows what must be there in the end.
+//! Programs in small: key-value stores, TPC-C on a database, and servers that work with many files. Each makes its
+//! calls one after another in a worker, drawn from the number of the call. So the bench can draw them again, and knows
+//! what must be there in the end.
 
 mod app;
 mod folder;

@@ -1,4 +1,5 @@
-//! vNVML (MSST 2019; CCF THPC 2020): a disk behind persistent memory. The paper's loads, numbered in its order as far as we know it.
+//! vNVML (MSST 2019; CCF THPC 2020): a disk behind persistent memory. The paper's loads, numbered in its order as far
+//! as we know it.
 
 use super::declared::Work::{Calls, Transactions};
 use super::declared::{Cell, Declared, Metric, Paper::Vnvml, cell};

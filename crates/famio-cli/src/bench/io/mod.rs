@@ -38,11 +38,12 @@ use std::path::PathBuf;
 /// in three passes, or read once; with --cold there is no warm-up, and the first second of a new process is measured.
 ///
 /// A CALL is the time of all calls together, with the workload's fsyncs, divided by their number. RATIO is the first
-/// side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would
-/// be, from a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the calling threads, which
-/// says more on a busy machine. The percentiles are of single calls, with their fsyncs, timed in a second phase (with
-/// --cold in a second process). FSYNC is the mean of an fsync. TO MEDIUM: bytes for each byte of the
-/// writes, to the disk, or in memory those that Famio wrote to journal and file. Writes differ from each other, and after each measurement the files must have what was written last.
+/// side's time by this side's: above 1, Famio is faster; beside it the interval in which 95 of 100 such runs would be,
+/// from a bootstrap over the rounds. CPU and BY CPU are the same by the CPU time of the calling threads, which says
+/// more on a busy machine. The percentiles are of single calls, with their fsyncs, timed in a second phase (with --cold
+/// in a second process). FSYNC is the mean of an fsync. TO MEDIUM: bytes for each byte of the writes, to the disk, or
+/// in memory those that Famio wrote to journal and file. Writes differ from each other, and after each measurement the
+/// files must have what was written last.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -97,8 +98,8 @@ pub struct Args {
     /// So many calls of each thread, in place of a time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     calls: Option<u64>,
-    /// Size of the file in MiB, or of all files of the threads together; what fits the CPU's caches shows other ratios [default: 512, or what
-    /// fits in half of the free space]
+    /// Size of the file in MiB, or of all files of the threads together; what fits the CPU's caches shows other ratios
+    /// [default: 512, or what fits in half of the free space]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     size: Option<u64>,
     /// Policy under Famio [default: what Famio chooses]

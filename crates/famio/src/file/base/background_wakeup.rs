@@ -82,19 +82,19 @@ pub(in crate::file) fn wait_until_there() {
 const STARTS: u32 = 10_000;
 const STARTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// Also done after each round; returns whether to do it again. Set once, by the code that runs this library under a
+/// Runs after each round; returns whether to run again. Set once, by the code that runs this library under a
 /// program (`posix`).
-pub(in crate::file) static ALSO: OnceLock<fn() -> bool> = OnceLock::new();
+pub(in crate::file) static EVERY_ROUND: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// There are other members to watch from now on.
-pub(in crate::file) fn look() {
+pub(in crate::file) fn watch_members() {
     start();
     wake();
 }
 
-/// Has `also` done after every round, if the process has a background.
-pub(crate) fn do_follow_up(follow_up: fn() -> bool) {
-    let _ = ALSO.set(follow_up);
+/// Runs `task` after every round, if the process has a background.
+pub(crate) fn run_every_round(task: fn() -> bool) {
+    let _ = EVERY_ROUND.set(task);
 }
 
 /// There is something to look at again later.

@@ -1,4 +1,4 @@
-//! That this thread does what is to be done beside a change: it may change the file meanwhile.
+//! Marks the thread that carries out a follow-up of a change: it may change the file meanwhile.
 
 use crate::thread::current;
 

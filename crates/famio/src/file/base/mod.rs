@@ -1,5 +1,5 @@
-//! What everything in `file` builds on: bits of granules, the caller's buffers, deferred reclamation, refusals of a session, and the
-//! wake-ups of the background and the lease thread. Knows nothing of a file.
+//! What everything in `file` builds on: bits of granules, the caller's buffers, deferred reclamation, refusals of a
+//! session, and the wake-ups of the background and the lease thread. Knows nothing of a file.
 
 pub(crate) mod background_wakeup;
 pub(super) mod bits;

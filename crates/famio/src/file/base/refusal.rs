@@ -1,4 +1,5 @@
-//! Why a session did not carry a call out: the call goes to the next session, is made again with its follow-up, or has failed.
+//! Why a session did not carry a call out: the call goes to the next session, is made again with its follow-up, or has
+//! failed.
 
 use crate::error::{Error, Lent};
 use std::sync::Arc;

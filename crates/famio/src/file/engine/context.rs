@@ -370,8 +370,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Frees the journal's space except for a small rest. The gate is closed.
     fn shrink(&self, cx: Context<'_>) -> Result<()>;
 
-    /// Gives back to a pool with a size what others need, or `all` that the journal does not: in the background, outside
-    /// the gate.
+    /// Gives back to a pool with a size what others need, or `all` that the journal does not: in the background,
+    /// outside the gate.
     fn give_back(&self, _cx: Context<'_>, _all: bool) -> Result<()> {
         Ok(())
     }

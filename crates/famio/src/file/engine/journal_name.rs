@@ -1,5 +1,5 @@
 //! Whether a recovery would find a session's journal: an outsider may have removed, moved or replaced it while the
-//! file is open (rule 21).
+//! file is open.
 
 use super::context::Context;
 use crate::journal::live::Live;

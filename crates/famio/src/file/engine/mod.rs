@@ -1,5 +1,5 @@
-//! What an engine is (`context`: the trait `Engine`), the file as home of bytes, and the policy of an epoch. The two engines are
-//! `inplace` and `records`.
+//! What an engine is (`context`: the trait `Engine`), the file as home of bytes, and the policy of an epoch. The two
+//! engines are `inplace` and `records`.
 
 pub(super) mod context;
 pub(super) mod home;

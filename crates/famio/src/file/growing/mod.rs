@@ -1,6 +1,7 @@
 //! Growing files: a file that is new, or only grows, needs no journal. The committed size is in the file's mark
-//! ([`GrowingMark`](crate::journal::GrowingMark)), and everything beyond it is uncommitted; bytes go straight to the kernel's file. A crash, or
-//! the end of the process, leaves the mark, and recovery cuts the file to the committed size.
+//! ([`GrowingMark`](crate::journal::GrowingMark)), and everything beyond it is uncommitted; bytes go straight to the
+//! kernel's file. A crash, or the end of the process, leaves the mark, and recovery cuts the file to the committed
+//! size.
 //!
 //! With `on-close = leave` a new file has no mark, and is the kernel's in all respects, until its first SYNC.
 //!

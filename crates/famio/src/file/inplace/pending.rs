@@ -116,7 +116,7 @@ impl InPlace {
                 // nothing.
                 unsafe { guard::run(|| medium.flush(at, count * GRANULE)) }.map_err(|_| {
                     cx.shared().poisoned.store(1, Ordering::Release);
-                    Error::with(libc::EIO, "another program cut the file while it was written")
+                    Error::with(libc::EIO, "another program truncated the file while it was written")
                 })
             })
         };

@@ -175,6 +175,6 @@ impl InPlace {
     fn fault_of_piece(&self, cx: &Context<'_>, _fault: guard::Fault) -> Error {
         cx.shared().poisoned.store(1, Ordering::Release);
         let journal = self.journal.path().display();
-        Error::with(libc::EIO, format!("another program cut the file or its journal {journal}"))
+        Error::with(libc::EIO, format!("another program truncated the file or its journal {journal}"))
     }
 }

@@ -31,8 +31,8 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
     cx.shared().physical.load(Ordering::Acquire)
 }
 
-/// As [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block); `log_block` returns the address of an entry's
-/// log block.
+/// As [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block); `log_block` returns the address of an
+/// entry's log block.
 ///
 /// # Safety
 /// The destination is the caller's buffer, which may be bad. `log_block` returns a block of our mapping.

@@ -125,6 +125,6 @@ impl InPlace {
     pub(super) fn journal_was_cut(&self, cx: &Context<'_>) -> Error {
         cx.shared().poisoned.store(1, Ordering::Release);
         let journal = self.journal.path().display();
-        Error::with(libc::EIO, format!("another program cut the journal {journal}: no more writes are taken"))
+        Error::with(libc::EIO, format!("another program truncated the journal {journal}: no more writes are taken"))
     }
 }

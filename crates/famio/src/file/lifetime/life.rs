@@ -1,6 +1,6 @@
 //! The sessions of a file: attached at a write, closed clean, or demoted.
 
-use super::aside::LOST;
+use super::unprotectable::LOST;
 use crate::error::{Error, Result};
 use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, Inner, PLAIN};
@@ -232,7 +232,7 @@ impl AtomicFile {
             inner.old.retain_mut(|old| !old.is_left());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
-            self.ownership.membership.give(); // readers may wait for it
+            self.ownership.membership.announce_change(); // readers may wait for it
             self.ownership.began(begun);
             crate::file::base::background_wakeup::start();
             crate::index::sweep_once();
@@ -244,8 +244,8 @@ impl AtomicFile {
     /// Commits, makes a checkpoint, closes the journal clean, and leaves the file to the kernel as an ordinary file.
     ///
     /// # Errors
-    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes. `EBUSY`: it
-    /// is mapped, or belongs to a group.
+    /// Those of the commit or of the journal's end; the file then stays atomic, and may take no more writes. `EBUSY`:
+    /// it is mapped, or belongs to a group.
     pub fn demote(&self) -> Result<()> {
         if self.settings.group.is_some() && !self.is_demoted() {
             let what = "it belongs to a group, and can't be demoted to an ordinary file";
@@ -383,7 +383,8 @@ impl AtomicFile {
         Ok(self.checkpoint_some()? == Left::More)
     }
 
-    /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other threads were writing.
+    /// For tests: writes some blocks of a pass, or ends a pass that has written all of them (`ends`), as if other
+    /// threads were writing.
     #[doc(hidden)]
     pub fn checkpoint_part(&self, ends: bool) -> Result<()> {
         let step = if ends { PassStep::End } else { PassStep::Blocks };

@@ -31,9 +31,10 @@ impl AtomicFile {
     /// without `O_APPEND`. A journal that a crash left is recovered first. The same file gives the same `AtomicFile`.
     ///
     /// # Errors
-    /// `EBUSY`: another process has it, or this one has it open without the group of the settings. `EIO`: its journal cannot be used; the message names both files.
-    /// `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is not a regular file; or the settings would
-    /// weaken durability without saying so, or name another folder of shared memory than this process uses.
+    /// `EBUSY`: another process has it, or this one has it open without the group of the settings. `EIO`: its journal
+    /// cannot be used; the message names both files. `EOPNOTSUPP`: its file system is not supported. `EINVAL`: it is
+    /// not a regular file; or the settings would weaken durability without saying so, or name another folder of shared
+    /// memory than this process uses.
     pub fn open(fd: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<Arc<Self>> {
         Self::open_as(PLAIN, fd, access, path, None, settings)
     }
@@ -58,7 +59,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// `EINVAL`: not a regular file.
-    pub(crate) fn open_handed_back(
+    pub(crate) fn open_demoted(
         fd: BorrowedFd<'_>,
         access: Access,
         path: &CStr,

@@ -77,7 +77,7 @@ pub fn disown_all() {
     // there.
     crate::file::base::background_wakeup::forget_parents();
     crate::file::base::lease_wakeup::forget_parents();
-    crate::map::ahead::crew::forget_parents();
+    crate::map::ahead::workers::forget_parents();
     crate::thread::forget_parents();
     calls::forget_all();
     crate::file::shadow::disown();

@@ -1,5 +1,5 @@
-//! The program has changed the file's owner or mode: what belongs to the file follows, so that exactly the users who
-//! may write the file now can use it.
+//! The program has changed the file's owner or mode: changes those of journal, control file and shared memory with
+//! them, so that exactly the users who may write the file now can use it.
 
 use crate::file::AtomicFile;
 use crate::journal::{Identity, Pool, give_to_owner_of, give_to_writers_of, journal_name};

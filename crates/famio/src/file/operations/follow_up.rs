@@ -9,8 +9,8 @@ use crate::file::base::waiting::{WAITS, wait_for};
 use core::ops::Range;
 
 impl AtomicFile {
-    /// Makes a change of the file's bytes, with its follow-up if the session requires one. `again` is `change` once more for
-    /// that case, so that a caller can have its own change inlined.
+    /// Makes a change of the file's bytes, with its follow-up if the session requires one. `again` is `change` once
+    /// more for that case, so that a caller can have its own change inlined.
     #[inline(always)]
     pub(in crate::file) fn changing<T>(
         &self,

@@ -1,5 +1,5 @@
-//! What a program can do with an atomic file, by its session or by the kernel: read, write, size, SYNC, times, advice; and what
-//! else a change must do.
+//! What a program can do with an atomic file, by its session or by the kernel: read, write, size, SYNC, times, advice;
+//! and what else a change must do.
 
 pub(super) mod advise;
 pub(super) mod counters;

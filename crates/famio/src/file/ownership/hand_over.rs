@@ -116,7 +116,7 @@ impl Session {
         let shared = self.arena.shared();
         for place in 0..SLOTS as u32 {
             if place != self.me && shared.gate.is_held_by(place, &shared.entered) && !self.imaging.is_there(place) {
-                shared.gate.strike(place, &shared.entered);
+                shared.gate.remove_dead(place, &shared.entered);
                 shared.leave_at(crate::sys::coarse_now()); // its last change is ours
             }
         }
@@ -282,7 +282,7 @@ impl AtomicFile {
         }
         // A previous process in this slot may have left it inside.
         let place = self.ownership.membership.place();
-        shared.gate.strike(place, &shared.entered);
+        shared.gate.remove_dead(place, &shared.entered);
         let opened = AtomicU64::new(shared.open.load(Ordering::Acquire));
         let journal = shared.journal_file.load(Ordering::Acquire);
         attach::join(
@@ -333,7 +333,7 @@ impl AtomicFile {
         if inner.session.is_some() || inner.kept.is_some() {
             self.ownership.is_owner.store(true, Ordering::Release);
             self.ownership.membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
-            self.ownership.membership.give();
+            self.ownership.membership.announce_change();
             return false;
         }
         self.give_up(inner, OwnerLock::leave);
@@ -381,7 +381,7 @@ impl AtomicFile {
     /// owns the session.
     fn watch_for_others(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
-            crate::file::base::background_wakeup::look();
+            crate::file::base::background_wakeup::watch_members();
         }
     }
 

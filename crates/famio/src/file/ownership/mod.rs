@@ -5,22 +5,22 @@
 //!
 //! Without other processes there are no requests, and nothing of this costs anything.
 
-mod beside;
-mod give;
+mod acquire;
 mod hand_over;
-mod joined;
+mod hand_over_or_end;
 mod leftover;
 mod monitor;
+mod moved_control_file;
 mod open_changes;
-mod place;
-mod take;
+mod read_along;
+mod read_without_ownership;
 mod tenure;
 mod test_hooks;
 mod unattached;
 mod view;
 
 pub(crate) use leftover::commit_leftover;
-pub(crate) use place::regain_places;
+pub(crate) use moved_control_file::regain_places;
 pub use tenure::LockOf;
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl AtomicFile {
         }
         if begun == 0 {
             self.ownership.reaping_since.store(now, Ordering::Relaxed);
-            self.ownership.membership.give(); // the kernel woke one watcher, which may not be the owner
+            self.ownership.membership.announce_change(); // the kernel woke one watcher, which may not be the owner
         }
         true
     }
@@ -182,7 +182,7 @@ impl AtomicFile {
         // The thread that began the session may have caused the request itself (`be_seen`), or ownership was handed
         // over already.
         if self.ownership.is_asked() {
-            let _ = self.give(&mut inner, true);
+            let _ = self.hand_over_or_end(&mut inner, true);
         }
         false
     }

@@ -4,7 +4,7 @@ use crate::Settings;
 use crate::file::parts::hand_over_image::HandOverImage;
 use crate::file::parts::hand_over_image::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::index::{HAS_IMAGE, Membership, SESSION, Sort, WriterState, follow_up};
+use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION, WriterState, follow_up};
 use core::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,7 +25,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let number = other.begin_epoch();
     let memory = crate::file::descriptors::shared_memory::make(&mine.fds, &other, &other.epoch_path(number)).unwrap();
     HandOverImage { changes: vec![theirs] }.store(&memory).unwrap();
-    other.set_epoch(number, Sort::default());
+    other.set_epoch(number, ImageKind::default());
 
     let mut bytes = *b"mine";
     // SAFETY: the test's memory.

@@ -1,12 +1,12 @@
 //! What a process keeps of its ownership.
 
 use super::hand_over_image::HandOverImage;
-use super::joined::Joined;
+use super::owner_session::OwnerSession;
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::descriptors::shared_memory;
 use crate::file::images::Others;
-use crate::index::{HAS_IMAGE, MOVED, Membership, SESSION, Shared, Sort, follow_up};
+use crate::index::{HAS_IMAGE, ImageKind, MOVED, Membership, SESSION, Shared, follow_up};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rustix::time::Timespec;
@@ -57,7 +57,7 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) commits: AtomicU64,
     pub(in crate::file) unattached: Unattached,
     /// The session of another process that is read along.
-    pub(in crate::file) joined: crate::thread::Mutex<Option<Arc<Joined>>>,
+    pub(in crate::file) joined: crate::thread::Mutex<Option<Arc<OwnerSession>>>,
     /// The number of an arena that could not be joined.
     pub(in crate::file) unjoined: AtomicU64,
     /// Calls after each of which the session is left to its next owner, since processes change the file alternately.
@@ -131,7 +131,7 @@ impl Ownership {
     /// Whether the owner has said that it cannot hand over: after `asked` hand-overs were counted, or earlier without
     /// an answer since.
     pub(in crate::file) fn is_refused(&self, asked: u32, look: u32) -> bool {
-        self.membership.stuck() != 0 && (self.membership.given() != asked || look > UNANSWERED)
+        self.membership.stuck() != 0 && (self.membership.change_count() != asked || look > UNANSWERED)
     }
 
     /// Ownership is not handed over while a map is being made.
@@ -214,7 +214,7 @@ impl Ownership {
             let _ = rustix::fs::unlinkat(rustix::fs::CWD, &*path, rustix::fs::AtFlags::empty());
             return Err(e.context(format_args!("writing {path}, the open epoch that one process leaves for the next")));
         }
-        self.membership.set_epoch(number, Sort { is_kept: epoch.is_kept(), is_whole });
+        self.membership.set_epoch(number, ImageKind { is_kept: epoch.is_kept(), is_whole });
         Ok(())
     }
 

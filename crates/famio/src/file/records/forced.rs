@@ -1,9 +1,9 @@
-//! A forced pass: a tiered journal has no room for the open epoch, and what that has overwritten, or cut off, lies committed in the
-//! journal alone. An ordinary pass leaves it there until the epoch's commit; here it is read from the journal and goes to the file, so
-//! that the epoch can have all of the journal.
+//! A forced pass: a tiered journal has no room for the open epoch, and what that has overwritten, or cut off, lies
+//! committed in the journal alone. An ordinary pass leaves it there until the epoch's commit; here it is read from the
+//! journal and goes to the file, so that the epoch can have all of the journal.
 //!
-//! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a crash the file has
-//! what is committed, as the journal would have given it.
+//! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a
+//! crash the file has what is committed, as the journal would have given it.
 
 use super::checkpoint::Checkpointing;
 use super::epochs::EpochLog;
@@ -20,8 +20,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::AsFd;
 
 impl Records {
-    /// Whether there was anything that was not in the file. Inside the gate, or with it closed: no commit comes meanwhile. No lock of a
-    /// block is held.
+    /// Whether there was anything that was not in the file. Inside the gate, or with it closed: no commit comes
+    /// meanwhile. No lock of a block is held.
     ///
     /// # Errors
     /// `EIO`: the file or the journal has failed, and takes no more writes. `ENOSPC`: no room in the file.
@@ -86,8 +86,8 @@ impl Records {
         Ok(())
     }
 
-    /// Writes what nobody reads from the file: what is held in buffers, and what lies above the end of an open cut. A granule that comes
-    /// into a buffer meanwhile had been in the file, or comes there by this.
+    /// Writes what nobody reads from the file: what is held in buffers, and what lies above the end of an open cut. A
+    /// granule that comes into a buffer meanwhile had been in the file, or comes there by this.
     fn write_unseen(&self, cx: Context<'_>, scan: &Scan<'_>) -> Result<()> {
         let shared = cx.shared();
         let held = |block| cx.index().lookup(block).map_or(0, |cell| State::of(cell, shared.committed()).held);

@@ -31,7 +31,8 @@ impl Records {
         [&self.blocks, &self.granules, &self.cut, &self.committed_cut, &self.appended, &self.taken_up]
     }
 
-    /// See [`Engine::take_state`](crate::file::engine::context::Engine::take_state). No work outside the gate has begun yet.
+    /// See [`Engine::take_state`](crate::file::engine::context::Engine::take_state). No work outside the gate has begun
+    /// yet.
     pub(super) fn take(&self, _cx: Context<'_>, words: &mut Words<'_>) -> Result<()> {
         let mut log = lock(&self.log);
         log.take_state(words)?;

@@ -72,9 +72,10 @@ pub(in crate::file) fn check(fds: &Descriptors, settings: &Settings) -> Result<(
     fds.with(true, |fd| plan(fd, settings)).map(drop)
 }
 
-/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_hand_over_image`: a hand-over image
-/// is taken up, perhaps only to be committed; otherwise the program is about to write. `membership`: the file's control
-/// page. `others`: what other processes have changed. `saves_images`: of changes while there are other processes.
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_hand_over_image`: a
+/// hand-over image is taken up, perhaps only to be committed; otherwise the program is about to write. `membership`:
+/// the file's control page. `others`: what other processes have changed. `saves_images`: of changes while there are
+/// other processes.
 pub(in crate::file) fn attach(
     fds: &Descriptors,
     owner_lock: &OwnerLock,

@@ -1,4 +1,4 @@
-//! A change saves what it takes the place of.
+//! Saves before-images: the bytes that a change replaces.
 
 use super::Session;
 use crate::error::Result;

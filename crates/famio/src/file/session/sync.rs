@@ -41,8 +41,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name (rule 21). The
-    /// gate is closed.
+    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. The gate is
+    /// closed.
     pub(in crate::file) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());

@@ -74,7 +74,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
                 ranges::lock().add(range);
                 // To notice processes that change the file.
                 if file.is_wanted.load(Ordering::Acquire) {
-                    crate::file::base::background_wakeup::look();
+                    crate::file::base::background_wakeup::watch_members();
                 } else {
                     crate::file::base::background_wakeup::start();
                 }
@@ -133,7 +133,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     // A process that reaped a dead one, and did not see that this one may store, has finished when the program gets
     // the map.
     let _ = file.look_after_dead();
-    crate::file::base::background_wakeup::look(); // others may store there and die, which shows without a call
+    crate::file::base::background_wakeup::watch_members(); // others may store there and die, which shows without a call
     file.need_shadow()?; // filled again, if ownership changed before the map was announced
     Ok(Mapped::At(start))
 }

@@ -16,8 +16,8 @@ mod places;
 mod ranges;
 pub(super) mod request;
 mod shared;
-mod sides;
 mod stores;
+mod switch_maps;
 mod watch;
 
 use super::atomic::disowned;
@@ -131,8 +131,8 @@ impl AtomicFile {
     }
 
     /// Before a map in which the program may store, in a file of a group: what is stored in memory that processes share
-    /// is the owner's to commit. So this process has ownership, and keeps it as long as it has such maps; until they are
-    /// in the list, the caller keeps it.
+    /// is the owner's to commit. So this process has ownership, and keeps it as long as it has such maps; until they
+    /// are in the list, the caller keeps it.
     fn own_for_stores(&self) -> Result<()> {
         if self.settings.group.is_none() {
             return Ok(());
@@ -217,7 +217,7 @@ impl AtomicFile {
             self.tell_of_maps();
             return Ok(());
         }
-        sides::replace(self.key(), |writable| shadow.descriptor(writable))?;
+        switch_maps::replace(self.key(), |writable| shadow.descriptor(writable))?;
         self.tell_of_maps();
         Ok(())
     }

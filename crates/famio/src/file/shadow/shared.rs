@@ -10,7 +10,7 @@
 //! and the next SYNC finds them. In a group they go nevertheless: what stays would be committed without the dead
 //! process's changes of other files.
 
-use super::{ranges, sides};
+use super::{ranges, switch_maps};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
@@ -113,7 +113,7 @@ impl AtomicFile {
         // Not a shadow that went when this process was detached.
         if membership.shadow().is_none() && membership.has_begun_shadow(number) {
             membership.set_shadow();
-            crate::file::base::background_wakeup::look(); // there is something to watch now
+            crate::file::base::background_wakeup::watch_members(); // there is something to watch now
         }
     }
 
@@ -161,7 +161,7 @@ impl AtomicFile {
         }
         let state = self.ownership.membership.state();
         match self.kernels_maps_to_shadow() {
-            Ok(()) => self.ownership.membership.give(),
+            Ok(()) => self.ownership.membership.announce_change(),
             // The other process gives up.
             Err(_) => self.ownership.leave_to_others(state),
         }
@@ -180,7 +180,7 @@ impl AtomicFile {
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
         match shadow.cow_maps() {
             Some(cow) => self.make_maps_private(shadow, cow)?,
-            None => sides::replace(self.key(), |writable| shadow.descriptor(writable))?,
+            None => switch_maps::replace(self.key(), |writable| shadow.descriptor(writable))?,
         }
         self.ownership.membership.set_maps(KERNELS, false);
         Ok(())
@@ -209,14 +209,14 @@ impl AtomicFile {
             self.share_shadow();
         }
         for _ in 0..LOOKS {
-            let given = membership.given();
+            let count = membership.change_count();
             if !membership.others_map(KERNELS) {
                 return Ok(());
             }
             if membership.shadow().is_none() {
                 break;
             }
-            membership.wait(given, PATIENCE);
+            membership.wait_for_change(count, PATIENCE);
         }
         Err(self.in_use())
     }
@@ -315,7 +315,7 @@ impl AtomicFile {
                     return if membership.has_dead_stores() { self.take_stores() } else { Ok(()) };
                 }
             }
-            let given = membership.given();
+            let count = membership.change_count();
             let mut inner = self.inner();
             if inner.owner_lock.is_some() {
                 if self.state.load(Ordering::Acquire) == PLAIN {
@@ -332,8 +332,8 @@ impl AtomicFile {
             }
             drop(inner);
             // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
-            membership.ring();
-            membership.wait(given, if look < SOON_LOOKS { SOON } else { PATIENCE });
+            membership.request_ownership();
+            membership.wait_for_change(count, if look < SOON_LOOKS { SOON } else { PATIENCE });
         }
         Err(self.in_use())
     }
@@ -356,7 +356,7 @@ impl AtomicFile {
         }
         drop(telling);
         if other_kernels {
-            membership.give();
+            membership.announce_change();
         }
         if other_stores {
             self.be_seen();

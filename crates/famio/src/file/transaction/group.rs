@@ -3,8 +3,8 @@
 //! has what they have changed.
 //!
 //! What this process has changed is in its sessions, or stored in maps of files that it owns: such a file is not handed
-//! over before it is committed (`ownership/give.rs`). So a SYNC waits for no other process, except for that of the file
-//! itself.
+//! over before it is committed (`ownership/hand_over_or_end.rs`). So a SYNC waits for no other process, except for that
+//! of the file itself.
 //!
 //! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others, with those that
 //! have joined the group meanwhile, must have nothing open: whatever a thread wrote before something that is committed

@@ -188,7 +188,8 @@ impl Growth {
         }
         match self.begin_spill(have, want).or_else(|_| self.begin_spill(have, end)) {
             Ok(got) => Ok(got),
-            // There can be no spill: the memory is used to its last byte; if `want` is too much, only what is needed now.
+            // There can be no spill: the memory is used to its last byte; if `want` is too much, only what is needed
+            // now.
             Err(spill) => {
                 let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
                 let got = allocate(file, have, want).or_else(|_| allocate(file, have, end));

@@ -40,7 +40,7 @@ impl Entered {
     }
 
     /// No thread of the process in slot `place` is inside any more.
-    pub(super) fn strike(&self, place: u32) {
+    pub(super) fn remove_dead(&self, place: u32) {
         self.of(place).for_each(|inside| inside.store(0, Ordering::SeqCst));
     }
 }

@@ -54,8 +54,8 @@ pub(in crate::index) fn token(me: u32) -> u64 {
     core::ptr::from_ref(thread::current()) as u64 & !63 | u64::from(me)
 }
 
-/// Spreads threads over lines of memory, by the address of a thread's block of state: the line's number is the remainder. The blocks lie a
-/// stack apart; a product with the golden ratio has all their bits in its upper half.
+/// Spreads threads over lines of memory, by the address of a thread's block of state: the line's number is the
+/// remainder. The blocks lie a stack apart; a product with the golden ratio has all their bits in its upper half.
 #[inline]
 fn stripe(block: u64) -> usize {
     (block.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize

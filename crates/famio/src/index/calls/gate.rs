@@ -1,4 +1,4 @@
-//! The file lock: writers are inside, a SYNC closes the gate and waits until all are out. A thread in exclusive mode
+//! The gate: writers enter it; a SYNC closes it and waits until all have left. A thread in exclusive mode
 //! (`exclusive`) passes without a locked instruction.
 
 use super::entered::{Entered, SLOTS};
@@ -196,8 +196,8 @@ impl Gate {
 
     /// Strikes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
     /// by the owner of the session. Changes that `gone` made inside it made as an owner: recovery deals with those.
-    pub fn strike(&self, gone: u32, entered: &Entered) {
-        entered.strike(gone);
+    pub fn remove_dead(&self, gone: u32, entered: &Entered) {
+        entered.remove_dead(gone);
         let closed = self.closed.load(Ordering::SeqCst);
         if closed & !WAITERS == gone + 1
             && self.closed.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()

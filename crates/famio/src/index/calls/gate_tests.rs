@@ -268,11 +268,11 @@ fn a_killed_process_that_is_inside_or_has_it_closed_is_struck() {
     gate.pretend(1, &entered);
     assert_eq!(gate.close(0, &entered, &SHORT).err().unwrap().errno(), libc::EDEADLK);
     assert!(gate.is_held_by(1, &entered) && !gate.is_held_by(0, &entered));
-    gate.strike(1, &entered);
+    gate.remove_dead(1, &entered);
     let closed = gate.close(0, &entered, &SHORT).unwrap();
     assert_eq!(gate.enter(1, &entered, &SHORT).err().unwrap().errno(), libc::EDEADLK);
     core::mem::forget(closed);
-    gate.strike(0, &entered);
+    gate.remove_dead(0, &entered);
     drop(gate.enter(1, &entered, &SHORT).unwrap());
     assert!(!gate.is_held_by(1, &entered));
 }

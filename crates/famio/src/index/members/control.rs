@@ -1,6 +1,6 @@
-//! The control file of an atomic file, by which its processes find each other: a page that all of them map (`membership`),
-//! and bytes that they lock. It lies beside the file's journal. Only processes that may write the file can open it,
-//! so its contents and its locks are theirs alone. `journal::control` finds and makes it.
+//! The control file of an atomic file, by which its processes find each other: a page that all of them map
+//! (`membership`), and bytes that they lock. It lies beside the file's journal. Only processes that may write the file
+//! can open it, so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
 use super::control_page::{CHANGE, HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
 use crate::beside::is_beside_name;
@@ -20,9 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// The owner lock: the byte that a process locks while it may change the file, or recovers it.
-const CLAIM: Range<i64> = (1 << 20)..(1 << 20) + 1;
+const OWNER_LOCK: Range<i64> = (1 << 20)..(1 << 20) + 1;
 /// The byte that a process locks for the moment in which it attaches or detaches.
-const ATTACHING: Range<i64> = CLAIM.end..CLAIM.end + 1;
+const ATTACHING: Range<i64> = OWNER_LOCK.end..OWNER_LOCK.end + 1;
 
 /// Tries, and the pause after each, before a lock counts as held: another process may have it for a moment.
 const TRIES: u32 = 30;
@@ -131,16 +131,16 @@ impl Control {
 
     /// Tries to take the owner lock; briefly again if `soon`.
     pub(in crate::index) fn lock_owner_lock(&self, how: Lock, soon: bool) -> Result<bool> {
-        if soon { lock_soon(&self.file, CLAIM, how) } else { try_lock(&self.file, CLAIM, how) }
+        if soon { lock_soon(&self.file, OWNER_LOCK, how) } else { try_lock(&self.file, OWNER_LOCK, how) }
     }
 
     pub(in crate::index) fn unlock_owner_lock(&self) {
-        unlock(&self.file, CLAIM);
+        unlock(&self.file, OWNER_LOCK);
     }
 
     /// Whether another open description has the owner lock, in a way that excludes this process.
     pub fn is_owned(&self) -> bool {
-        is_locked(&self.file, CLAIM, Lock::Shared)
+        is_locked(&self.file, OWNER_LOCK, Lock::Shared)
     }
 
     /// The owner; `None`: there is none, or its identity is unknown.
@@ -340,7 +340,7 @@ impl Control {
     pub fn remove_if_unused(&self) {
         let Some(_attaching) = self.try_attaching() else { return };
         let is_needed = self.arena_path().is_some() || self.has_kept_epoch();
-        if !is_needed && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
+        if !is_needed && !is_locked(&self.file, 0..OWNER_LOCK.end, Lock::Exclusive) {
             self.remove_shared_memory();
             self.remove_name();
         }
@@ -369,7 +369,7 @@ impl Control {
     /// then its arena has nothing to recover.
     pub fn remove_unused_from(&self, folder: BorrowedFd<'_>, name: &CStr) {
         let Some(_attaching) = self.try_attaching() else { return };
-        if !self.has_kept_epoch() && !is_locked(&self.file, 0..CLAIM.end, Lock::Exclusive) {
+        if !self.has_kept_epoch() && !is_locked(&self.file, 0..OWNER_LOCK.end, Lock::Exclusive) {
             self.remove_arena();
             self.remove_shared_memory();
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());

@@ -192,7 +192,7 @@ fn has_inode(folder: &Path, inode: u64) -> bool {
 mod tests {
     use super::super::control::for_test;
     use super::*;
-    use crate::index::Sort;
+    use crate::index::ImageKind;
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
@@ -221,7 +221,7 @@ mod tests {
         let memory = std::fs::File::create_new(&path).unwrap();
         sign(memory.as_fd(), &membership);
         assert!(!is_stale_memory(&folder, &c_name(&path)));
-        membership.set_epoch(number, Sort::default()); // a hand-over image: the last process stays
+        membership.set_epoch(number, ImageKind::default()); // a hand-over image: the last process stays
         assert!(!membership.leave());
         std::fs::remove_file(file.path()).unwrap();
         assert!(!is_stale_memory(&folder, &c_name(&path)), "it may have been removed just now");

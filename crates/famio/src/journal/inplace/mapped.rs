@@ -185,8 +185,8 @@ impl Mapped {
     pub fn line(&self, offset: u64) -> &[AtomicU64; 8] {
         debug_assert!(offset.is_multiple_of(64));
         let at = self.base().wrapping_add(offset as usize);
-        // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file; the
-        // map reaches beyond, lives as long as `self`, and atomic words take any bytes.
+        // SAFETY: every caller stays below the end of the slots' page or of a segment that is known to be in the file;
+        // the map reaches beyond, lives as long as `self`, and atomic words take any bytes.
         unsafe { &*at.cast::<[AtomicU64; 8]>() }
     }
 

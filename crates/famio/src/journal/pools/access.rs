@@ -1,5 +1,5 @@
 //! Ownership and permissions of Famio's own files: no user may access them who may not access the file they belong to
-//! (rule 11).
+//! (SECURITY.md).
 
 use super::beside::is_sticky;
 use super::kept::open_folder_at;

@@ -1,4 +1,5 @@
-//! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (rule 11).
+//! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (SECURITY.md,
+//! "Journals, marks and pools").
 
 use super::access;
 pub use super::beside::is_beside_name;
@@ -64,10 +65,10 @@ impl Pool {
     pub fn at(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let named = |e: Error| e.context(format_args!("pool {}", path.display()));
         let folder = open_folder(path).map_err(|e| Error::new(e.errno())).map_err(named)?;
-        Self::over(folder, file).map_err(named)
+        Self::open_at(folder, file).map_err(named)
     }
 
-    fn over(folder: InternalFd, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
+    fn open_at(folder: InternalFd, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let path = super::place::path_of(folder.as_fd())?;
         let above = || crate::sys::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let parent = path.file_name().is_some_and(is_beside_name).then(above).transpose()?;
@@ -83,7 +84,7 @@ impl Pool {
             Err(Errno::ACCESS) => looked, // cannot be listed, but used
             folder => folder.map_err(|e| named(e.into()))?,
         };
-        Self::over(folder, Some(file)).map_err(named)
+        Self::open_at(folder, Some(file)).map_err(named)
     }
 
     /// This folder as a pool; `parent` is given if it is a `.famio/`. Not [checked](Self::check) yet.
@@ -92,7 +93,7 @@ impl Pool {
     }
 
     /// The same pool, for `file`.
-    pub(crate) fn again(&self, file: BorrowedFd<'_>) -> Result<Pool> {
+    pub(crate) fn reopen(&self, file: BorrowedFd<'_>) -> Result<Pool> {
         let (folder, parent) = (high_duplicate(self.folder.as_fd())?, self.parent().map(high_duplicate).transpose()?);
         let pool = Pool { folder, path: self.path.clone(), parent };
         pool.check(Some(file)).map(|()| pool)

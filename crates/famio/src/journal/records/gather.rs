@@ -37,7 +37,8 @@ pub struct Batch<'a> {
     pub epoch: u64,
     /// The file's size after it.
     pub size: u64,
-    /// The lowest size since the last batch: replay cuts the file to it first. `size` of the last batch if none was lower.
+    /// The lowest size since the last batch: replay cuts the file to it first. `size` of the last batch if none was
+    /// lower.
     pub cut: u64,
     /// Whether the epoch ends here, or continues.
     pub commit: bool,

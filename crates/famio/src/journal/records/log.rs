@@ -195,7 +195,7 @@ impl RecordLog {
         self.committed
     }
 
-    /// Whether a write or a flush failed: nothing is appended any more (rule 9).
+    /// Whether a write or a flush failed: nothing is appended any more.
     pub fn is_suspect(&self) -> bool {
         (self.suspect || self.shared.has_failed()) && holds(Rule::FailedFlushIsForGood)
     }
@@ -531,7 +531,7 @@ impl RecordLog {
         Ok(())
     }
 
-    /// The kernel may have dropped what it could not write: no later success counts (rule 9).
+    /// The kernel may have dropped what it could not write: no later success counts (`Rule::FailedFlushIsForGood`).
     fn fail(&mut self, error: Error) -> Error {
         self.suspect = true;
         // If this fails too, recovery treats the last epoch as if its flush had succeeded.

@@ -95,7 +95,8 @@ fn checkpoint_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan,
             medium.pwritev(journal, &[&ZERO_PAGE[SECTOR..]], position + SECTOR as u64)?;
         }
     } else {
-        // Whole pages: if this recovery is killed between two writes, the next one must not take half a page for damage.
+        // Whole pages: if this recovery is killed between two writes, the next one must not take half a page for
+        // damage.
         for &position in erase {
             medium.pwritev(journal, &[&ZERO_PAGE], position)?;
         }

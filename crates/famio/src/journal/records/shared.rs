@@ -92,8 +92,8 @@ impl Shared {
     }
 
     /// Notes that other processes have made `count` segments, have stored the header for the `stores`th time, and have
-    /// left space for `booked` segments: an open epoch may count on it. What was booked here may be gone, and the number
-    /// of segments the same as before.
+    /// left space for `booked` segments: an open epoch may count on it. What was booked here may be gone, and the
+    /// number of segments the same as before.
     pub fn prepared_by_others(&self, count: usize, booked: usize, stores: u64) -> Result<()> {
         if booked > SEGMENTS_MAX {
             return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));

@@ -74,7 +74,7 @@ impl Area {
     pub fn store<R: Copy>(&self, work: impl FnOnce() -> R) -> Result<R> {
         // SAFETY: the caller's closure may be left at any point. The guard was installed when the file was opened.
         unsafe { guard::run(work) }
-            .map_err(|_| Error::with(libc::EIO, "the journal was cut by an outsider, or its medium is bad"))
+            .map_err(|_| Error::with(libc::EIO, "the journal was truncated by an outsider, or its medium is bad"))
     }
 
     /// Whether one more segment is within the limit.

@@ -191,7 +191,8 @@ impl TieredLog {
         beyond.map_or(self.tail, |segment| segment.last_epoch)
     }
 
-    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at most.
+    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at
+    /// most.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
         (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
@@ -215,8 +216,8 @@ impl TieredLog {
         Ok(())
     }
 
-    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was one. Earlier, only
-    /// its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
+    /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was
+    /// one. Earlier, only its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
     fn rewind(&mut self) -> bool {
         if self.tail < self.committed {
             return false;
@@ -400,7 +401,7 @@ impl TieredLog {
                 granules: these.iter().map(|block| block.mask.count_ones()).sum(),
                 list: 0,
             };
-            let len = self.one(head, at, these)?;
+            let len = self.write_record(head, at, these)?;
             self.record += 1;
             self.written += len;
             self.current = Some((index, at + len));
@@ -412,7 +413,7 @@ impl TieredLog {
     }
 
     /// Stores one record. Returns its length.
-    fn one(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
+    fn write_record(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
         let mapped = self.area.mapped();
         self.buffer.clear();
         self.buffer.resize(LINE, 0);

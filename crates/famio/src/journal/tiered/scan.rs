@@ -199,8 +199,8 @@ impl Scan<'_> {
         Apply { source: self, file, medium, threads, progress }.all(&self.records, Some(self.last.size)).map(drop)
     }
 
-    /// Gives what the epochs after the tail have written to the granules that are `wanted` of a block, in their order: where it comes in
-    /// the file, and the bytes, less what a later epoch has cut off.
+    /// Gives what the epochs after the tail have written to the granules that are `wanted` of a block, in their order:
+    /// where it comes in the file, and the bytes, less what a later epoch has cut off.
     ///
     /// # Errors
     /// `EIO`: the journal is not what was read. Those of `give`.

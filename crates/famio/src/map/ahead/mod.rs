@@ -3,21 +3,21 @@
 //! current page table is mapped at once, the rest by background threads.
 //!
 //! This module knows addresses, not files: the owner of a file's map keeps an [`Ahead`] beside it.
-// Cycle: mod, run: a run of accesses counts in pages of the map-ahead that it belongs to
+// Cycle: access_pattern, mod: a run of accesses counts in pages of the map-ahead that it belongs to
 
+mod access_pattern;
 mod chunks;
-pub(crate) mod crew;
 mod reach;
-mod run;
+pub(crate) mod workers;
 
 pub(crate) use reach::Reach;
 
 use super::Advice;
 use super::huge::HUGE;
+use access_pattern::{Run, Step};
 use chunks::Chunks;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use run::{Run, Step};
 use rustix::thread::futex;
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ impl Ahead {
     /// For a map of `range`, which begins at a page. All of it stays mapped until this is halted or dropped.
     ///
     /// # Safety
-    /// The range is mapped as a file, readable (for [`Reach::PopulateWrite`]: writable), and no other memory takes its place
-    /// before this is dropped. [`super::guard::install`] was called.
+    /// The range is mapped as a file, readable (for [`Reach::PopulateWrite`]: writable), and no other memory takes its
+    /// place before this is dropped. [`super::guard::install`] was called.
     pub unsafe fn new(range: Range<usize>, reach: Reach) -> Self {
         debug_assert!(range.start.is_multiple_of(PAGE));
         let len = range.end.saturating_sub(range.start);
@@ -71,7 +71,7 @@ impl Ahead {
                 halted: AtomicU32::new(0),
                 serial: AtomicU32::new(0),
                 active: AtomicU32::new(0),
-                process: crew::process(),
+                process: workers::process(),
             }),
         }
     }
@@ -115,8 +115,8 @@ impl Ahead {
             Advice::Normal => shared.set_window(None, false),
             Advice::Random => shared.set_window(Some(PAGE), true),
             Advice::Sequential => {
-                shared.set_window(Some(run::WINDOW_MAX), false);
-                return self.ask(offset..end.min(offset.saturating_add(run::WINDOW_MAX)));
+                shared.set_window(Some(access_pattern::WINDOW_MAX), false);
+                return self.ask(offset..end.min(offset.saturating_add(access_pattern::WINDOW_MAX)));
             }
             Advice::WillNeed => return self.ask(offset..end),
             Advice::DontNeed => self.forget(offset..end),
@@ -161,7 +161,7 @@ impl Ahead {
     }
 
     fn ask(&self, range: Range<usize>) -> bool {
-        self.shared.ask(range, crew::ask)
+        self.shared.ask(range, workers::ask)
     }
 }
 
@@ -198,19 +198,19 @@ impl Shared {
             self.map(offset.max(self.chunks.start_of(here))..table);
         }
         if to > table && run.wants(end, to) && self.chunks.any_free(table..to) {
-            self.ask(table..to, crew::try_ask);
+            self.ask(table..to, workers::try_ask);
         }
         run.set_edge(table);
     }
 
     /// False: no background thread does it.
-    fn ask(self: &Arc<Self>, range: Range<usize>, ask: fn(crew::Asked, usize) -> bool) -> bool {
+    fn ask(self: &Arc<Self>, range: Range<usize>, ask: fn(workers::Asked, usize) -> bool) -> bool {
         // In a forked child the count of threads is the parent's.
-        if range.is_empty() || self.halted.load(Relaxed) != 0 || self.process != crew::process() {
+        if range.is_empty() || self.halted.load(Relaxed) != 0 || self.process != workers::process() {
             return false;
         }
         let tables = range.len().div_ceil(HUGE);
-        ask(crew::Asked { work: self.clone(), range, serial: self.serial.load(SeqCst) }, tables)
+        ask(workers::Asked { work: self.clone(), range, serial: self.serial.load(SeqCst) }, tables)
     }
 
     /// Maps the chunks of the range that no thread has taken.
@@ -246,7 +246,7 @@ impl Shared {
 
     /// Waits until no background thread is at work. A forked child has none.
     fn wait(&self) {
-        if self.active.load(SeqCst) == 0 || self.process != crew::process() {
+        if self.active.load(SeqCst) == 0 || self.process != workers::process() {
             return;
         }
         loop {
@@ -259,7 +259,7 @@ impl Shared {
     }
 }
 
-impl crew::Work for Shared {
+impl workers::Work for Shared {
     fn work(&self, range: Range<usize>, serial: u32) {
         // Counts first, then looks: `halt` stores first, then looks at the count.
         self.active.fetch_add(1, SeqCst);

@@ -2,7 +2,7 @@
 //! (Linux 6.18, tmpfs: 137 ns per page), so several threads do it.
 
 use super::Watched;
-use crate::map::ahead::{Ahead, Reach, crew};
+use crate::map::ahead::{Ahead, Reach, workers};
 use crate::map::huge;
 use crate::map::huge::HUGE;
 use core::ops::Range;
@@ -77,8 +77,8 @@ impl Drop for Map {
                 next: AtomicUsize::new(0),
                 active: AtomicU32::new(0),
             });
-            let asked = crew::Asked { work: pieces.clone(), range: 0..self.len, serial: 0 };
-            crew::ask(asked, self.len / PIECE);
+            let asked = workers::Asked { work: pieces.clone(), range: 0..self.len, serial: 0 };
+            workers::ask(asked, self.len / PIECE);
             pieces.take_down();
             pieces.wait();
         }
@@ -124,7 +124,7 @@ impl Pieces {
     }
 }
 
-impl crew::Work for Pieces {
+impl workers::Work for Pieces {
     fn work(&self, _: Range<usize>, _: u32) {
         self.active.fetch_add(1, SeqCst); // before a piece is taken: `wait` is called after the last was
         self.take_down();

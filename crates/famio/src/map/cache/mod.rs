@@ -18,7 +18,7 @@ pub(crate) use key::{Asked, Key, ask, may_keep};
 pub(crate) use watch::Watched;
 
 use self::mapped::Map;
-use super::ahead::crew;
+use super::ahead::workers;
 use crate::thread::Mutex;
 use core::ops::Range;
 use core::ptr::null_mut;
@@ -43,7 +43,7 @@ struct Cache {
 static CACHE: AtomicPtr<Cache> = AtomicPtr::new(null_mut());
 
 fn cache() -> &'static Cache {
-    let me = crew::process();
+    let me = workers::process();
     loop {
         let found = CACHE.load(Acquire);
         // SAFETY: null, or leaked below and never freed.
@@ -165,13 +165,13 @@ fn take_down(maps: Vec<Map>) {
     if !maps.is_empty() {
         // The last reference unmaps: the background's, or this thread's if there is no background.
         let work = Arc::new(Gone(Mutex::new(maps)));
-        crew::ask(crew::Asked { work, range: 0..1, serial: 0 }, 1);
+        workers::ask(workers::Asked { work, range: 0..1, serial: 0 }, 1);
     }
 }
 
 struct Gone(Mutex<Vec<Map>>);
 
-impl crew::Work for Gone {
+impl workers::Work for Gone {
     fn work(&self, _: Range<usize>, _: u32) {
         let maps = core::mem::take(&mut *self.0.lock());
         drop(maps);

@@ -2,7 +2,7 @@
 //! notices that memory is short. It ends a while after the last map.
 
 use super::{clear, clear_if_heeded, drop_like, pressure};
-use crate::map::ahead::crew;
+use crate::map::ahead::workers;
 use crate::sys::{InternalFd, high_duplicate, monotonic_now};
 use crate::thread::Mutex;
 use core::mem::MaybeUninit;
@@ -41,7 +41,7 @@ struct State {
 static WATCH: AtomicPtr<Watch> = AtomicPtr::new(null_mut());
 
 fn watch() -> &'static Watch {
-    let me = crew::process();
+    let me = workers::process();
     loop {
         let found = WATCH.load(Acquire);
         // SAFETY: null, or leaked below and never freed.

@@ -11,8 +11,8 @@ use core::mem::offset_of;
 /// Calls `thunk(argument)`: 0 when it returned, 1 when the signal handler resumed at [`resume`].
 ///
 /// # Safety
-/// `frame` and `innermost` (this thread's word) are valid until the call returns; `thunk` is an `extern "C"` function of
-/// one pointer that can be left at any instruction.
+/// `frame` and `innermost` (this thread's word) are valid until the call returns; `thunk` is an `extern "C"` function
+/// of one pointer that can be left at any instruction.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn call(
@@ -75,8 +75,8 @@ pub(super) unsafe extern "C" fn resume() {
 /// Calls `thunk(argument)`: 0 when it returned, 1 when the signal handler resumed at [`resume`].
 ///
 /// # Safety
-/// `frame` and `innermost` (this thread's word) are valid until the call returns; `thunk` is an `extern "C"` function of
-/// one pointer that can be left at any instruction.
+/// `frame` and `innermost` (this thread's word) are valid until the call returns; `thunk` is an `extern "C"` function
+/// of one pointer that can be left at any instruction.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn call(

@@ -110,7 +110,8 @@ fn a_thread_that_was_started_with_every_signal_blocked_is_guarded_too() {
 /// Runs `body` in a child; returns its exit status, or the negated signal that ended it.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     let mut status = 0;
-    // SAFETY: the child runs `body`, which makes system calls only, and leaves without running anything of the parent's.
+    // SAFETY: the child runs `body`, which makes system calls only, and leaves without running anything of the
+    // parent's.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -313,7 +313,8 @@ impl Recorder {
     }
 
     /// Forgets everything and starts over, with the file and its journal at `place`. The first object is the file, in
-    /// its current state, which is durable; or everything is as in `start`, with its objects, which lie under its names.
+    /// its current state, which is durable; or everything is as in `start`, with its objects, which lie under its
+    /// names.
     pub fn begin(&self, place: Place, start: Option<Start>) -> Result<()> {
         let mut state = self.lock();
         let leave_out = state.leave_out;

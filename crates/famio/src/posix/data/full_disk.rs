@@ -12,7 +12,7 @@ const ENOUGH: u64 = 4 << 20;
 /// After `length` bytes were allocated. On a plain file, a write into this space cannot fail; on an atomic file it
 /// fails if there is no room to log it. So a file that gets such space on a nearly full disk is demoted, unless
 /// protection is required.
-pub(in crate::posix) fn hand_back_without_room(fd: RawFd, handle: &Description, length: u64) {
+pub(in crate::posix) fn demote_without_room(fd: RawFd, handle: &Description, length: u64) {
     let settings = handle.file().settings();
     if settings.require || !handle.is_live() || in_vfork_child() {
         return;

@@ -147,7 +147,7 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     }
     let mapped = match shadow::map(handle.file(), request) {
         Err(_) if handle.file().is_demoted() => {
-            handle.hand_back(fd)?;
+            handle.demote(fd)?;
             return Ok(None);
         }
         mapped => mapped?,

@@ -1,5 +1,5 @@
-//! Calls that move or change a file's bytes by a descriptor: read, write, their vector forms, size, SYNC, maps, and queues of
-//! requests.
+//! Calls that move or change a file's bytes by a descriptor: read, write, their vector forms, size, SYNC, maps, and
+//! queues of requests.
 
 pub(super) mod aio;
 pub(super) mod direct;

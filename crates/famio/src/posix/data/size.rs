@@ -1,6 +1,6 @@
 //! Changes of size and of allocated space through a descriptor.
 
-use super::full_disk::hand_back_without_room;
+use super::full_disk::demote_without_room;
 use crate::error::{Error, Result};
 use crate::file::{AtomicFile, waiting_for_room};
 use crate::index::Positions;
@@ -70,7 +70,7 @@ pub fn fallocate(fd: RawFd, mode: i32, offset: i64, length: i64) -> Ret {
         Ok(0)
     });
     if done == Some(0) && mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0 {
-        hand_back_without_room(fd, &handle, length as u64);
+        demote_without_room(fd, &handle, length as u64);
     }
     done.unwrap_or_else(kernel)
 }

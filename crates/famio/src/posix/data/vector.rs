@@ -94,7 +94,7 @@ unsafe fn put_all(
     let mut mode = Mode::of(fd, &handle);
     mode.append = (mode.append || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
     let total = vectors.total();
-    if flags & RWF_ATOMIC != 0 && total > 0 && !handle.is_handed_back() {
+    if flags & RWF_ATOMIC != 0 && total > 0 && !handle.is_demoted() {
         let at = match at {
             _ if mode.append => None,
             Some(at) => Some(at as u64),

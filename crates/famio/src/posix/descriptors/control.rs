@@ -2,7 +2,7 @@
 
 use super::description::{Description, KEPT};
 use super::verify::may_wait_for;
-use super::{close, dup, locks, mark, table};
+use super::{close, description_mark, dup, locks, table};
 use crate::posix::call::user;
 use crate::posix::{Ret, fail, raw, steadily};
 use std::os::fd::RawFd;
@@ -40,7 +40,7 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
                 return fail(error.errno());
             }
             if command == libc::F_SETLEASE && argument as i32 != libc::F_UNLCK {
-                mark::make_way(fd);
+                description_mark::make_way(fd);
             }
             return kernel();
         }
@@ -73,7 +73,7 @@ fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
 /// The kernel's flags, plus those that the program asked for.
 fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
     let mut own = libc::O_ACCMODE | KEPT;
-    if handle.is_handed_back() {
+    if handle.is_demoted() {
         own &= !SETTABLE;
     }
     // For a moment the number may lead to an `O_PATH` descriptor.
@@ -82,22 +82,22 @@ fn shown_flags(fd: RawFd, handle: &Description, kernel: i32) -> i32 {
 }
 
 fn set_flags(fd: RawFd, handle: &Description, flags: i32) -> Ret {
-    let kept = if handle.is_handed_back() { flags } else { flags & !SETTABLE };
+    let kept = if handle.is_demoted() { flags } else { flags & !SETTABLE };
     // SAFETY: no memory is passed.
     let kernel = || unsafe { raw!(SYS_fcntl, fd, libc::F_SETFL, kept) };
     // SAFETY: as above.
     let changes = || (unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32 ^ kept) & KERNELS != 0;
     let result = match () {
-        () if !handle.is_ours() || handle.is_handed_back() => kernel(),
+        () if !handle.is_ours() || handle.is_demoted() => kernel(),
         () if handle.file().has_twins() && !changes() => 0,
         () => handle.file().while_apart(kernel),
     };
     if result == 0 {
         handle.set_flags(handle.flags() & !SETTABLE | flags & SETTABLE);
-        if handle.is_handed_back() {
-            mark::hand_back(fd, handle.flags());
+        if handle.is_demoted() {
+            description_mark::mark_demoted(fd, handle.flags());
         } else if handle.is_shared() {
-            mark::set(fd, handle.flags());
+            description_mark::set(fd, handle.flags());
         }
     }
     result
@@ -167,7 +167,7 @@ pub unsafe fn ioctl(fd: RawFd, request: u32, argument: usize) -> Ret {
 
 /// Whether `fd` is an atomic file that has not been demoted.
 pub(in crate::posix) fn is_live(fd: RawFd) -> bool {
-    table::get(fd).is_some_and(|handle| !handle.is_handed_back() && !handle.file().is_demoted())
+    table::get(fd).is_some_and(|handle| !handle.is_demoted() && !handle.file().is_demoted())
 }
 
 /// `lockf(3)`: a record lock that begins at the position.

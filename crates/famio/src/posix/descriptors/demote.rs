@@ -44,7 +44,7 @@ pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: Raw
     let mut handed = Ok(());
     table::for_each(0, u32::MAX, |fd, handle| {
         if Arc::ptr_eq(handle.file(), file)
-            && let Err(error) = handle.hand_back(fd)
+            && let Err(error) = handle.demote(fd)
         {
             handed = Err(error);
         }
@@ -84,7 +84,7 @@ pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
     }
     // The kernel cannot be told to append for this process only.
     let appends = table::get(fd as RawFd).filter(|handle| {
-        !handle.is_handed_back() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
+        !handle.is_demoted() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
     });
     let demoted = match &appends {
         Some(handle) if handle.file().may_have_others() => refuse_to_append(handle),

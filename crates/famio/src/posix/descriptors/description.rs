@@ -2,7 +2,7 @@
 //! finds a reference count of zero rather than unrelated bytes.
 
 use super::position::{Locked, Position};
-use super::{mark, spare};
+use super::{description_mark, spare};
 use crate::error::{Error, Result};
 use crate::file::{AtomicFile, Call, Grace};
 use crate::posix::raw;
@@ -41,7 +41,7 @@ pub struct Description {
     /// The access mode of the kernel's description.
     kernel_access: AtomicI32,
     /// The file is demoted: position and flags are the kernel's.
-    handed_back: AtomicBool,
+    demoted: AtomicBool,
     /// It may hold a write lock of its own (`flock`, `F_OFD_SETLK`).
     locked: AtomicBool,
     /// The library may keep a lock of this description in memory.
@@ -68,7 +68,7 @@ impl Description {
             generation: AtomicU32::new(0),
             flags: AtomicI32::new(0),
             kernel_access: AtomicI32::new(0),
-            handed_back: AtomicBool::new(false),
+            demoted: AtomicBool::new(false),
             locked: AtomicBool::new(false),
             keeps: AtomicBool::new(false),
             position: Position::new(),
@@ -154,7 +154,7 @@ impl Description {
 
     /// Whether this process's library serves it, so that another process can receive it as an atomic file's.
     pub(in crate::posix) fn is_live(&self) -> bool {
-        self.is_ours() && !self.is_handed_back() && !self.file().is_demoted()
+        self.is_ours() && !self.is_demoted() && !self.file().is_demoted()
     }
 
     /// Other processes may have it from now on, by a fork, an exec or a socket: its position becomes the kernel's,
@@ -162,7 +162,7 @@ impl Description {
     pub(in crate::posix) fn pass_on(&self, fd: RawFd) {
         if !self.is_shared() {
             let is_own = self.split().is_ok(); // otherwise each process keeps its own position
-            mark::set(fd, self.flags());
+            description_mark::set(fd, self.flags());
             if is_own {
                 self.position.share(fd);
             }
@@ -188,8 +188,8 @@ impl Description {
     }
 
     #[inline]
-    pub(in crate::posix) fn is_handed_back(&self) -> bool {
-        self.handed_back.load(Ordering::Acquire)
+    pub(in crate::posix) fn is_demoted(&self) -> bool {
+        self.demoted.load(Ordering::Acquire)
     }
 
     /// Whether this process opened it, or shares memory with the process that did.
@@ -244,7 +244,7 @@ impl Description {
     #[inline]
     pub(in crate::posix) fn flags_now(&self, fd: RawFd) -> i32 {
         if self.is_shared()
-            && let Some(asked) = mark::get(fd)
+            && let Some(asked) = description_mark::get(fd)
         {
             self.set_flags(self.flags() & !libc::O_APPEND | asked & libc::O_APPEND);
         }
@@ -254,7 +254,7 @@ impl Description {
     /// Whether, in a forked child, it still is the parent's and has not been demoted.
     #[inline]
     pub(in crate::posix) fn is_foreign(&self) -> bool {
-        !self.is_ours() && !self.is_handed_back()
+        !self.is_ours() && !self.is_demoted()
     }
 
     /// Gives position and append flag back to the kernel's description: calls go to the kernel from here on. `fd`
@@ -264,39 +264,39 @@ impl Description {
     ///
     /// # Errors
     /// Those of [`split`](Self::split).
-    pub(in crate::posix) fn hand_back(&self, fd: RawFd) -> Result<()> {
-        if !self.is_handed_back() {
+    pub(in crate::posix) fn demote(&self, fd: RawFd) -> Result<()> {
+        if !self.is_demoted() {
             self.split()?;
         }
         let _turn = self.position.hold();
-        if !self.handed_back.load(Ordering::Relaxed) {
+        if !self.demoted.load(Ordering::Relaxed) {
             if !self.is_shared() {
                 self.show_kernel(fd);
             }
-            mark::hand_back(fd, self.flags()); // a process that receives it now gets an ordinary file
-            self.handed_back.store(true, Ordering::Release);
+            description_mark::mark_demoted(fd, self.flags()); // a process that receives it now gets an ordinary file
+            self.demoted.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     /// It was received from a process that had demoted the file.
-    pub(in crate::posix) fn came_handed_back(&self) {
-        self.handed_back.store(true, Ordering::Release);
+    pub(in crate::posix) fn note_demoted(&self) {
+        self.demoted.store(true, Ordering::Release);
     }
 
-    /// At the end of the process: as [`hand_back`](Self::hand_back), but processes that share the description keep
+    /// At the end of the process: as [`demote`](Self::demote), but processes that share the description keep
     /// it.
-    pub(in crate::posix) fn hand_back_at_end(&self, fd: RawFd) {
+    pub(in crate::posix) fn demote_at_end(&self, fd: RawFd) {
         if self.is_shared() {
-            self.handed_back.store(true, Ordering::Release);
+            self.demoted.store(true, Ordering::Release);
         } else {
-            let _ = self.hand_back(fd); // reported already
+            let _ = self.demote(fd); // reported already
         }
     }
 
     /// Whether each write must ask the kernel to append.
     pub(in crate::posix) fn appends_by_itself(&self, fd: RawFd) -> bool {
-        self.is_shared() && self.is_handed_back() && self.flags_now(fd) & libc::O_APPEND != 0
+        self.is_shared() && self.is_demoted() && self.flags_now(fd) & libc::O_APPEND != 0
     }
 
     /// Makes the kernel's description, which no other process has, look as the program knows it: before `exec`, after
@@ -319,7 +319,7 @@ impl Description {
     /// writes have explicit offsets and no alignment.
     pub(in crate::posix) fn hide_kernel(&self, fd: RawFd) {
         let shown = self.flags() & (libc::O_APPEND | libc::O_DIRECT);
-        if shown != 0 && !self.is_handed_back() {
+        if shown != 0 && !self.is_demoted() {
             // SAFETY: as in `show_kernel`.
             unsafe {
                 let flags = raw!(SYS_fcntl, fd, libc::F_GETFL);
@@ -372,7 +372,7 @@ impl Handle {
         description.generation.store(generation(), Ordering::Relaxed);
         description.flags.store(flags, Ordering::Relaxed);
         description.kernel_access.store(kernel_access, Ordering::Relaxed);
-        description.handed_back.store(false, Ordering::Relaxed);
+        description.demoted.store(false, Ordering::Relaxed);
         description.locked.store(false, Ordering::Relaxed);
         description.keeps.store(false, Ordering::Relaxed);
         description.position.reset(position.unwrap_or(0), position.is_none());

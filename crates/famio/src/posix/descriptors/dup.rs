@@ -51,7 +51,7 @@ pub(in crate::posix) fn pick(fd: RawFd, call: impl Fn() -> Ret) -> Ret {
 /// In a `vfork` child, which uses its parent's table and cannot note a duplicate. The next program finds the
 /// duplicate by its mark. As a standard stream it would be used past the library: `EBUSY`.
 fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -> Ret {
-    if handle.is_handed_back() || !is_still(old, handle) {
+    if handle.is_demoted() || !is_still(old, handle) {
         return kernel();
     }
     if handle.is_shared() {

@@ -3,7 +3,7 @@
 
 use super::attach;
 use super::description::{Description, Handle, KEPT};
-use super::{demote, mark, table};
+use super::{demote, description_mark, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::posix::call::lock::{Lock, not_reentered};
@@ -12,7 +12,7 @@ use crate::posix::runtime::numbers::each_descriptor;
 use crate::posix::runtime::say::say_error;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{ordinary, policy};
+use crate::posix::selection::{globs, ordinary};
 use crate::posix::{Ret, raw};
 use crate::sys::identity;
 use core::ptr;
@@ -35,17 +35,17 @@ pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
         return;
     }
     let adopting = ADOPTING.lock();
-    if theirs.is_ours() || theirs.is_handed_back() || !table::leads_to(fd, theirs) {
+    if theirs.is_ours() || theirs.is_demoted() || !table::leads_to(fd, theirs) {
         return; // another thread was first
     }
     if !has_its_file(fd, theirs) {
         table::forget(fd);
         return;
     }
-    if theirs.file().is_demoted() || mark::handed_back(fd).is_some() || is_ordinary(fd) {
+    if theirs.file().is_demoted() || description_mark::demoted_flags(fd).is_some() || is_ordinary(fd) {
         theirs.forget_lock();
-        match hand_back_here(fd, &policy::path_of(fd, theirs.path())) {
-            Ok(()) => drop(theirs.hand_back(fd)), // the parent's description is not split
+        match demote_here(fd, &globs::path_of(fd, theirs.path())) {
+            Ok(()) => drop(theirs.demote(fd)), // the parent's description is not split
             Err(error) => say_error(theirs.path(), &error),
         }
         return;
@@ -67,7 +67,7 @@ fn is_ordinary(fd: RawFd) -> bool {
 
 /// Makes the file behind `fd`, which is the kernel's there, ordinary in this process, under every name, also where it
 /// is open already. Otherwise its bytes would be written past a log.
-fn hand_back_here(fd: RawFd, path: &CStr) -> Result<()> {
+fn demote_here(fd: RawFd, path: &CStr) -> Result<()> {
     let stat = stat_of(fd).map_err(Error::new)?;
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         && !file.is_demoted()
@@ -124,25 +124,25 @@ pub(in crate::posix) fn share_all() {
         if handle.is_live() {
             handle.pass_on(fd);
         } else {
-            stay_handed_back(fd, handle);
+            stay_demoted(fd, handle);
         }
     });
 }
 
 /// Other processes may have a descriptor of a demoted file: it stays demoted here even after its last descriptor is
 /// closed.
-fn stay_handed_back(fd: RawFd, handle: &Description) {
+fn stay_demoted(fd: RawFd, handle: &Description) {
     if handle.is_ours() && handle.file().is_demoted() {
-        let _ = handle.hand_back(fd); // while no other process has the position
+        let _ = handle.demote(fd); // while no other process has the position
     }
-    if handle.is_handed_back() && has_its_file(fd, handle) {
-        let _ = hand_back_here(fd, handle.path()); // the file is demoted already; this notes it
+    if handle.is_demoted() && has_its_file(fd, handle) {
+        let _ = demote_here(fd, handle.path()); // the file is demoted already; this notes it
     }
 }
 
 /// Before a fork or an `exec`: if this process has changed its root or its user, its child cannot reach what the
 /// members of a file share. Such files are demoted.
-pub(in crate::posix) fn hand_back_out_of_reach(why: &str) {
+pub(in crate::posix) fn demote_out_of_reach(why: &str) {
     let why = format!("{why} a change of root or user: its control file could not be reached");
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() && handle.file().is_out_of_childs_reach() {
@@ -156,7 +156,7 @@ pub(in crate::posix) fn hand_back_out_of_reach(why: &str) {
 pub fn pass_descriptor(fd: RawFd) {
     let Some(handle) = table::get(fd) else { return };
     if !handle.is_live() {
-        stay_handed_back(fd, &handle);
+        stay_demoted(fd, &handle);
     } else if handle.file().bar_lease().is_ok() {
         handle.pass_on(fd);
     }
@@ -168,12 +168,12 @@ pub fn pass_descriptor(fd: RawFd) {
 /// # Errors
 /// Those of opening an atomic file.
 pub(in crate::posix) fn receive(config: &Config, fd: RawFd) -> Result<()> {
-    if let Some(flags) = mark::handed_back(fd) {
-        return receive_handed_back(config, fd, flags);
+    if let Some(flags) = description_mark::demoted_flags(fd) {
+        return receive_demoted(config, fd, flags);
     }
-    let Some(flags) = mark::get(fd) else { return Ok(()) };
+    let Some(flags) = description_mark::get(fd) else { return Ok(()) };
     if is_ordinary(fd) {
-        return receive_handed_back(config, fd, flags);
+        return receive_demoted(config, fd, flags);
     }
     let stat = stat_of(fd).map_err(Error::new)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
@@ -185,7 +185,7 @@ pub(in crate::posix) fn receive(config: &Config, fd: RawFd) -> Result<()> {
     let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
     let flags = asked | (flags | kernel) & KEPT;
     let handle = attach::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
-        say_error(&policy::path_of(fd, c"?"), error);
+        say_error(&globs::path_of(fd, c"?"), error);
         // SAFETY: the program has not seen the descriptor.
         unsafe { raw!(SYS_close, fd) };
     })?;
@@ -198,7 +198,7 @@ pub(in crate::posix) fn receive(config: &Config, fd: RawFd) -> Result<()> {
 
 /// Receives a descriptor of a file that its sender has demoted: the file becomes ordinary here, too, under every
 /// name. Otherwise its bytes would be written past a log.
-fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
+fn receive_demoted(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     let stat = stat_of(fd).map_err(Error::new)?;
     // SAFETY: no memory is passed.
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
@@ -206,15 +206,15 @@ fn receive_handed_back(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
         return Ok(()); // the mark is not Famio's
     }
-    let path = policy::path_of(fd, c"?");
-    hand_back_here(fd, &path)?;
+    let path = globs::path_of(fd, c"?");
+    demote_here(fd, &path)?;
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let settings = config.settings_of(&path);
-    let file = AtomicFile::open_handed_back(borrowed, table::access(kernel_access), &path, &settings)?;
+    let file = AtomicFile::open_demoted(borrowed, table::access(kernel_access), &path, &settings)?;
     let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
     let handle = Handle::new(file, path, asked | (flags | kernel) & KEPT, kernel_access, None);
-    handle.came_handed_back();
+    handle.note_demoted();
     table::install(fd, handle);
     Ok(())
 }

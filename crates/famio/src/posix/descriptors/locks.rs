@@ -1,5 +1,5 @@
-//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical file
-//! position.
+//! File locks, kept in memory or in the kernel on the real descriptor (`file::locks`). Their offsets use the logical
+//! file position.
 
 use super::description::Description;
 use super::table;
@@ -46,8 +46,8 @@ pub(in crate::posix) unsafe fn fcntl_lock(fd: RawFd, handle: &Description, comma
         return fail(libc::EBADF);
     }
     let base = match i32::from(lock.l_whence) {
-        libc::SEEK_CUR if !handle.is_handed_back() => Some(handle.position(fd)),
-        libc::SEEK_END if !handle.is_handed_back() => Some(handle.file().size()),
+        libc::SEEK_CUR if !handle.is_demoted() => Some(handle.position(fd)),
+        libc::SEEK_END if !handle.is_demoted() => Some(handle.file().size()),
         _ => None,
     };
     if let Some(base) = base {

@@ -1,5 +1,5 @@
-//! What the locks of the program say about its writes: a process that gives up a lock can no longer roll back, by dying,
-//! what it wrote before (`file::ownership`).
+//! What the locks of the program say about its writes: a process that gives up a lock can no longer roll back, by
+//! dying, what it wrote before (`file::ownership`).
 
 use super::description::Description;
 use crate::error::Result;
@@ -64,5 +64,5 @@ fn is_selected(handle: &Description) -> bool {
 /// Whether locks of this description may be kept in memory; otherwise the kernel has them.
 #[inline]
 pub(in crate::posix) fn is_kept(handle: &Description) -> bool {
-    handle.is_ours() && !handle.is_handed_back()
+    handle.is_ours() && !handle.is_demoted()
 }

@@ -18,13 +18,13 @@ const SURE: u64 = 1 << 40;
 /// Whether the library handles a call on `fd` (true) or the kernel does (false), because the file is demoted.
 #[inline]
 pub(in crate::posix) fn enter(fd: RawFd, handle: &Description) -> Result<bool> {
-    if handle.is_handed_back() {
+    if handle.is_demoted() {
         return Ok(false);
     }
     lock::not_reentered()?;
     handle.check_ours()?;
     if handle.file().is_demoted() {
-        handle.hand_back(fd)?;
+        handle.demote(fd)?;
         return Ok(false);
     }
     Ok(true)
@@ -41,7 +41,7 @@ pub(in crate::posix) fn answer(fd: RawFd, handle: &Description, act: impl FnOnce
     }
     match act() {
         Ok(value) => Some(value as Ret),
-        Err(_) if handle.file().is_demoted() => handle.hand_back(fd).err().map(|error| failed(handle, &error)),
+        Err(_) if handle.file().is_demoted() => handle.demote(fd).err().map(|error| failed(handle, &error)),
         Err(error) => Some(failed(handle, &error)),
     }
 }

@@ -36,7 +36,7 @@ pub fn before_exec(managed: bool) -> Passing {
     let mut own = file::shadow::any() || table::Unlisted::any();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && crate::posix::call::lock::not_reentered().is_ok() {
-        crate::posix::descriptors::inherit::hand_back_out_of_reach("an exec after");
+        crate::posix::descriptors::inherit::demote_out_of_reach("an exec after");
         process::close_all();
         file::release_all();
         crate::posix::descriptors::rights::tidy();
@@ -45,14 +45,14 @@ pub fn before_exec(managed: bool) -> Passing {
                 return keep(fd);
             }
             if handle.is_ours() && handle.file().is_demoted() {
-                let _ = handle.hand_back(fd); // already split
+                let _ = handle.demote(fd); // already split
             }
             if handle.is_shared() {
                 return; // see below
             }
             if managed && handle.is_live() {
                 handle.pass_on(fd);
-            } else if handle.is_ours() && !handle.is_handed_back() {
+            } else if handle.is_ours() && !handle.is_demoted() {
                 handle.show_kernel(fd);
                 if say_once(Once::Exec) {
                     say(
@@ -108,7 +108,7 @@ fn keep_from_new_program(managed: bool) {
             return;
         }
         // A vfork child that put another file at this number wants that file to pass.
-        if (child || !handle.is_ours() || handle.is_shared()) && !handle.is_handed_back() && is_still(fd, handle) {
+        if (child || !handle.is_ours() || handle.is_shared()) && !handle.is_demoted() && is_still(fd, handle) {
             keep(fd);
             if fd <= 2 {
                 say(

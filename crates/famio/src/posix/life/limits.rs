@@ -57,7 +57,7 @@ pub unsafe fn prlimit(pid: i32, resource: u32, new: *const rlimit64, old: *mut r
     let is_ours = is_self && resource == libc::RLIMIT_FSIZE && !new.is_null();
     // SAFETY: any bytes are a limit.
     if is_ours && let Ok(limit) = unsafe { user::get(new) } {
-        hand_back_before(limit);
+        demote_before(limit);
     }
     if is_self
         && resource == libc::RLIMIT_NOFILE
@@ -92,7 +92,7 @@ fn split_before(limit: rlimit64) {
 /// Before a file-size limit is set: a journal that reaches the limit would cause errors that a plain file does not,
 /// and could not even be finished under the limit. Such files are demoted first.
 #[cold]
-fn hand_back_before(limit: rlimit64) {
+fn demote_before(limit: rlimit64) {
     if limit.rlim_cur > limit.rlim_max || in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }

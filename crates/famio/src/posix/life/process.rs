@@ -13,7 +13,7 @@ use crate::posix::runtime::state::{
 };
 use crate::posix::selection::config;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::current::{config_nearby, put_nearby};
+use crate::posix::selection::current::{publish_config, published_config};
 use crate::posix::selection::{current, environment};
 use crate::sys;
 use core::ptr;
@@ -35,7 +35,7 @@ pub(in crate::posix) fn config() -> Option<&'static Config> {
 #[inline]
 pub(in crate::posix) fn config_to_look() -> Option<&'static Config> {
     match STATE.load(Ordering::Acquire) {
-        ON => config_nearby(),
+        ON => published_config(),
         OFF | OVER => None,
         _ => start_late(),
     }
@@ -49,7 +49,7 @@ fn start_late() -> Option<&'static Config> {
     }
     start();
     match STATE.load(Ordering::Acquire) {
-        ON => config_nearby(),
+        ON => published_config(),
         _ => None,
     }
 }
@@ -98,7 +98,7 @@ pub fn start_with(config: Config) {
         }
         // A concurrent reader may combine the old prefilter with the new globs, so the prefilter must accept every
         // name.
-        Err(ON) => put_nearby(Box::leak(Box::new(config)), &NamePrefilter::any()),
+        Err(ON) => publish_config(Box::leak(Box::new(config)), &NamePrefilter::any()),
         Err(_) => {}
     }
 }
@@ -110,9 +110,9 @@ fn begin(config: Config) {
     do_in_child(forget_parent);
     table::adopt_by(inherit::adopt);
     crate::posix::runtime::file_size::read();
-    crate::file::background_wakeup::do_follow_up(crate::posix::descriptors::spare::sweep);
+    crate::file::background_wakeup::run_every_round(crate::posix::descriptors::spare::sweep);
     let config = Box::leak(Box::new(config));
-    put_nearby(config, &config.globs.name_prefilter);
+    publish_config(config, &config.globs.name_prefilter);
     STATE.store(ON, Ordering::Release);
 }
 
@@ -120,7 +120,7 @@ fn begin(config: Config) {
 pub fn before_fork() {
     tell_of_standard_error();
     if may_share() {
-        inherit::hand_back_out_of_reach("a fork after");
+        inherit::demote_out_of_reach("a fork after");
         file::shadow::before_fork();
         before_spawn();
         file::remember_for_child();
@@ -208,13 +208,13 @@ fn forget_parent() {
 
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for threads
-/// that still run. Then reports what the run has left unprotected.
+/// At a normal exit, `_exit` or `quick_exit`: commits, checkpoints and closes every file clean, and demotes it for
+/// threads that still run. Then reports what the run has left unprotected.
 pub fn end() {
     if STATE.load(Ordering::Acquire) != ON || in_vfork_child() {
         return;
     }
-    let config = config_nearby();
+    let config = published_config();
     end_files();
     if config.is_some_and(report::at_end) {
         HAS_FAILED.store(true, Ordering::Relaxed);
@@ -233,15 +233,15 @@ pub fn end_status(status: i32) -> i32 {
 }
 
 /// From now on, nothing is atomic.
-fn put_away() {
+fn withdraw_config() {
     STATE.store(OVER, Ordering::Release);
-    current::put_away();
+    current::withdraw_config();
 }
 
 fn end_files() {
     if !table::any() {
         crate::posix::descriptors::rights::tidy();
-        return put_away();
+        return withdraw_config();
     }
     if crate::posix::call::lock::not_reentered().is_err() {
         // `_exit` in a signal handler that interrupted a locked section has the effect of a kill: back to the last
@@ -249,12 +249,12 @@ fn end_files() {
         error_notice("the process ends inside a call on an atomic file; what was written since its last SYNC is gone");
         return;
     }
-    put_away();
+    withdraw_config();
     close_all();
     // Threads that still run find their files demoted. What they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_ours() {
-            handle.hand_back_at_end(fd);
+            handle.demote_at_end(fd);
         }
     });
     close_all();

@@ -21,7 +21,7 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 
 /// Turns an error into a result, and keeps its message.
-pub(super) fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
+pub(super) fn to_ret<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
     match result {
         Ok(done) => value(done),
         Err(error) => {
@@ -34,12 +34,12 @@ pub(super) fn told<T>(result: Result<T>, value: impl FnOnce(T) -> Ret) -> Ret {
 }
 
 pub(super) unsafe extern "C" fn start() -> Ret {
-    caught(|| told(by_program::start(), |()| 0))
+    caught(|| to_ret(by_program::start(), |()| 0))
 }
 
 pub(super) unsafe extern "C" fn open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Ret {
     caught(|| {
-        let started = told(by_program::start(), |()| 0);
+        let started = to_ret(by_program::start(), |()| 0);
         if started < 0 {
             return started;
         }
@@ -172,7 +172,7 @@ fn failed(error: &Error) -> Ret {
 pub(super) unsafe extern "C" fn advise(addr: usize, len: usize, advice: i32) -> Ret {
     caught(|| {
         let Some(advice) = Advice::from_posix(advice) else { return fail(libc::EINVAL) };
-        told(region::advise(addr, len, advice), |()| 0)
+        to_ret(region::advise(addr, len, advice), |()| 0)
     })
 }
 
@@ -183,7 +183,7 @@ pub(super) unsafe extern "C" fn recover(path: *const c_char, flags: i32) -> Ret 
         }
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
-        told(by_program::start().and_then(|()| recovery::recover(path, flags)), |files| files as Ret)
+        to_ret(by_program::start().and_then(|()| recovery::recover(path, flags)), |files| files as Ret)
     })
 }
 

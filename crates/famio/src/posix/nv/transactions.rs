@@ -1,6 +1,6 @@
 //! `nvtx_begin` and related calls, and `nvrollback`.
 
-use super::calls::told;
+use super::calls::to_ret;
 use super::handles::{self, InUse};
 use crate::error::{Error, Result};
 use crate::file::shadow::file_at;
@@ -37,7 +37,7 @@ fn area(offset: i64, len: usize) -> Result<u64> {
 }
 
 fn with(handle: usize, work: impl FnOnce(&mut Transaction) -> Result<Ret>) -> Ret {
-    caught(|| told(handles::get(handle).and_then(|mut tx| work(tx.transaction()?)), |done| done))
+    caught(|| to_ret(handles::get(handle).and_then(|mut tx| work(tx.transaction()?)), |done| done))
 }
 
 pub(super) unsafe extern "C" fn begin(fd: RawFd, flags: i32) -> Ret {
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn begin(fd: RawFd, flags: i32) -> Ret {
         transaction.set_durable(flags & NO_SYNC == 0);
         handles::put(transaction)
     };
-    caught(|| told(begin(), |handle| handle as Ret))
+    caught(|| to_ret(begin(), |handle| handle as Ret))
 }
 
 pub(super) unsafe extern "C" fn join(handle: usize, fd: RawFd) -> Ret {
@@ -109,7 +109,7 @@ pub(super) unsafe extern "C" fn commit(handle: usize) -> Ret {
         let transaction = handles::get(handle)?.take().ok_or(Error::new(libc::EINVAL))?;
         transaction.commit()
     };
-    caught(|| told(commit(), |()| 0))
+    caught(|| to_ret(commit(), |()| 0))
 }
 
 pub(super) unsafe extern "C" fn abort(handle: usize) -> Ret {
@@ -125,5 +125,5 @@ pub(super) unsafe extern "C" fn rollback(fd: RawFd) -> Ret {
         let file = file_of(fd, true)?;
         file.rollback().map_err(|e| file.named(e))
     };
-    caught(|| told(rollback(), |()| 0))
+    caught(|| to_ret(rollback(), |()| 0))
 }

@@ -1,5 +1,5 @@
-//! Calls that name a file by its path: open, stat, rename, remove; and libc's streams. Here is decided that a path leads to an
-//! atomic file.
+//! Calls that name a file by its path: open, stat, rename, remove; and libc's streams. Decides whether a path
+//! leads to an atomic file.
 
 pub(super) mod names;
 pub(super) mod open;

@@ -138,7 +138,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
     if file.is_demoted() {
         table::for_each(0, u32::MAX, |fd, handle| {
             if Arc::ptr_eq(handle.file(), &file) {
-                let _ = handle.hand_back(fd); // reported; and so is its next call
+                let _ = handle.demote(fd); // reported; and so is its next call
             }
         });
     }

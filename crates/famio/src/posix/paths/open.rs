@@ -20,7 +20,7 @@ use crate::posix::run::run_notes;
 use crate::posix::runtime::say::{Once, say, say_error, say_once};
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{ordinary, policy};
+use crate::posix::selection::{globs, ordinary};
 use crate::posix::{Ret, fail, raw, with_lowest};
 use crate::sys::internal::has_waited;
 use core::ffi::c_char;
@@ -332,7 +332,7 @@ pub(in crate::posix) unsafe fn open_atomic(
         table::forget(fd);
     }
     let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
-    let attached = if is_real && policy::is_plain(said.to_bytes()) {
+    let attached = if is_real && globs::is_plain(said.to_bytes()) {
         attach_as(config, fd, said.to_owned(), true, flags_kept, kernel_access, Some(0))
     } else {
         attach(config, fd, said, flags_kept, kernel_access, Some(0))
@@ -416,7 +416,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     if flags & libc::O_ACCMODE == libc::O_WRONLY || flags & libc::O_DSYNC != 0 {
         if let Some(file) = open
-            && let Err(error) = demote::demote_file(&file, &policy::path_of(fd, said), fd, "a write-only descriptor")
+            && let Err(error) = demote::demote_file(&file, &globs::path_of(fd, said), fd, "a write-only descriptor")
         {
             // SAFETY: the program never sees the descriptor.
             unsafe { raw!(SYS_close, fd) };

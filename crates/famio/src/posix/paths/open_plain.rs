@@ -9,7 +9,7 @@ use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::current::config_nearby;
+use crate::posix::selection::current::published_config;
 use crate::posix::{Ret, fail, raw, with_lowest};
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -40,7 +40,8 @@ pub enum Tried {
     Said(Ret),
 }
 
-/// Opens the path, if opening does no more than that. [`open_selected`](super::open::open_selected) handles everything else.
+/// Opens the path, if opening does no more than that. [`open_selected`](super::open::open_selected) handles everything
+/// else.
 ///
 /// Always inlined into the hooks: after a system call, a return to an older frame costs 10 to 20 ns, and so do
 /// additional cache lines. Nothing in it panics.
@@ -49,7 +50,7 @@ pub enum Tried {
 /// As `openat`.
 #[inline(always)]
 pub unsafe fn try_open(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32) -> Result<RawFd, Tried> {
-    if flags & !PLAIN != 0 || FAST_PATH.any() || config_nearby().is_none() {
+    if flags & !PLAIN != 0 || FAST_PATH.any() || published_config().is_none() {
         return Err(Tried::No);
     }
     // SAFETY: the caller's promise.

@@ -12,7 +12,7 @@ use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::{in_vfork_child, is_forked};
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{policy, traces};
+use crate::posix::selection::{globs, traces};
 use crate::posix::{Ret, fail, raw, steadily};
 use crate::sys::internal::occupy_standard;
 use core::ffi::c_char;
@@ -65,7 +65,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
         // SAFETY: as above; no other code has the descriptor.
         fd = unsafe {
             match crate::posix::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
-                made if made >= 0 => crate::posix::adopt(made as RawFd, policy::path_of(made as RawFd, name).as_ptr()),
+                made if made >= 0 => crate::posix::adopt(made as RawFd, globs::path_of(made as RawFd, name).as_ptr()),
                 error => error,
             }
         };
@@ -103,7 +103,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     let shown = unsafe { &mut *shown };
     let entry = fd.and_then(table::get);
     if let (Some(fd), Some(handle)) = (fd, &entry) {
-        if !handle.is_ours() || handle.is_handed_back() {
+        if !handle.is_ours() || handle.is_demoted() {
             return;
         }
         let stale = shown.st_mode & libc::S_IFMT != libc::S_IFREG

@@ -1,5 +1,6 @@
-//! libc's streams, whose reads and writes the library does not see. A file that is open here as an atomic file is
-//! demoted; any other file is recovered, and is ordinary while the stream is open.
+//! libc's own streams, for the cases in which those of `famio-preload` (`stdio`) cannot replace them: the library does
+//! not see their reads and writes. So a file that is open here as an atomic file is demoted; any other file is
+//! recovered, and is ordinary while the stream is open.
 
 use crate::error::Error;
 use crate::file::AtomicFile;
@@ -9,9 +10,9 @@ use crate::posix::descriptors::demote::demote_file;
 use crate::posix::descriptors::{table, verify};
 use crate::posix::runtime::say::{say, say_error};
 use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::selection::globs;
 use crate::posix::selection::ordinary;
 use crate::posix::selection::ordinary::Identity;
-use crate::posix::selection::policy;
 use crate::posix::{Ret, fail, raw};
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -68,7 +69,7 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
             return 0;
         }
         let fd = fd as RawFd;
-        let real = policy::path_of(fd, said);
+        let real = globs::path_of(fd, said);
         let mut settings = config.settings_of(&real);
         let group = config.group_of(&real);
         let opened = group.and_then(|group| {

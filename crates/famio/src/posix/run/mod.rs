@@ -1,5 +1,5 @@
-//! The record of one `famio run`, which its processes share: selected files, SYNCs without protection, programs without the
-//! library, and what is said of these at the end.
+//! The record of one `famio run`, which its processes share: selected files, SYNCs without protection, programs without
+//! the library, and what is said of these at the end.
 
 pub(super) mod maps_list;
 pub(super) mod report;

@@ -2,12 +2,12 @@
 //! that ran without the library. One line each, once. Allocates nothing, since the end may come in a signal handler.
 
 use super::run_record::{
-    Joined, MORE_LOST, MORE_SELECTED, MORE_SYNCED, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED, Slot,
-    TOP_ENDED, UNSEEN, joined, may_say, room,
+    MORE_LOST, MORE_SELECTED, MORE_SYNCED, OwnerSession, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED,
+    Slot, TOP_ENDED, UNSEEN, joined, may_say, room,
 };
 use super::why;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::policy::Nearly;
+use crate::posix::selection::globs::Nearly;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
@@ -92,11 +92,11 @@ pub(in crate::posix) fn at_end(config: &Config) -> bool {
 }
 
 /// Whether this is to be said now: once per run.
-fn is_first(joined: &Joined, what: u32) -> bool {
+fn is_first(joined: &OwnerSession, what: u32) -> bool {
     joined.record.state.fetch_or(what, Ordering::AcqRel) & what == 0
 }
 
-fn say_lost(joined: &Joined) -> bool {
+fn say_lost(joined: &OwnerSession) -> bool {
     let slots = || joined.record.lost.iter().filter(|slot| slot.path(&mut room()).is_some());
     let count = slots().count();
     if count == 0 || !is_first(joined, SAID_LOST) {
@@ -130,7 +130,7 @@ fn is_unselected(slot: &Slot, config: &Config) -> bool {
     slot.path(&mut room).is_some_and(|path| config.globs.marks_of(path).is_empty())
 }
 
-fn say_synced(joined: &Joined, config: &Config) -> bool {
+fn say_synced(joined: &OwnerSession, config: &Config) -> bool {
     let record = joined.record;
     if record.state.load(Ordering::Relaxed) & PROTECTED != 0 {
         return false;
@@ -158,7 +158,7 @@ fn say_synced(joined: &Joined, config: &Config) -> bool {
     true
 }
 
-fn say_globs(joined: &Joined, config: &Config) -> bool {
+fn say_globs(joined: &OwnerSession, config: &Config) -> bool {
     let record = joined.record;
     let is_in = |words: &[core::sync::atomic::AtomicU64], glob: usize| {
         words.get(glob / 64).is_none_or(|word| word.load(Ordering::Relaxed) >> (glob % 64) & 1 != 0)
@@ -188,7 +188,7 @@ fn say_globs(joined: &Joined, config: &Config) -> bool {
 }
 
 /// Adds the file that was nearly selected, for a user who has mistyped a glob.
-fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
+fn add_nearest(line: &mut Line, joined: &OwnerSession, config: &Config, glob: usize) {
     for (wanted, text) in
         [(Nearly::Case, &b", except for the case of letters"[..]), (Nearly::Folder, b", in another folder")]
     {
@@ -204,7 +204,7 @@ fn add_nearest(line: &mut Line, joined: &Joined, config: &Config, glob: usize) {
 }
 
 /// Prints the lines of `--verbose`; and with `require`, that a part of the run was not seen.
-fn say_details(joined: &Joined, config: &Config, state: u32) {
+fn say_details(joined: &OwnerSession, config: &Config, state: u32) {
     let details = joined.details();
     let is_partial = state & UNSEEN != 0 && (details.is_some() || config.settings.require);
     if !(details.is_some() || is_partial) || !is_first(joined, SAID_DETAILS) {
@@ -221,7 +221,7 @@ fn say_details(joined: &Joined, config: &Config, state: u32) {
     }
 }
 
-fn say_selected(joined: &Joined, state: u32) {
+fn say_selected(joined: &OwnerSession, state: u32) {
     for slot in &joined.record.selected {
         let mut room = room();
         let Some(path) = slot.path(&mut room) else { continue };

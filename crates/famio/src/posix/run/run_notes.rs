@@ -2,12 +2,14 @@
 //! syncs. Allocates nothing, and never waits.
 
 use super::maps_list;
-use super::run_record::{HAS_PROTECTED, Joined, MORE_SELECTED, MORE_SYNCED, PROTECTED, Record, has_all, hash, joined};
+use super::run_record::{
+    HAS_PROTECTED, MORE_SELECTED, MORE_SYNCED, OwnerSession, PROTECTED, Record, has_all, hash, joined,
+};
 use crate::posix::call::look::stat_of;
 use crate::posix::raw;
-use crate::posix::selection::current::config_nearby;
-use crate::posix::selection::policy;
-use crate::posix::selection::policy::{MOST_TOLD_APART, Marks, Text};
+use crate::posix::selection::current::published_config;
+use crate::posix::selection::globs;
+use crate::posix::selection::globs::{MOST_TOLD_APART, Marks, Text};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -24,7 +26,7 @@ static TOLD: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// Notes that a selected file was opened; `of` is its device and inode. `said`: the program's path, from `dirfd`;
 /// `real`: the kernel's.
 pub(in crate::posix) fn opened(of: (u64, u64), dirfd: RawFd, said: &CStr, real: &CStr, flags: i32) {
-    let (Some(joined), Some(config)) = (joined(), config_nearby()) else { return };
+    let (Some(joined), Some(config)) = (joined(), published_config()) else { return };
     let record = joined.record;
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     if writes && flags & libc::O_DSYNC != 0 {
@@ -72,10 +74,10 @@ fn first_protected() {
 }
 
 /// Whether this sync of the process is examined.
-fn is_looked_at(joined: &Joined, count: &AtomicUsize) -> bool {
+fn is_looked_at(joined: &OwnerSession, count: &AtomicUsize) -> bool {
     let before = count.fetch_add(1, Ordering::Relaxed);
     (before < ALL_SYNCS || before.is_multiple_of(64))
-        && config_nearby().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
+        && published_config().is_some_and(|config| !joined.record.is_all_well(config.globs.count()))
 }
 
 /// Notes that the file of this descriptor, which is not atomic, is synced.
@@ -96,13 +98,13 @@ pub fn synced(fd: RawFd) {
         return;
     }
     let mut path = Text::new();
-    if policy::descriptor_path(fd, &mut path) {
+    if globs::descriptor_path(fd, &mut path) {
         put_synced(record, of, path.get());
     }
 }
 
 fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
-    if config_nearby().is_some_and(|config| !config.globs.is_own(path)) {
+    if published_config().is_some_and(|config| !config.globs.is_own(path)) {
         record.put(&record.synced, of, path, MORE_SYNCED);
     }
 }
@@ -111,7 +113,7 @@ fn put_synced(record: &Record, of: (u64, u64), path: &[u8]) {
 pub(in crate::posix) fn synced_map(address: usize) {
     let Some(joined) = joined() else { return };
     let count = MAP_SYNCS.fetch_add(1, Ordering::Relaxed);
-    let globs = config_nearby().map_or(0, |config| config.globs.count());
+    let globs = published_config().map_or(0, |config| config.globs.count());
     // The list may be long, so it is read ever less often.
     if (count + 1).is_power_of_two() && !joined.record.is_all_well(globs) {
         maps_list::shared_file_at(address, |of, path| put_synced(joined.record, of, path));

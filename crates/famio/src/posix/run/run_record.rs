@@ -9,7 +9,7 @@
 use crate::posix::call::look::{stat_at, stat_of};
 use crate::posix::runtime::state::pid;
 use crate::posix::selection::environment;
-use crate::posix::selection::policy::{MOST_TOLD_APART, Text};
+use crate::posix::selection::globs::{MOST_TOLD_APART, Text};
 use crate::posix::{fail, raw};
 use crate::sys::events;
 use crate::sys::events::Events;
@@ -130,7 +130,7 @@ pub(in crate::posix) const fn room() -> [u8; PATH] {
 }
 
 /// A record to which this process has joined.
-pub(in crate::posix) struct Joined {
+pub(in crate::posix) struct OwnerSession {
     pub record: &'static Record,
     /// The text after the record.
     text: &'static [u8],
@@ -139,13 +139,13 @@ pub(in crate::posix) struct Joined {
     inode: u64,
 }
 
-static JOINED: AtomicPtr<Joined> = AtomicPtr::new(ptr::null_mut());
+static JOINED: AtomicPtr<OwnerSession> = AtomicPtr::new(ptr::null_mut());
 /// Standard error when the process started: device and inode.
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The record, where `famio run` has made one.
 #[inline]
-pub(in crate::posix) fn joined() -> Option<&'static Joined> {
+pub(in crate::posix) fn joined() -> Option<&'static OwnerSession> {
     // SAFETY: null, or put there by `join`, which never frees it.
     unsafe { JOINED.load(Ordering::Acquire).as_ref() }
 }
@@ -218,7 +218,7 @@ pub(in crate::posix) fn join() {
         events::share(&record.events);
         let behind = ptr::with_exposed_provenance::<u8>(address as usize + size_of::<Record>());
         let text = core::slice::from_raw_parts(behind, length - size_of::<Record>());
-        let joined = Joined { record, text, path, device: of.0, inode: of.1 };
+        let joined = OwnerSession { record, text, path, device: of.0, inode: of.1 };
         JOINED.store(Box::into_raw(Box::new(joined)), Ordering::Release);
     }
     if let Ok(stat) = stat_of(libc::STDERR_FILENO) {
@@ -265,7 +265,7 @@ fn is_alive(pid: u32) -> bool {
     pid != 0 && unsafe { raw!(SYS_kill, pid, 0) } != fail(libc::ESRCH)
 }
 
-impl Joined {
+impl OwnerSession {
     /// Unlists this process: it ends, or continues as a program that cannot take part.
     pub fn leave(&self) {
         let me = pid();

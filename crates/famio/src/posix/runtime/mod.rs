@@ -1,5 +1,5 @@
-//! The library in its process: whether it runs, after a `fork` or in a child of `vfork`; numbers of descriptors, signal handlers,
-//! the limit on file sizes; and what the library says, on stderr or to a program that asks.
+//! The library in its process: whether it runs, after a `fork` or in a child of `vfork`; numbers of descriptors, signal
+//! handlers, the limit on file sizes; and what the library says, on stderr or to a program that asks.
 
 pub(super) mod file_size;
 pub mod handlers;

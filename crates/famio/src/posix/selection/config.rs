@@ -1,13 +1,14 @@
 //! The user's settings, read from the environment.
 
 use super::environment::variable;
-use super::policy::Globs;
+use super::globs::Globs;
 use crate::error;
 use crate::error::Error;
 use crate::journal::WEIGHTS;
 use crate::posix::raw;
 use crate::settings::{
     Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+    check_journal_limit, parse_size,
 };
 use crate::sys::log;
 use crate::sys::log::{Level, Target};
@@ -205,10 +206,8 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some(other) => return bad("FAMIO_ON_CLOSE", other, "commit or leave"),
     };
     if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
-        match bytes(value) {
-            Some(limit) => settings.journal_limit = limit,
-            None => return bad("FAMIO_JOURNAL_LIMIT", value, "a number of bytes, with K, M or G if you like"),
-        }
+        let limit = parse_size(value).and_then(check_journal_limit);
+        settings.journal_limit = limit.map_err(|why| format!("FAMIO_JOURNAL_LIMIT: {why}"))?;
     }
     settings.tier = match text("FAMIO_TIER")? {
         None | Some("auto") => TierChoice::Auto,
@@ -229,11 +228,7 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         }
     }
     if let Some(value) = text("FAMIO_MAP_MEMORY")? {
-        settings.map_memory = match (value, bytes(value)) {
-            ("0", _) => Some(0),
-            (_, Some(limit)) => Some(limit),
-            _ => return bad("FAMIO_MAP_MEMORY", value, "a number of bytes, with K, M or G if you like"),
-        }
+        settings.map_memory = Some(parse_size(value).map_err(|why| format!("FAMIO_MAP_MEMORY: {why}"))?);
     }
     settings.require = match text("FAMIO_REQUIRE")? {
         None | Some("0") => false,
@@ -263,19 +258,6 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some(other) => return bad("FAMIO_ASYNC_IO", other, "refuse or allow"),
     };
     Ok((settings, async_io))
-}
-
-fn bytes(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
-        b'g' | b'G' => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1u64),
-    };
-    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&limit| limit > 0)
 }
 
 /// A path that stays the same when the working folder changes.
@@ -316,7 +298,7 @@ mod tests {
             ("FAMIO_POOL", "/pool"),
             ("FAMIO_DURABILITY", "process"),
             ("FAMIO_POLICY", "redo"),
-            ("FAMIO_JOURNAL_LIMIT", "16M"),
+            ("FAMIO_JOURNAL_LIMIT", "512MiB"),
             ("FAMIO_MAP_MEMORY", "3G"),
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_TIER", "off"),
@@ -335,9 +317,7 @@ mod tests {
         assert_eq!(config.settings.pool, Some("/pool".into()));
         assert_eq!(config.settings.durability, Durability::Process);
         assert_eq!(config.settings.policy, PolicyChoice::Redo);
-        assert_eq!((config.settings.journal_limit, config.settings.map_memory), (16 << 20, Some(3 << 30)));
-        let none = with(&[("FAMIO_ATOMIC", "x"), ("FAMIO_MAP_MEMORY", "0")]).unwrap().unwrap();
-        assert_eq!(none.settings.map_memory, Some(0));
+        assert_eq!((config.settings.journal_limit, config.settings.map_memory), (512 << 20, Some(3 << 30)));
         assert_eq!(config.settings.locks, LocksChoice::Kernel);
         assert_eq!(config.settings.tier, TierChoice::Off);
         assert_eq!(config.settings.write_back, "20:5".parse().unwrap());
@@ -400,6 +380,8 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "-1"),
             ("FAMIO_MAP_MEMORY", "half"),
             ("FAMIO_JOURNAL_LIMIT", "0"),
+            ("FAMIO_JOURNAL_LIMIT", "1023K"),
+            ("FAMIO_MAP_MEMORY", "0"),
             ("FAMIO_TIER", "on"),
             ("FAMIO_WRITE_BACK", "10:30"),
             ("FAMIO_POOL_WEIGHT", "0"),

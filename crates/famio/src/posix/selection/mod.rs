@@ -1,10 +1,10 @@
-//! Which files are atomic, and how: the configuration from the environment, globs and their patterns, and files that are ordinary
-//! all the same.
+//! Which files are atomic, and how: the configuration from the environment, globs and their patterns, and files that
+//! are ordinary all the same.
 
 pub mod config;
 pub(super) mod current;
 pub(super) mod environment;
+pub(super) mod globs;
 pub(super) mod ordinary;
 pub mod patterns;
-pub(super) mod policy;
 pub(super) mod traces;

@@ -8,7 +8,7 @@ mod records;
 
 use super::Owner;
 use super::examine::{Examined, examine};
-use super::given::Given;
+use super::found_file::FoundFile;
 use super::open::owner_lock_given;
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
@@ -103,7 +103,7 @@ pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
     }
     let mut checked = Checked::new(PathBuf::new(), Some(path.to_path_buf()));
     let done =
-        look_at(path).and_then(|file| with_file(file.as_fd(), Given::default(), settings, &all.seen, &mut checked));
+        look_at(path).and_then(|file| with_file(file.as_fd(), FoundFile::default(), settings, &all.seen, &mut checked));
     checked.failed(done);
     Ok(vec![checked])
 }
@@ -141,7 +141,7 @@ impl Visitor for All<'_> {
             if self.seen.file(key) {
                 return Ok(false);
             }
-            let given = Given { path: Some(path), folder: Some(folder), pool: None };
+            let given = FoundFile { path: Some(path), folder: Some(folder), pool: None };
             let done = with_file(file.as_fd(), given, self.settings, &self.seen, &mut checked);
             self.seen.add(key, &checked.journal);
             done.map(|()| true)
@@ -199,7 +199,7 @@ impl Checked {
 
 fn with_file(
     looked: BorrowedFd<'_>,
-    given: Given<'_>,
+    given: FoundFile<'_>,
     settings: &Settings,
     seen: &Seen,
     checked: &mut Checked,

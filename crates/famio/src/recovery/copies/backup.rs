@@ -23,7 +23,7 @@ use crate::journal::{Header, State, Verdict, control, lock};
 use crate::pmem::{Domain, medium};
 use crate::recovery::examine::{Examined, examine};
 use crate::recovery::formats::{in_place, tiered};
-use crate::recovery::given::Given;
+use crate::recovery::found_file::FoundFile;
 use crate::recovery::unfinished::Unfinished;
 use crate::settings::Settings;
 use crate::sys::InternalFd;
@@ -157,7 +157,7 @@ enum Tried {
 }
 
 fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
-    let before = examine(file, None, settings, false, Given::default())?;
+    let before = examine(file, None, settings, false, FoundFile::default())?;
     let stat = fstat(file)?;
     let control = control_of(&before, file);
     let is_owned = || control.as_ref().is_some_and(Control::is_owned);
@@ -176,7 +176,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
                     let size = crate::recovery::formats::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
                     rustix::fs::ftruncate(to, size)?;
                 }
-                let after = examine(file, None, settings, false, Given::default())?;
+                let after = examine(file, None, settings, false, FoundFile::default())?;
                 let now = fstat(file)?;
                 let is_same =
                     |of: &rustix::fs::Stat| (of.st_size, of.st_mtime, of.st_mtime_nsec, of.st_ctime, of.st_ctime_nsec);

@@ -11,7 +11,7 @@ use crate::index::OwnerLock;
 use crate::journal::pools::reach::open_looked_at;
 use crate::journal::{Verdict, lock};
 use crate::recovery::examine::{Examined, examine};
-use crate::recovery::given::Given;
+use crate::recovery::found_file::FoundFile;
 use crate::recovery::open::{Known, in_session, is_ordinary, owner_lock_given, recover};
 use crate::recovery::search::leases::holder;
 use crate::recovery::search::openers;
@@ -93,7 +93,7 @@ impl Old {
         };
         drop(looked); // before Linux 5.3 it prevents a lease
         let is_ordinary = is_ordinary(file.as_fd(), Known::default(), settings)?;
-        let owner_lock = match owner_lock_given(file.as_fd(), Given::default(), settings, true, !is_ordinary) {
+        let owner_lock = match owner_lock_given(file.as_fd(), FoundFile::default(), settings, true, !is_ordinary) {
             Err(e) if e.errno() == libc::EBUSY => {
                 return Err(match owner(file.as_fd(), settings).and_then(Owner::pid_here) {
                     Some(process) => busy(Some(process)),
@@ -105,7 +105,7 @@ impl Old {
         let mut old = Self { file, stat, owner_lock, examined: None };
         openers::refuse(old.file.as_fd(), Who::Anybody)?;
         if !is_ordinary {
-            let examined = examine(old.file.as_fd(), old.owner_lock.as_ref(), settings, true, Given::default())?;
+            let examined = examine(old.file.as_fd(), old.owner_lock.as_ref(), settings, true, FoundFile::default())?;
             if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
                 return Err(in_session());
             }

@@ -9,7 +9,7 @@ use crate::journal::records::apply;
 use crate::pmem::{Medium, medium};
 use crate::recovery::examine::{Examined, conflict, examine};
 use crate::recovery::formats::{in_place, tiered};
-use crate::recovery::given::Given;
+use crate::recovery::found_file::FoundFile;
 use crate::settings::Settings;
 use crate::thread::Mutex;
 use core::sync::atomic::AtomicU64;
@@ -37,7 +37,7 @@ pub(crate) fn is_immutable(file: BorrowedFd<'_>) -> bool {
 /// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: there is more data.
 pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings, most: u64) -> Result<Vec<Step>> {
     let Examined { verdict, header, journal, pool, .. } =
-        examine(file, Some(owner_lock), settings, false, Given::default())?;
+        examine(file, Some(owner_lock), settings, false, FoundFile::default())?;
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),

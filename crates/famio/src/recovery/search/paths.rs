@@ -9,7 +9,7 @@ use crate::journal::pools::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Marked, Verdict, control, lock, mark};
 use crate::recovery::examine::examine;
 use crate::recovery::formats::joint;
-use crate::recovery::given::Given;
+use crate::recovery::found_file::FoundFile;
 use crate::recovery::open::{Known, await_others, in_session, is_ordinary, owner_lock_given, recover};
 use crate::recovery::{Options, Outcome, Owner, Progress, Report, Use};
 use crate::settings::Settings;
@@ -42,7 +42,7 @@ pub(crate) fn recover_path(
             let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
             all.conclude(&mut report, |all, report| {
                 let file = look_at(path)?;
-                all.one(file.as_fd(), Given::default(), settings, report)
+                all.one(file.as_fd(), FoundFile::default(), settings, report)
             });
             all.reports.push(report);
         }
@@ -133,8 +133,8 @@ pub(in crate::recovery) fn pool_setting(place: &Place) -> Option<PathBuf> {
 }
 
 /// What is known of a file that was found by its journal.
-pub(in crate::recovery) fn given<'a>(place: &'a Place, found: &'a Located) -> Given<'a> {
-    Given {
+pub(in crate::recovery) fn given<'a>(place: &'a Place, found: &'a Located) -> FoundFile<'a> {
+    FoundFile {
         path: Some(&found.path),
         folder: place.pool.parent().filter(|_| found.is_beside),
         pool: Some(&place.pool).filter(|pool| !pool.is_beside()),
@@ -232,7 +232,7 @@ impl Visitor for All<'_> {
             if is_seen {
                 return Ok(());
             }
-            let given = Given { path: Some(path), folder: Some(folder), pool: None };
+            let given = FoundFile { path: Some(path), folder: Some(folder), pool: None };
             let done = all.one(file.as_fd(), given, all.settings, report);
             all.seen.add(key, &report.journal);
             done
@@ -257,7 +257,13 @@ impl All<'_> {
     }
 
     /// Recovers one file, known by an `O_PATH` descriptor.
-    fn one(&self, looked: BorrowedFd<'_>, given: Given<'_>, settings: &Settings, report: &mut Report) -> Result<()> {
+    fn one(
+        &self,
+        looked: BorrowedFd<'_>,
+        given: FoundFile<'_>,
+        settings: &Settings,
+        report: &mut Report,
+    ) -> Result<()> {
         let options = self.options;
         let stat = fstat(looked)?;
         if !is_regular(&stat) {

@@ -15,7 +15,7 @@ use crate::journal::{
     GrowingMark, Header, Identity, Marked, Pool, State, beside_path, control, journal_name, lock, mark, path_of,
 };
 use crate::pmem::medium;
-use crate::recovery::given::Given;
+use crate::recovery::found_file::FoundFile;
 use crate::recovery::{Growing, Owner};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity};
@@ -114,7 +114,7 @@ pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
         if !is_regular(&fstat(&file)?) {
             return Err(Error::with(libc::EINVAL, "not a regular file, nor a folder"));
         }
-        let found = of_file(file.as_fd(), path, Given::default(), settings);
+        let found = of_file(file.as_fd(), path, FoundFile::default(), settings);
         all.found.extend(found.map_err(|e| e.context(path.display()))?);
     }
     Ok(all.found)
@@ -142,7 +142,7 @@ impl Visitor for All<'_> {
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
-        let given = Given { path: Some(path), folder: Some(folder), pool: None };
+        let given = FoundFile { path: Some(path), folder: Some(folder), pool: None };
         let file = match look(folder, name).map_err(Error::from).and_then(|file| Ok((identity(file.as_fd())?, file))) {
             Ok((key, _)) if self.seen.file(key) => return,
             Ok((key, file)) => of_file(file.as_fd(), path, given, self.settings).map(|found| (key, found)),
@@ -163,7 +163,7 @@ impl Visitor for All<'_> {
 }
 
 /// The journal of a file that is known by an `O_PATH` descriptor.
-fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Settings) -> Result<Option<Found>> {
+fn of_file(file: BorrowedFd<'_>, path: &Path, given: FoundFile<'_>, settings: &Settings) -> Result<Option<Found>> {
     let (mark, is_damaged) = match mark::of_looked_at(file) {
         Err(e) if e.errno() == libc::EIO => (None, true),
         Ok(Some(Marked::Growing(mark))) => return Ok(Some(Found::of_growing(file, path, &mark))),
@@ -179,7 +179,7 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: Given<'_>, settings: &Setti
     if let Some(pool) = pool.as_ref()
         && there(pool)?
     {
-        let place = Place::new(pool.again(file)?);
+        let place = Place::new(pool.reopen(file)?);
         return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), control_in(pool, file).as_ref())));
     }
     if mark.is_none() && !is_damaged {

@@ -1,5 +1,5 @@
-//! Servers that work with many files: Filebench's personalities, and a mix of FFSB's operations. Files are made, read, appended to,
-//! overwritten, synced and removed; each process has a folder of its own.
+//! Servers that work with many files: Filebench's personalities, and a mix of FFSB's operations. Files are made, read,
+//! appended to, overwritten, synced and removed; each process has a folder of its own.
 
 mod files;
 mod personality;

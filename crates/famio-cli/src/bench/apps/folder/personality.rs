@@ -14,8 +14,8 @@ pub enum Personality {
     WebProxy,
     /// Mails of 16 KiB: one is removed, one made and synced, one read, appended to and synced, one read.
     VarMail,
-    /// Files of 64 KiB, and FFSB's operations, each as often as any other: read, read at random, append, overwrite at random, make and
-    /// sync, remove.
+    /// Files of 64 KiB, and FFSB's operations, each as often as any other: read, read at random, append, overwrite at
+    /// random, make and sync, remove.
     Ffsb,
 }
 

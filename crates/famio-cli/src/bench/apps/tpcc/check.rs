@@ -1,4 +1,5 @@
-//! The specification's consistency conditions, and whether every transaction is there that the terminal has been told is.
+//! The specification's consistency conditions, and whether every transaction is there that the terminal has been told
+//! is.
 
 use super::draw::Drawn;
 use super::scale::{DISTRICTS, Scale};

@@ -1,5 +1,5 @@
-//! TPC-C on SQLite: its nine tables, its five transactions in their shares, and its consistency conditions. One terminal that does not
-//! think or type, as research uses it; amounts are whole cents, and text is random.
+//! TPC-C on SQLite: its nine tables, its five transactions in their shares, and its consistency conditions. One
+//! terminal that does not think or type, as research uses it; amounts are whole cents, and text is random.
 
 mod check;
 mod draw;

@@ -1,4 +1,5 @@
-//! A redo log of exactly the bytes that are written: logged, committed, and then copied home. Everything is written twice.
+//! A redo log of exactly the bytes that are written: logged, committed, and then copied home. Everything is written
+//! twice.
 
 use super::map::{Map, fence};
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
-//! What the papers compare with: stores through a map, alone and by the ways to make them atomic that came before. Each writes what such
-//! a protocol writes and flushes, in its order, for one thread; none of them has a recovery. And the system call that does nothing.
+//! What the papers compare with: stores through a map, alone and by the ways to make them atomic that came before. Each
+//! writes what such a protocol writes and flushes, in its order, for one thread; none of them has a recovery. And the
+//! system call that does nothing.
 
 mod fine_log;
 mod map;
@@ -56,7 +57,8 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// Maps the file. `beside`: what else the protocol needs goes to files whose names begin so; they have no names when this returns.
+    /// Maps the file. `beside`: what else the protocol needs goes to files whose names begin so; they have no names
+    /// when this returns.
     pub fn open(bare: Bare, file: &File, beside: &Path) -> Result<Self, Error> {
         Ok(match bare {
             Bare::SystemCall => Baseline::SystemCall,

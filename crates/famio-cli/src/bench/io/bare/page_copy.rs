@@ -1,5 +1,6 @@
-//! Copy-on-write of pages of 4 KiB: a page is copied to a free one, changed there, and at a SYNC the table takes the new page. Several
-//! pages of one SYNC are exchanged by a list that is committed first, as a shadow file system does it by a change higher in its tree.
+//! Copy-on-write of pages of 4 KiB: a page is copied to a free one, changed there, and at a SYNC the table takes the
+//! new page. Several pages of one SYNC are exchanged by a list that is committed first, as a shadow file system does it
+//! by a change higher in its tree.
 
 use super::map::{Map, fence};
 use std::io::Error;

@@ -5,7 +5,7 @@ use super::super::mapped_range::MappedRange;
 use super::super::ranges;
 use super::super::request::{MapRequest, map_at};
 use super::super::watch;
-use super::lay::{advise, belongs_to_process};
+use super::layout::{advise, belongs_to_process};
 use super::{CowMaps, PAGE, page_end, second_map};
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;

@@ -3,7 +3,7 @@
 use super::super::Shadow;
 use super::super::ranges;
 use super::CowMaps;
-use super::lay::part_of;
+use super::layout::part_of;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;

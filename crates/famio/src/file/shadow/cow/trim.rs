@@ -4,7 +4,7 @@ use super::super::Shadow;
 use super::super::mapped_range::MappedRange;
 use super::super::ranges;
 use super::super::watch;
-use super::lay::{advise, in_file};
+use super::layout::{advise, in_file};
 use super::{CowMaps, PAGE, page_end};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;

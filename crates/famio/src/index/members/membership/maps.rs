@@ -64,10 +64,11 @@ impl Membership {
     /// The shadow has all the file's bytes from now on, so all readers and writers use it. Only the owner calls it.
     pub fn set_shadow(&self) {
         self.change(SHADOW, SHADOW);
-        self.give(); // members that map the kernel's file have to switch
+        self.announce_change(); // members that map the kernel's file have to switch
     }
 
-    /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by the owner.
+    /// No process that opens the file from now on uses the shadow, until it is [set](Self::set_shadow) again. Called by
+    /// the owner.
     pub fn hide_shadow(&self) {
         self.change(SHADOW, 0);
     }
@@ -139,7 +140,7 @@ impl Membership {
     /// The slots and numbers of other processes that have such maps, or died with them.
     fn mappers(&self, what: u64) -> impl Iterator<Item = (usize, u64)> {
         let me = self.id.load(Ordering::Acquire);
-        let members = self.places().iter().enumerate();
+        let members = self.slots().iter().enumerate();
         let members = members.map(|(place, member)| (place, member.id.load(Ordering::Acquire), member));
         let has = move |&(_, id, member): &(usize, u64, &Member)| {
             id != 0 && id != me && member.maps.load(Ordering::SeqCst) & what != 0
@@ -166,13 +167,13 @@ impl Membership {
 
     /// Whether a member has died and was not reaped yet.
     pub fn has_dead(&self) -> bool {
-        self.unburied().next().is_some() || self.has_ended_early()
+        self.unreaped().next().is_some() || self.has_ended_early()
     }
 
     /// Whether a member died that owned a session before the kernel had its robust futex.
     fn has_ended_early(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
-        self.places().iter().enumerate().any(|(place, member)| {
+        self.slots().iter().enumerate().any(|(place, member)| {
             !member.life.is_kept()
                 && member.attached.load(Ordering::Acquire) != 0
                 && ![0, me].contains(&member.id.load(Ordering::Acquire))
@@ -182,29 +183,29 @@ impl Membership {
 
     /// The dead members as one number, which is different after another death; `None`: there are none.
     pub fn dead_in_one(&self) -> Option<u64> {
-        let ids = self.unburied().map(|member| member.id.load(Ordering::Acquire));
+        let ids = self.unreaped().map(|member| member.id.load(Ordering::Acquire));
         ids.reduce(|all, id| all.wrapping_mul(1_000_003).wrapping_add(id))
     }
 
     /// Whether a dead member could store through its maps.
     pub fn has_dead_stores(&self) -> bool {
-        self.unburied().any(|member| member.maps.load(Ordering::Acquire) & STORES != 0)
+        self.unreaped().any(|member| member.maps.load(Ordering::Acquire) & STORES != 0)
     }
 
     /// The dead members' stores are undone, or now count as stores of all. Only the owner calls it.
     pub fn forget_dead_stores(&self) {
-        self.unburied().for_each(|member| member.maps.store(0, Ordering::Release));
+        self.unreaped().for_each(|member| member.maps.store(0, Ordering::Release));
     }
 
     /// The slots that were ever in use.
     #[inline]
-    pub(super) fn places(&self) -> &[Member] {
+    pub(super) fn slots(&self) -> &[Member] {
         let page = self.page();
         &page.members[..(page.places.load(Ordering::Acquire) as usize).min(MEMBERS)]
     }
 
-    fn unburied(&self) -> impl Iterator<Item = &Member> {
-        let members = self.places().iter();
+    fn unreaped(&self) -> impl Iterator<Item = &Member> {
+        let members = self.slots().iter();
         members.filter(|member| member.life.is_over() && member.id.load(Ordering::Acquire) != 0)
     }
 

@@ -1,20 +1,20 @@
 //! The control page of an atomic file: all processes that have the file open (its *members*) map it.
 //!
-//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session. The
-//! page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
+//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session.
+//! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
 //! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
-mod epoch;
+mod hand_over_image;
 mod maps;
-mod places;
 mod positions;
+mod slots;
 mod test_hooks;
 mod watch;
 
-pub(crate) use self::epoch::Sort;
+pub(crate) use self::hand_over_image::ImageKind;
 pub(crate) use self::maps::SharedSize;
-pub(crate) use self::places::{Writer, WriterState};
 pub(crate) use self::positions::Positions;
+pub(crate) use self::slots::{Writer, WriterState};
 
 use super::control::{Control, Owner, is_anybody};
 use super::control_page::{
@@ -287,7 +287,7 @@ impl Membership {
         self.page().holder.store(holder, Ordering::Release);
         self.page().all_killed.store(0, Ordering::Release);
         self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
-        self.give(); // watchers are to watch this process, readers to look again
+        self.announce_change(); // watchers are to watch this process, readers to look again
     }
 
     /// The session goes on without an owner (`is`), or this process owns it again. Members that read along in it go
@@ -314,30 +314,33 @@ impl Membership {
         self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
     }
 
-    /// How often ownership was handed over until now, for [`wait`](Self::wait).
-    pub fn given(&self) -> u32 {
+    /// How often something has changed for which members wait, a hand-over above all; for
+    /// [`wait_for_change`](Self::wait_for_change).
+    pub fn change_count(&self) -> u32 {
         self.page().given.load(Ordering::SeqCst)
     }
 
     /// Requests ownership from the owner.
-    pub fn ring(&self) {
-        self.ring_and(|_| {});
+    pub fn request_ownership(&self) {
+        self.request_ownership_and(|_| {});
     }
 
-    /// As [`ring`](Self::ring). `note` gets the number of earlier requests before any process is woken.
-    pub fn ring_and(&self, note: impl FnOnce(u32)) {
+    /// As [`request_ownership`](Self::request_ownership). `note` gets the number of earlier requests before any process
+    /// is woken.
+    pub fn request_ownership_and(&self, note: impl FnOnce(u32)) {
         let requests = &self.page().requests;
         note(requests.fetch_add(1, Ordering::SeqCst));
         let _ = futex::wake(requests, futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// Waits until ownership is handed over after `given` was read, or for `patience`.
-    pub fn wait(&self, given: u32, patience: Timespec) {
-        let _ = futex::wait(&self.page().given, futex::Flags::empty(), given, Some(&patience));
+    /// Waits until ownership is handed over, or something else is announced, after `count` was read; or for
+    /// `patience`.
+    pub fn wait_for_change(&self, count: u32, patience: Timespec) {
+        let _ = futex::wait(&self.page().given, futex::Flags::empty(), count, Some(&patience));
     }
 
-    /// Wakes all members that wait for ownership.
-    pub fn give(&self) {
+    /// Wakes all members that wait for ownership or another change.
+    pub fn announce_change(&self) {
         let given = &self.page().given;
         given.fetch_add(1, Ordering::SeqCst);
         let _ = futex::wake(given, futex::Flags::empty(), i32::MAX as u32);

@@ -1,4 +1,4 @@
-use super::places::is_taken;
+use super::slots::is_taken;
 use super::*;
 use crate::index::STORES;
 use crate::index::members::control::{TestControl, for_test};
@@ -55,7 +55,7 @@ fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
     let other = open(&file);
     let number = other.number();
     std::fs::write(other.epoch_path(number), "x").unwrap();
-    other.set_epoch(number, Sort::default());
+    other.set_epoch(number, ImageKind::default());
     let wrote = other.me();
     killed(other);
     let third = open(&file);
@@ -73,7 +73,7 @@ fn who_comes_after_all_have_died_finds_nothing_of_theirs() {
     let dead = open(&file);
     let number = dead.number();
     std::fs::write(dead.epoch_path(number), "x").unwrap();
-    dead.set_epoch(number, Sort::default());
+    dead.set_epoch(number, ImageKind::default());
     dead.set_session(true);
     let path = dead.epoch_path(number);
     killed(dead);
@@ -268,7 +268,7 @@ fn what_killed_processes_shared_goes_with_their_control_file() {
     let membership = open(&file);
     let number = membership.begin_epoch();
     let mut paths = vec![membership.epoch_path(number), membership.shadow_path(membership.begin_shadow())];
-    membership.set_epoch(number, Sort::default());
+    membership.set_epoch(number, ImageKind::default());
     membership.set_shadow();
     paths.push(membership.epoch_path(membership.begin_epoch()));
     paths.iter().for_each(|path| std::fs::write(path, b"x").unwrap());

@@ -23,13 +23,13 @@ impl Membership {
     /// Adds the word that changes when a member becomes watchable or ownership is handed over. To be read before a
     /// look at the members.
     pub fn watch_given(&self, words: &mut Vec<Word>) {
-        words.push(Word::shared(&self.page().given, self.given()));
+        words.push(Word::shared(&self.page().given, self.change_count()));
     }
 
     /// Adds the words that change when other members end.
     pub fn watch_others(&self, lives: &mut Vec<Word>) {
         let me = self.id.load(Ordering::Acquire);
-        let others = self.places().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
+        let others = self.slots().iter().filter(|member| ![0, me].contains(&member.id.load(Ordering::Acquire)));
         lives.extend(others.filter_map(|member| member.life.watched()));
     }
 

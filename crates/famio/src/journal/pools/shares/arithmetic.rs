@@ -254,7 +254,8 @@ mod tests {
             }
         }
 
-        /// Whatever is borrowed comes back: when all have given back what they owe, who waits within his share finds it.
+        /// Whatever is borrowed comes back: when all have given back what they owe, who waits within his share finds
+        /// it.
         #[test]
         fn giving_back_is_enough(
             size in 16 * MIB..1024 * MIB,

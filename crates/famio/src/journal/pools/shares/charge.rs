@@ -82,8 +82,8 @@ impl Charge {
         }
     }
 
-    /// The journal has ended, or is left to a recovery: nothing is accounted for any more, whatever the background still
-    /// does with it.
+    /// The journal has ended, or is left to a recovery: nothing is accounted for any more, whatever the background
+    /// still does with it.
     pub fn end(&self) {
         if self.member.is_inherited() {
             return; // as in `grow`

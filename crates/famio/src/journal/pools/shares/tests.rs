@@ -343,7 +343,8 @@ fn a_forked_child_does_not_wait_for_its_parents_threads() {
     let charge = Charge::new(pool.member("one", 100));
     charge.grow(MIB).unwrap();
     let held = charge.changing.lock();
-    // SAFETY: the child does nothing that could need another thread: no allocation, and no lock but the one in question.
+    // SAFETY: the child does nothing that could need another thread: no allocation, and no lock but the one in
+    // question.
     let child = unsafe { libc::fork() };
     if child == 0 {
         super::forget_parents();

@@ -1,7 +1,7 @@
 //! What the threads of this process wait for.
 //!
-//! Each wait has a deadline. A signal handler may leave it by `siglongjmp`; what it waited for is then forgotten at that
-//! time, instead of being kept from others for ever.
+//! Each wait has a deadline. A signal handler may leave it by `siglongjmp`; what it waited for is then forgotten at
+//! that time, instead of being kept from others for ever.
 
 /// See the module.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use crate::posix::Ret;
 use crate::posix::call::user;
 use crate::posix::descriptors::attach::warn_if_weakened;
 use crate::posix::life::process;
-use crate::posix::nv::calls::told;
+use crate::posix::nv::calls::to_ret;
 use crate::posix::runtime::message::caught;
 use crate::posix::selection::config::absolute;
 use core::cell::Cell;
@@ -83,7 +83,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn init(pool: *const c_char) -> Ret {
         Pool::at(&path, None)?;
         state::begin(Some(path))
     };
-    caught(|| told(init(), |()| 0))
+    caught(|| to_ret(init(), |()| 0))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn release() -> Ret {
@@ -91,7 +91,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn release() -> Ret {
         let regions = state::lists()?.end()?;
         regions.into_iter().map(close).fold(Ok(()), Result::and)
     };
-    caught(|| told(release(), |()| 0))
+    caught(|| to_ret(release(), |()| 0))
 }
 
 fn close(region: Arc<Region>) -> Result<()> {
@@ -124,7 +124,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn allocate(path: *const c_char, size
         let region = Region::new(&path, size, kind, &settings).map_err(named)?;
         Ok(state::lists()?.add(region))
     };
-    caught(|| told(allocate(), |address| address as Ret))
+    caught(|| to_ret(allocate(), |address| address as Ret))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn free(start: usize) -> Ret {
@@ -132,7 +132,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn free(start: usize) -> Ret {
         let region = state::lists()?.take_region(start)?;
         close(region)
     };
-    caught(|| told(free(), |()| 0))
+    caught(|| to_ret(free(), |()| 0))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn trim(start: usize) -> Ret {
@@ -142,7 +142,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn trim(start: usize) -> Ret {
         region.users.store(0, Ordering::Release);
         trimmed
     };
-    caught(|| told(trim(), |bytes| bytes as Ret))
+    caught(|| to_ret(trim(), |bytes| bytes as Ret))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn begin() -> Ret {
@@ -156,7 +156,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn begin() -> Ret {
         OPEN.try_with(|open| open.0.set(id)).map_err(|_| Error::with(libc::ESHUTDOWN, "the thread is ending"))?;
         Ok(id)
     };
-    caught(|| told(begin(), |id| id as Ret))
+    caught(|| to_ret(begin(), |id| id as Ret))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn write(id: usize, at: usize, from: *const u8, len: usize) -> Ret {
@@ -181,7 +181,7 @@ pub(in crate::posix::nv) unsafe extern "C" fn write(id: usize, at: usize, from: 
         state::lists()?.put_back(id, work);
         written
     };
-    caught(|| told(write(), |()| 0))
+    caught(|| to_ret(write(), |()| 0))
 }
 
 fn end(id: usize, by: impl FnOnce(Box<Work>) -> Result<()>) -> Ret {
@@ -192,7 +192,7 @@ fn end(id: usize, by: impl FnOnce(Box<Work>) -> Result<()>) -> Ret {
         drop(lists);
         by(work)
     };
-    caught(|| told(end(), |()| 0))
+    caught(|| to_ret(end(), |()| 0))
 }
 
 pub(in crate::posix::nv) unsafe extern "C" fn commit(id: usize) -> Ret {

@@ -44,8 +44,8 @@ impl Work {
     /// private.
     ///
     /// # Errors
-    /// `EFAULT`: a bad source. `EFBIG`, `ENOMEM`, `ECHILD`, `EBADF`. `ENOSPC`, `EIO`: the memory of the region cannot be
-    /// used. Nothing was written then; or, if the memory was lost in between, the transaction can only be aborted.
+    /// `EFAULT`: a bad source. `EFBIG`, `ENOMEM`, `ECHILD`, `EBADF`. `ENOSPC`, `EIO`: the memory of the region cannot
+    /// be used. Nothing was written then; or, if the memory was lost in between, the transaction can only be aborted.
     ///
     /// # Safety
     /// The buffer may be read; it may also be a bad address. `at` and its length lie in the region.

@@ -5,7 +5,7 @@ mod common;
 use common::{Folder, build, succeed, under};
 
 fn run(how: &str, domain: &str) -> Folder {
-    let program = build("handed_back");
+    let program = build("demoted");
     let folder = Folder::new(&format!("handed-back-{how}"));
     let mut command = under(&folder, &program);
     if !domain.is_empty() {

@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     fn links_lead_to_the_file() {
-        let folder = std::env::temp_dir().join(format!("famio-policy-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("famio-globs-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("real")).unwrap();
         std::fs::write(folder.join("real/app.db"), "").unwrap();
         std::os::unix::fs::symlink("real/app.db", folder.join("link")).unwrap();

@@ -165,7 +165,7 @@ impl Membership {
         let can = |member: &Member| {
             ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.writes.load(Ordering::Acquire) != 0
         };
-        self.places().iter().any(can)
+        self.slots().iter().any(can)
     }
 
     /// Whether other processes have the file open.
@@ -254,7 +254,7 @@ impl Membership {
     pub fn be_seen(&self) -> bool {
         let is_new = self.is_here() && LIVES.add(&self.page().members[self.place() as usize].life);
         if is_new {
-            self.give(); // processes that watch others have to watch this one, too
+            self.announce_change(); // processes that watch others have to watch this one, too
         }
         is_new
     }

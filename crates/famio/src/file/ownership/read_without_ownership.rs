@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::owner_session::{Look, OwnerSession};
 use crate::file::parts::ownership::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
@@ -15,10 +15,10 @@ impl AtomicFile {
     /// not committed; if the session cannot be reached, waits for its end first. Tries again if the state changes
     /// meanwhile. `None`: the caller has to look in the usual way, perhaps because this process has become the owner.
     #[cold]
-    pub(super) fn beside<T>(
+    pub(super) fn read_without_ownership<T>(
         &self,
         mut work: impl FnMut(&HandOverImage, u64) -> Result<T>,
-        mut along: impl FnMut(&Joined) -> Result<Look<T>>,
+        mut along: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Option<T>> {
         Self::may_lock()?;
         if !self.ownership.membership.is_here() {
@@ -26,12 +26,12 @@ impl AtomicFile {
             return Ok(None); // to be looked at in the usual way
         }
         let membership = &self.ownership.membership;
-        let asked = membership.given();
+        let asked = membership.change_count();
         for look in 0..LOOKS {
             if self.state.load(Ordering::Acquire) != PLAIN {
                 return Ok(None);
             }
-            let (state, given) = (membership.state(), membership.given());
+            let (state, count) = (membership.state(), membership.change_count());
             if state & MOVED != 0 {
                 self.arrive_at_its_place(&mut self.inner())?;
                 return Ok(None);
@@ -65,7 +65,7 @@ impl AtomicFile {
                         break;
                     }
                     if membership.state() == state {
-                        membership.wait(given, PATIENCE);
+                        membership.wait_for_change(count, PATIENCE);
                     }
                     continue;
                 }
@@ -91,8 +91,8 @@ impl AtomicFile {
             if !self.fds.has_writable() {
                 membership.ask_for_end(); // a process that only reads cannot take it over
             }
-            membership.ring();
-            membership.wait(given, PATIENCE);
+            membership.request_ownership();
+            membership.wait_for_change(count, PATIENCE);
             if self.ownership.is_refused(asked, look) {
                 break;
             }
@@ -130,7 +130,7 @@ impl AtomicFile {
             Ok(done)
         };
         // SAFETY: the caller's promise.
-        self.beside(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
+        self.read_without_ownership(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
     }
 
     /// Reads in a session with changes of others that may still be rolled back.
@@ -159,6 +159,9 @@ impl AtomicFile {
     /// The size that all processes have given the file, without ownership. `None`: this process owns the file now.
     #[cold]
     pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
-        self.beside(|epoch, committed| Ok(epoch.size(committed)), |joined| Ok(Look::Done(joined.size())))
+        self.read_without_ownership(
+            |epoch, committed| Ok(epoch.size(committed)),
+            |joined| Ok(Look::Done(joined.size())),
+        )
     }
 }

@@ -1,8 +1,8 @@
-//! Looks into another process's session ([`crate::file::parts::joined`]).
+//! Looks into another process's session ([`crate::file::parts::owner_session`]).
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::parts::joined::{Joined, Look};
+use crate::file::parts::owner_session::{Look, OwnerSession};
 use crate::file::parts::ownership::Ownership;
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Ownership {
         &self,
         fds: &Descriptors,
         settings: &Settings,
-        mut look: impl FnMut(&Joined) -> Result<Look<T>>,
+        mut look: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Look<T>> {
         let mut closed = 0;
         for _ in 0..LOOKS {
@@ -40,7 +40,7 @@ impl Ownership {
         Ok(Look::Changing)
     }
 
-    fn join(&self, fds: &Descriptors, settings: &Settings) -> Result<Look<Arc<Joined>>> {
+    fn join(&self, fds: &Descriptors, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
         let mut here = self.joined.lock();
         if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.membership)) {
             return Ok(Look::Done(joined.clone()));
@@ -50,7 +50,7 @@ impl Ownership {
         if number == 0 {
             return Ok(Look::Changing);
         }
-        match Joined::new(&self.membership, number, fds, settings) {
+        match OwnerSession::new(&self.membership, number, fds, settings) {
             // The rest of the arena lies where only its owner finds it: on a disk.
             Ok(Some(joined))
                 if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) =>

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Where a file lies. If nothing is given, the kernel is asked.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Given<'a> {
+pub(super) struct FoundFile<'a> {
     /// Its path, for messages.
     pub path: Option<&'a Path>,
     /// The folder that it lies in.
@@ -18,7 +18,7 @@ pub(super) struct Given<'a> {
     pub pool: Option<&'a Pool>,
 }
 
-impl Given<'_> {
+impl FoundFile<'_> {
     /// The pool of `file`: according to the mark if there is one, otherwise to the settings. `None`: there is no
     /// pool.
     pub fn pool(
@@ -35,7 +35,7 @@ impl Given<'_> {
             };
         };
         match self.pool {
-            Some(pool) if mark.is_none() || pool.path() == wanted => pool.again(file).map(Some),
+            Some(pool) if mark.is_none() || pool.path() == wanted => pool.reopen(file).map(Some),
             // Any process that may write the file may have written its mark.
             _ if mark.is_some() && settings.pool.as_deref() != Some(wanted) => Pool::of_mark(wanted, file).map(Some),
             _ => Pool::at(wanted, Some(file)).map(Some),

@@ -37,8 +37,8 @@ impl AtomicFile {
         self.wait_for_ownership(inner, false).map(drop)
     }
 
-    /// As [`acquire_ownership`](Self::acquire_ownership), or together with a session that another process has left. Returns whether
-    /// there is such a session.
+    /// As [`acquire_ownership`](Self::acquire_ownership), or together with a session that another process has left.
+    /// Returns whether there is such a session.
     pub(in crate::file) fn acquire_ownership_or_session(&self, inner: &mut Inner) -> Result<bool> {
         // Another process's session in progress saves before-images, for which it may have to end midway.
         self.wait_for_ownership(inner, self.settings.on_kill != OnKill::Keep && self.settings.group.is_none())
@@ -73,10 +73,10 @@ impl AtomicFile {
         }
         let membership = &self.ownership.membership;
         self.arrive()?;
-        let asked = membership.given();
+        let asked = membership.change_count();
         let (mut look, mut moments) = (0, 0);
         loop {
-            let given = membership.given();
+            let count = membership.change_count();
             if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
@@ -120,8 +120,8 @@ impl AtomicFile {
             if look == LOOKS || self.ownership.is_refused(asked, look) {
                 return Err(self.in_use());
             }
-            membership.ring();
-            membership.wait(given, PATIENCE);
+            membership.request_ownership();
+            membership.wait_for_change(count, PATIENCE);
             look += 1;
         }
         membership.note_end();
@@ -151,7 +151,7 @@ impl AtomicFile {
             self.check_limit_of_membership().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if membership.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
-            crate::file::base::background_wakeup::look(); // to notice its end
+            crate::file::base::background_wakeup::watch_members(); // to notice its end
         }
         Ok(())
     }

@@ -3,9 +3,9 @@
 use super::super::Shadow;
 use super::super::mapped_range::MappedRange;
 use super::super::ranges;
-use super::super::sides::put_at;
+use super::super::switch_maps::put_at;
 use super::CowMaps;
-use super::lay::in_file;
+use super::layout::in_file;
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 /// What kind of hand-over image it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sort {
+pub(crate) struct ImageKind {
     /// It is kept even if all processes are killed.
     pub is_kept: bool,
     /// It has all uncommitted bytes, whichever process wrote them.
@@ -27,7 +27,7 @@ impl Membership {
     }
 
     /// The complete file with that number is the hand-over image from now on. Only the owner calls it.
-    pub fn set_epoch(&self, number: u64, sort: Sort) {
+    pub fn set_epoch(&self, number: u64, sort: ImageKind) {
         let page = self.page();
         if sort.is_kept && page.kept.load(Ordering::Acquire) == 0 {
             page.kept.store(number, Ordering::Release);

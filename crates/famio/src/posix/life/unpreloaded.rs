@@ -6,12 +6,12 @@ use super::process;
 use crate::posix::call::look::stat_of;
 use crate::posix::raw;
 use crate::posix::run::report;
-use crate::posix::run::run_record::{Joined, MORE_LOST, UNSEEN, joined};
+use crate::posix::run::run_record::{MORE_LOST, OwnerSession, UNSEEN, joined};
 use crate::posix::run::why::Why;
 use crate::posix::runtime::state::in_vfork_child;
-use crate::posix::selection::current::config_nearby;
+use crate::posix::selection::current::published_config;
 use crate::posix::selection::environment;
-use crate::posix::selection::policy::{Text, descriptor_path};
+use crate::posix::selection::globs::{Text, descriptor_path};
 use crate::sys;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
@@ -70,7 +70,7 @@ pub unsafe fn note_program(program: Program, environment: *const *const c_char, 
     }
 }
 
-fn lose(joined: &Joined, why: Why, path: &[u8]) {
+fn lose(joined: &OwnerSession, why: Why, path: &[u8]) {
     let record = joined.record;
     // Programs are told apart by a hash of their paths.
     let hash = path.iter().fold(1u64, |hash, &byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
@@ -81,11 +81,11 @@ fn lose(joined: &Joined, why: Why, path: &[u8]) {
 
 /// This process continues as a program that takes no part in the run: it is `lost`, or has its own configuration,
 /// user or root.
-fn leave(joined: &Joined, lost: bool) {
+fn leave(joined: &OwnerSession, lost: bool) {
     if !joined.is_top() {
         return joined.leave();
     }
-    let Some(config) = config_nearby() else { return };
+    let Some(config) = published_config() else { return };
     if lost && config.settings.require {
         // Also prints the report.
         process::end();
@@ -207,7 +207,7 @@ fn close_other(fd: RawFd, program: RawFd) {
 /// Reads the first bytes of the file, through a new descriptor, since `fd` may be `O_PATH`.
 fn read_start(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
-    let link = crate::posix::selection::policy::descriptor_name(fd, &mut link);
+    let link = crate::posix::selection::globs::descriptor_name(fd, &mut link);
     // SAFETY: a C string; the descriptor is ours; the kernel writes at most the buffer's length.
     unsafe {
         let _passing = crate::posix::passing();
@@ -240,7 +240,7 @@ fn is_privileged(fd: RawFd) -> bool {
         return false;
     }
     let mut link = [0u8; 32];
-    let link = crate::posix::selection::policy::descriptor_name(fd, &mut link);
+    let link = crate::posix::selection::globs::descriptor_name(fd, &mut link);
     let name = c"security.capability";
     // SAFETY: C strings; no memory is written with a length of 0.
     let has_capabilities = uid != 0 && unsafe { raw!(SYS_getxattr, link.as_ptr(), name.as_ptr(), 0, 0) } > 0;

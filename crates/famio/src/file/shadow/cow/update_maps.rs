@@ -2,7 +2,7 @@
 
 use super::super::Shadow;
 use super::super::ranges;
-use super::lay::{in_file, part_of};
+use super::layout::{in_file, part_of};
 use super::{CowMaps, PAGE, page_end};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;

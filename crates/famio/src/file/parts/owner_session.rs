@@ -22,7 +22,7 @@ pub(in crate::file) const SPINS: u32 = 1000;
 /// A session that this process reads along.
 ///
 /// Invariant: nothing is stored through it.
-pub(in crate::file) struct Joined {
+pub(in crate::file) struct OwnerSession {
     pub(in crate::file) arena: Arena,
     /// The number of the arena, and of the session in it.
     pub(in crate::file) number: u64,
@@ -43,7 +43,7 @@ pub(in crate::file) enum Look<T> {
     Unreachable,
 }
 
-impl Joined {
+impl OwnerSession {
     /// `None`: there is no such session yet, or any more.
     pub(in crate::file) fn new(
         membership: &Membership,

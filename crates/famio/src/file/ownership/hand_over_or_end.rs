@@ -27,7 +27,7 @@ impl AtomicFile {
     /// large, or its journal cannot be ended; or it belongs to a group, and is mapped for stores or has something
     /// uncommitted.
     pub(in crate::file) fn hand_over_ownership(&self) -> Result<()> {
-        self.give_with(true)
+        self.take_stores_and_hand_over(true)
     }
 
     /// As [`hand_over_ownership`](Self::hand_over_ownership), but always ends the session.
@@ -35,10 +35,10 @@ impl AtomicFile {
     /// # Errors
     /// As there.
     pub(in crate::file) fn end_ownership(&self) -> Result<()> {
-        self.give_with(false)
+        self.take_stores_and_hand_over(false)
     }
 
-    fn give_with(&self, alive: bool) -> Result<()> {
+    fn take_stores_and_hand_over(&self, alive: bool) -> Result<()> {
         Self::may_lock()?;
         if self.has_shared_shadow() && self.ownership.is_owner.load(Ordering::Acquire) {
             self.take_stores()?;
@@ -46,11 +46,11 @@ impl AtomicFile {
             self.take_last_stores()?;
         }
         let _changing = self.shadow.lock();
-        self.give(&mut self.inner(), alive)
+        self.hand_over_or_end(&mut self.inner(), alive)
     }
 
     /// `alive`: a session that can be handed over as it is, is.
-    pub(super) fn give(&self, inner: &mut Inner, alive: bool) -> Result<()> {
+    pub(super) fn hand_over_or_end(&self, inner: &mut Inner, alive: bool) -> Result<()> {
         let membership = &self.ownership.membership;
         let requests_seen = membership.requests().load(Ordering::SeqCst);
         self.ownership.requests_seen.store(requests_seen, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl AtomicFile {
             }
             Err(_) => {
                 membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
-                membership.give(); // for the waiting process to see
+                membership.announce_change(); // for the waiting process to see
             }
         }
         ended
@@ -96,7 +96,7 @@ impl AtomicFile {
             self.ownership.is_owner.store(false, Ordering::Release);
             self.ownership.membership.set_stuck(0);
             how(owner_lock);
-            self.ownership.membership.give();
+            self.ownership.membership.announce_change();
         }
     }
 
@@ -165,7 +165,7 @@ impl AtomicFile {
         if self.ownership.membership.be_seen() {
             // Wakes the processes that wait for this word. A request of this process is none to itself; those of
             // others stay. Noted before the wake, after which the background would look again and again.
-            self.ownership.membership.ring_and(|before| {
+            self.ownership.membership.request_ownership_and(|before| {
                 let (seen, order) = (&self.ownership.requests_seen, Ordering::Relaxed);
                 let _ = seen.compare_exchange(before, before.wrapping_add(1), order, order);
             });

@@ -6,7 +6,7 @@
 //! not read what was opened write-only, though the kernel's description is open for both.
 
 use crate::posix::raw;
-use crate::sys::HANDED_BACK;
+use crate::sys::DEMOTED_SIGNALS;
 use std::os::fd::RawFd;
 
 const F_SETSIG: i32 = 10;
@@ -42,7 +42,7 @@ fn set_signal(fd: RawFd, signal: i32) {
 /// chooses, or the default one.
 pub(in crate::posix) fn make_way(fd: RawFd) {
     let signal = signal_of(fd);
-    if (FIRST..FIRST + 16).contains(&signal) || HANDED_BACK.contains(&signal) {
+    if (FIRST..FIRST + 16).contains(&signal) || DEMOTED_SIGNALS.contains(&signal) {
         set_signal(fd, 0);
     }
 }
@@ -56,16 +56,16 @@ fn signal_of(fd: RawFd) -> i32 {
 }
 
 /// Marks the description of `fd`, opened with `flags`, as an ordinary file's, whichever process receives it.
-pub(in crate::posix) fn hand_back(fd: RawFd, flags: i32) {
+pub(in crate::posix) fn mark_demoted(fd: RawFd, flags: i32) {
     let bits = LEFT.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |bits, (bit, _)| bits | bit);
-    put(fd, HANDED_BACK.start + bits);
+    put(fd, DEMOTED_SIGNALS.start + bits);
 }
 
 /// For a description of a demoted file: the flags with which the program opened it, as far as the mark has them.
-pub(in crate::posix) fn handed_back(fd: RawFd) -> Option<i32> {
+pub(in crate::posix) fn demoted_flags(fd: RawFd) -> Option<i32> {
     let signal = signal_of(fd);
-    let bits = signal - HANDED_BACK.start;
-    HANDED_BACK
+    let bits = signal - DEMOTED_SIGNALS.start;
+    DEMOTED_SIGNALS
         .contains(&signal)
         .then(|| LEFT.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |flags, (_, flag)| flags | flag))
 }
@@ -94,8 +94,8 @@ mod tests {
             assert_eq!(get(other.as_raw_fd()), Some(flags));
         }
         for flags in [0, libc::O_WRONLY, libc::O_APPEND, libc::O_WRONLY | libc::O_APPEND] {
-            hand_back(other.as_raw_fd(), flags | libc::O_SYNC);
-            assert_eq!((get(file.as_raw_fd()), handed_back(file.as_raw_fd())), (None, Some(flags)));
+            mark_demoted(other.as_raw_fd(), flags | libc::O_SYNC);
+            assert_eq!((get(file.as_raw_fd()), demoted_flags(file.as_raw_fd())), (None, Some(flags)));
         }
     }
 }
