@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` stands for each policy.
-const IN_PLACE: [&str; 39] = [
+const IN_PLACE: [&str; 42] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
@@ -42,6 +42,10 @@ const IN_PLACE: [&str; 39] = [
     "?: w100+60 s w100+60 s w200+2000 w4096+2000 2:w7000+8 2:s",
     "?: w100+60 s w100+60 s w4096+60 2:s",
     "?: w0+4096 s w0+4096 s w0+2048 2:w2048+2048 2:s 2:c",
+    // Small writes to blocks in turn are deferred; another thread finds two of them.
+    "?: w0+16384 s w0+16384 s w64+128 w4160+64 w8192+100 w64+64 w4096+4096 s w4096+512 w128+64 s",
+    "?: w0+16384 s w0+16384 s w64+128 w4160+64 2:w8192+100 w64+64 2:s",
+    "?: w0+16384 s w0+16384 s w64+128 w4160+64 t8000 w128+128 w4224+64 g s c",
     "?: a300 s t3000 s t5000 s w2990+20 s c",
     "?: t3000 w4000+10 s t100 t6000 s c",
     "?: w3000+3000 s t3001 s w100+10 g c",
