@@ -1,5 +1,5 @@
-//! Writes whole granules of a block in exclusive mode, under alternate: the fast path of random writes. One guard covers
-//! everything; no lock, no fence.
+//! Writes whole granules of a block in exclusive mode, under alternate: the fast path of random writes. One guard
+//! covers everything; no lock, no fence.
 
 use super::InPlace;
 use super::state::State;
@@ -14,8 +14,8 @@ use crate::pmem::prefetch;
 use core::sync::atomic::Ordering;
 
 impl InPlace {
-    /// See [`Engine::can_defer`](crate::file::engine::context::Engine::can_defer): the block has an entry, and both homes
-    /// have room. Looks at little that is not in the cache.
+    /// See [`Engine::can_defer`](crate::file::engine::context::Engine::can_defer): the block has an entry, and both
+    /// homes have room. Looks at little that is not in the cache.
     #[inline]
     pub(super) fn is_write_sure(&self, cx: &Context<'_>, block: u64) -> bool {
         let shared = cx.shared();
@@ -25,8 +25,8 @@ impl InPlace {
             && cx.index().has_entry(block)
     }
 
-    /// Prefetches what [`write_alone`](Self::write_alone) is going to need: the entry, and of a small part its home, which
-    /// is stored to by ordinary stores. The cell is in the cache.
+    /// Prefetches what [`write_alone`](Self::write_alone) is going to need: the entry, and of a small part its home,
+    /// which is stored to by ordinary stores. The cell is in the cache.
     #[inline]
     pub(super) fn prefetch_homes(&self, cx: &Context<'_>, block: u64, start: usize, end: usize) {
         let Some(cell) = cx.index().lookup(block) else { return };
@@ -70,11 +70,7 @@ impl InPlace {
         };
         let base = state.open.map_or(in_log, |(_, version)| version.granules);
         let granules = if to_log { base | bits } else { base & !bits };
-        let which = match (state.open, state.committed) {
-            (Some((which, _)), _) => which,
-            (None, Some((committed, _))) => 1 - committed,
-            (None, None) => 0,
-        };
+        let which = state.which_is_open();
         let turn = self.own_from_clean(cx, block)?;
         // The entry may come from a write of a part of the block.
         shared.raise_stale_end(block * BLOCK as u64 + end as u64);

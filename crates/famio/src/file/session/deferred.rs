@@ -1,5 +1,5 @@
-//! The write-behind buffers: what a thread in exclusive mode wrote last stays in the arena until that thread's next call
-//! (a whole block), or the one after it (a small write).
+//! The write-behind buffers: what a thread in exclusive mode wrote last stays in the arena until that thread's next
+//! call (a whole block), or the one after it (a small write).
 //!
 //! A random write waits for the block's cell, which says where the bytes go, and then for its entry; neither is in the
 //! cache. One call later the cell is, and two calls later the entry. The price is a second copy, within the cache. A
@@ -26,7 +26,7 @@ const SMALL: usize = 512;
 const STAY: usize = 2;
 const _: () = assert!(STAY < PLACES);
 
-/// One more buffer than writes that stay, since the next one arrives before the oldest leaves. A whole block has the same
+/// More buffers than writes that stay, since the next one arrives before the oldest leaves. A whole block has the same
 /// offset in a cache line as in the caller's memory: a copy between different offsets takes twice the loads.
 #[repr(C, align(64))]
 struct Places([[AtomicU64; PLACE / 8]; PLACES]);
@@ -263,6 +263,7 @@ mod tests {
     use super::*;
     use crate::file::{Access, AtomicFile};
     use crate::{PolicyChoice, Settings};
+    use famio_test_support::random::Random;
     use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd};
     use std::sync::Arc;
@@ -381,8 +382,8 @@ mod tests {
         assert_eq!((opened.deferred(), opened.read(3)), (None, 30));
     }
 
-    /// A process that was killed long after its last write, but soon after the SYNC that carried it out, had an outsider
-    /// to blame.
+    /// A process that was killed long after its last write, but soon after the SYNC that carried it out, had an
+    /// outsider to blame.
     #[test]
     fn the_time_of_the_last_change_is_that_of_carrying_it_out() {
         let opened = Opened::new("time");
@@ -425,11 +426,8 @@ mod tests {
     #[test]
     fn random_writes_leave_what_was_written() {
         let opened = Opened::new("random");
-        let mut random = 7u64;
-        let mut next = |below: usize| {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (random >> 33) as usize % below
-        };
+        let mut random = Random::new(7);
+        let mut next = |below: usize| random.below(below as u64) as usize;
         let mut expected = vec![3; usize::from(BLOCKS) * BLOCK];
         let mut deferred = 0;
         for round in 0..20_000 {

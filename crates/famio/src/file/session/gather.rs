@@ -69,10 +69,10 @@ impl Session {
     fn gather_journal(&self, cx: Context<'_>) -> bool {
         let next = &self.gathered.next_of_journal;
         let at = next.load(Ordering::Relaxed);
-        let pages = self.engine.huge_pages(cx);
         if at == NEVER || cx.shared().used.load(Ordering::Relaxed) < WORTH_BLOCKS {
             return false;
         }
+        let pages = self.engine.huge_pages(cx);
         let end = pages.min(at.saturating_add(ROUND));
         for page in at..end {
             if !self.engine.gather_page(cx, page) && self.has_failed_often() {
@@ -80,7 +80,7 @@ impl Session {
                 return false;
             }
         }
-        next.store(end, Ordering::Relaxed); // further forward again if the journal was cut meanwhile
+        next.store(end, Ordering::Relaxed); // less than before if the journal was truncated
         end < pages
     }
 

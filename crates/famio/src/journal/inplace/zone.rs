@@ -48,8 +48,8 @@ pub(super) struct Zone {
     laid_down: [AtomicU64; PIECES],
     /// Whether the background has work.
     wish: AtomicU8,
-    /// The background is preparing a piece or collapsing pages, or the journal is being cut: never both, since pages that
-    /// got memory beyond the new end would keep it.
+    /// The background is preparing a piece or collapsing pages, or the journal is being cut: never both, since pages
+    /// that got memory beyond the new end would keep it.
     pub is_busy: AtomicBool,
     /// The kernel makes no huge pages for the journal.
     pub lacks_huge: AtomicBool,
