@@ -1,5 +1,5 @@
-//! The arena: a file in memory that every process with a session of the atomic file maps, at any address. Memory is
-//! handed out from a growing end and not given back while the arena lives.
+//! The arena: a file in memory that every process with a session of the atomic file maps, at any address. Space is
+//! handed out from a growing end; its memory can be given back to the system and taken again.
 //!
 //! If shared memory is nearly full, the arena goes on in a file on a disk, the *spill*. Then the disk limits what a
 //! program has written and not synced, as with a plain file.
@@ -228,6 +228,17 @@ impl Arena {
         Ok(())
     }
 
+    /// Gives the memory of whole pages back to the system; they keep their place. Whether it has.
+    pub fn give_back(&self, offset: u64, len: u64) -> bool {
+        self.bytes(offset, len as usize).is_some() && self.growth().give_back(offset, len)
+    }
+
+    /// Takes memory, zeroed, for pages that have [given it back](Self::give_back). `ENOSPC`: there is none.
+    pub fn take_again(&self, offset: u64, len: u64) -> Result<()> {
+        self.bytes(offset, len as usize).ok_or(Error::new(libc::EIO))?;
+        self.growth().take_again(offset, len)
+    }
+
     fn growth(&self) -> MutexGuard<'_, Growth> {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -237,6 +248,12 @@ impl Arena {
         if let Ok(mut growth) = self.growth.try_lock() {
             growth.forget_files();
         }
+    }
+
+    /// Bytes of memory that its file has.
+    #[cfg(test)]
+    pub fn memory(&self) -> u64 {
+        self.growth().memory()
     }
 
     #[cfg(test)]

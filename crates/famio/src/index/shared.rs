@@ -120,9 +120,15 @@ pub(crate) struct Shared {
     pub skip: AtomicU64,
     /// Free entries of an in-place journal: number of the first plus one, and a count of changes above it.
     pub free: AtomicU64,
-    /// Free buffers of journals of records, as `free`. They stay from session to session: an arena takes nothing
-    /// back.
-    pub buffers: AtomicU64,
+    /// Chunks of buffers with some of them free, with all, and those without memory: offset of the first of each list
+    /// (`file::records::buffers`). They stay from session to session.
+    pub buffers: [AtomicU64; 3],
+    /// Buffers that have memory.
+    pub buffers_held: AtomicU64,
+    /// The most that were in use at once in the present period.
+    pub buffers_peak: AtomicU64,
+    /// Held while a buffer is taken or given back.
+    pub buffers_lock: SharedLock,
     /// Offset of the directory of the links between free entries.
     pub links: AtomicU64,
     /// Entries in use.
@@ -196,8 +202,8 @@ pub(crate) const SHARED: usize = 8192;
 // A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
-/// "FAMIOARF".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARF");
+/// "FAMIOARG".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARG");
 
 /// A store that does not take the cache line from other processors if the value is the same.
 #[inline]

@@ -11,6 +11,7 @@ pub(crate) mod internal;
 pub(crate) mod locks;
 pub mod log;
 pub(crate) mod membarrier;
+pub(crate) mod memory;
 pub(crate) mod namespaces;
 mod raw;
 pub mod shm;
@@ -26,12 +27,12 @@ pub(crate) use clock::monotonic_now;
 pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
+pub(crate) use memory::memory;
 pub use raw::{check, syscall};
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
 use crate::error::Result;
-use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use rustix::fs::CWD;
 
@@ -66,29 +67,6 @@ pub(crate) fn keep_from_children(at: *mut u8, len: usize) {
 pub(crate) fn give_to_children(at: *mut u8, len: usize) {
     // SAFETY: our mapping, or one of the program's, for which it is the default.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
-}
-
-/// The machine's memory in bytes, as it was at the first call.
-pub(crate) fn memory() -> u64 {
-    static MEMORY: AtomicU64 = AtomicU64::new(0);
-    match MEMORY.load(Ordering::Relaxed) {
-        0 => {
-            let memory = memory_now();
-            MEMORY.store(memory, Ordering::Relaxed);
-            memory
-        }
-        memory => memory,
-    }
-}
-
-fn memory_now() -> u64 {
-    // SAFETY: plain words, filled in by the kernel.
-    let info = unsafe {
-        let mut info: libc::sysinfo = core::mem::zeroed();
-        syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]);
-        info
-    };
-    info.totalram.saturating_mul(info.mem_unit.into())
 }
 
 /// Whether the kernel is of this version or a later one.

@@ -363,8 +363,14 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Prepares a piece of log space for the next writers, outside the gate. Returns whether more may be wanted.
+    /// Prepares a piece of log space for the next writers, or gives back some memory that they do not need, outside the
+    /// gate. Returns whether there is more to do.
     fn make_ready(&self, _cx: Context<'_>) -> bool {
+        false
+    }
+
+    /// Whether [`make_ready`](Self::make_ready) may have memory to give back after a while.
+    fn has_surplus(&self, _cx: Context<'_>) -> bool {
         false
     }
 

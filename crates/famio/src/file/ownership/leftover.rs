@@ -329,7 +329,7 @@ impl<'a> Homes<'a> {
             None => {
                 let state = records::State::of(cell, committed);
                 if let Some(number) = state.buffer {
-                    let at = u64::from(number) * records::UNIT;
+                    let at = records::offset(number);
                     take(state.held, &|granule, to| self.arena.read(at + (granule * GRANULE) as u64, to))?;
                 }
             }

@@ -76,8 +76,11 @@ impl Records {
         if state.open == 0 {
             lock(&self.open).push(block);
         }
-        if fresh && self.is_pressed(cx) {
-            background_wakeup::wake();
+        if fresh {
+            self.count_memory(cx);
+            if self.is_pressed(cx) {
+                background_wakeup::wake();
+            }
         }
         Ok(())
     }

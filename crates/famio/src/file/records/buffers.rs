@@ -1,60 +1,265 @@
-//! Buffers in the arena, of a block each, on a free list when not in use.
+//! Buffers in the arena, of a block each. They lie in chunks of up to 64 buffers, so that memory that is not needed any
+//! more can be given back to the system.
+//!
+//! Invariant, under `Shared::buffers_lock`: a chunk with a free buffer is in the list of its kind, one without in none.
 
 use crate::error::{Error, Result};
 use crate::file::engine::context::Context;
-use crate::index::BLOCK;
+use crate::index::{BLOCK, Locked};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A buffer in the arena.
 type Words = [AtomicU64; BLOCK / 8];
 
-/// Buffers begin at multiples of this: a cell stores the offset divided by it.
-pub(in crate::file) const UNIT: u64 = 64;
+/// A buffer's number is the offset of its chunk's first buffer, divided by this, plus its place in the chunk. The first
+/// one begins at a multiple of `BLOCK`, so that the number has room for as many places.
+const UNIT: u64 = 64;
+/// The most buffers of a chunk. The first chunks of a file are smaller.
+const PLACES: u64 = BLOCK as u64 / UNIT;
+/// Buffers that a file may keep without need.
+const SLACK: u64 = 256;
+/// Chunks whose memory is given back at once: less than a millisecond.
+const AT_ONCE: usize = 16;
 
-fn words(cx: Context<'_>, number: u32) -> Option<&Words> {
-    cx.arena.at::<Words>(u64::from(number) * UNIT)
+/// A chunk, in the cache line before its first buffer.
+#[repr(C, align(64))]
+struct Chunk {
+    /// The free buffers, a bit each.
+    free: AtomicU64,
+    /// How many buffers it has.
+    count: AtomicU64,
+    /// The kind of the list that has it, plus one.
+    list: AtomicU64,
+    /// Its neighbours there.
+    before: AtomicU64,
+    after: AtomicU64,
+    _rest: [AtomicU64; 3],
+}
+
+/// The lists of chunks, in the order in which they are used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Some buffers are free.
+    Partly,
+    /// All are.
+    Whole,
+    /// All are, and have no memory.
+    Empty,
+}
+
+const KINDS: [Kind; 3] = [Kind::Partly, Kind::Whole, Kind::Empty];
+
+impl Chunk {
+    fn all(&self) -> u64 {
+        u64::MAX >> (PLACES - self.count.load(Ordering::Relaxed).clamp(1, PLACES))
+    }
+}
+
+/// Where the buffer with this number lies in the arena.
+pub(in crate::file) fn offset(number: u32) -> u64 {
+    let (first, place) = parts(number);
+    first + place * BLOCK as u64
+}
+
+/// The offset of the first buffer of its chunk, and its place there.
+fn parts(number: u32) -> (u64, u64) {
+    (u64::from(number) / PLACES * PLACES * UNIT, u64::from(number) % PLACES)
 }
 
 /// The address of buffer `number`.
 pub(super) fn address(cx: Context<'_>, number: u32) -> Result<*mut u8> {
-    let words =
-        words(cx, number).ok_or_else(|| Error::with(libc::EIO, "the shared index is damaged: no such buffer"))?;
+    let words = cx.arena.at::<Words>(offset(number)).ok_or_else(damaged)?;
     Ok(words.as_ptr().cast_mut().cast())
+}
+
+#[cold]
+fn damaged() -> Error {
+    Error::with(libc::EIO, "the shared index is damaged: no such buffer")
 }
 
 /// Takes a buffer with arbitrary contents. `ENOSPC`: memory is short.
 pub(super) fn take(cx: Context<'_>) -> Result<u32> {
+    let lists = Lists::lock(cx)?;
+    let first = match lists.first(Kind::Partly).or(lists.first(Kind::Whole)) {
+        Some(first) => first,
+        None => lists.refill()?,
+    };
+    let chunk = lists.chunk(first)?;
+    let free = chunk.free.load(Ordering::Relaxed) & chunk.all();
+    if free == 0 {
+        return Err(damaged());
+    }
+    lists.set_free(first, free & free.wrapping_sub(1))?;
+    let used = cx.shared().used.fetch_add(1, Ordering::Relaxed) + 1;
+    let peak = &cx.shared().buffers_peak;
+    peak.store(peak.load(Ordering::Relaxed).max(used), Ordering::Relaxed);
+    let place = u64::from(free.trailing_zeros());
+    u32::try_from(first / UNIT + place).map_err(|_| Error::new(libc::ENOSPC))
+}
+
+/// Makes a buffer free. Only optimistic readers may still read it, and they will notice.
+pub(super) fn give_back(cx: Context<'_>, number: u32) {
+    let (first, place) = parts(number);
+    let Ok(lists) = Lists::lock(cx) else { return };
+    let Ok(chunk) = lists.chunk(first) else { return };
+    cx.shared().used.fetch_sub(1, Ordering::Relaxed);
+    let _ = lists.set_free(first, chunk.free.load(Ordering::Relaxed) | 1 << place);
+}
+
+/// Buffers that are free and have memory, above what a file may keep.
+pub(super) fn spare(cx: Context<'_>) -> u64 {
     let shared = cx.shared();
-    loop {
-        // The lower half is the first free buffer, the upper one counts changes.
-        let head = shared.buffers.load(Ordering::Acquire);
-        let number = if head as u32 == 0 {
-            let offset = cx.arena.allocate(BLOCK)?;
-            u32::try_from(offset / UNIT).map_err(|_| Error::new(libc::ENOSPC))?
-        } else {
-            let next = words(cx, head as u32).ok_or(Error::new(libc::EIO))?[0].load(Ordering::Relaxed);
-            let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next as u32);
-            if shared.buffers.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                continue;
+    let kept = shared.used.load(Ordering::Relaxed) + SLACK;
+    shared.buffers_held.load(Ordering::Relaxed).saturating_sub(kept)
+}
+
+/// Begins a period: returns by how many buffers fewer would have served in the last one.
+pub(super) fn begin_period(cx: Context<'_>) -> u64 {
+    let shared = cx.shared();
+    let peak = shared.buffers_peak.swap(shared.used.load(Ordering::Relaxed), Ordering::Relaxed);
+    shared.buffers_held.load(Ordering::Relaxed).saturating_sub(peak + SLACK)
+}
+
+/// Gives the memory of some chunks back to the system: of at most so many buffers. Returns of how many; 0: no chunk is
+/// free as a whole. Outside the gate.
+pub(super) fn trim(cx: Context<'_>, most: u64) -> Result<u64> {
+    let (mut taken, mut buffers) = ([0; AT_ONCE], 0);
+    {
+        let lists = Lists::lock(cx)?;
+        for slot in &mut taken {
+            let Some(first) = lists.first(Kind::Whole) else { break };
+            buffers += lists.chunk(first)?.count.load(Ordering::Relaxed).min(PLACES);
+            if buffers > most {
+                buffers -= lists.chunk(first)?.count.load(Ordering::Relaxed).min(PLACES);
+                break;
             }
-            head as u32
+            lists.remove(first)?;
+            *slot = first;
+        }
+        let held = &cx.shared().buffers_held;
+        held.store(held.load(Ordering::Relaxed).saturating_sub(buffers), Ordering::Relaxed);
+    }
+    // Without the lock: nobody can take them now.
+    let given = taken.map(|first| first != 0 && cx.arena.give_back(first, length(cx, first)));
+    let lists = Lists::lock(cx)?;
+    let mut freed = 0;
+    for (first, is_given) in taken.into_iter().zip(given).filter(|&(first, _)| first != 0) {
+        let count = lists.chunk(first)?.count.load(Ordering::Relaxed);
+        lists.add(first, if is_given { Kind::Empty } else { Kind::Whole })?;
+        if is_given {
+            freed += count;
+        } else {
+            cx.shared().buffers_held.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+    Ok(freed)
+}
+
+/// Bytes of a chunk's buffers.
+fn length(cx: Context<'_>, first: u64) -> u64 {
+    let chunk = cx.arena.at::<Chunk>(first.saturating_sub(UNIT));
+    chunk.map_or(0, |chunk| chunk.count.load(Ordering::Relaxed).min(PLACES) * BLOCK as u64)
+}
+
+/// The lists, locked.
+struct Lists<'a> {
+    cx: Context<'a>,
+    _locked: Locked<'a>,
+}
+
+impl<'a> Lists<'a> {
+    fn lock(cx: Context<'a>) -> Result<Self> {
+        Ok(Self { cx, _locked: cx.arena.shared().buffers_lock.lock(cx.me)? })
+    }
+
+    fn chunk(&self, first: u64) -> Result<&'a Chunk> {
+        self.cx.arena.at(first.saturating_sub(UNIT)).ok_or_else(damaged)
+    }
+
+    fn head(&self, kind: Kind) -> &'a AtomicU64 {
+        &self.cx.arena.shared().buffers[kind as usize]
+    }
+
+    /// The first chunk of a list.
+    fn first(&self, kind: Kind) -> Option<u64> {
+        Some(self.head(kind).load(Ordering::Relaxed)).filter(|&first| first != 0)
+    }
+
+    /// Puts a chunk that is in no list into this one.
+    fn add(&self, first: u64, kind: Kind) -> Result<()> {
+        let chunk = self.chunk(first)?;
+        let after = self.head(kind).load(Ordering::Relaxed);
+        if after != 0 {
+            self.chunk(after)?.before.store(first, Ordering::Relaxed);
+        }
+        chunk.before.store(0, Ordering::Relaxed);
+        chunk.after.store(after, Ordering::Relaxed);
+        chunk.list.store(kind as u64 + 1, Ordering::Relaxed);
+        self.head(kind).store(first, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a chunk out of its list.
+    fn remove(&self, first: u64) -> Result<()> {
+        let chunk = self.chunk(first)?;
+        let Some(&kind) = KINDS.iter().find(|&&kind| kind as u64 + 1 == chunk.list.load(Ordering::Relaxed)) else {
+            return Ok(());
         };
-        shared.used.fetch_add(1, Ordering::Relaxed);
-        return Ok(number);
+        let (before, after) = (chunk.before.load(Ordering::Relaxed), chunk.after.load(Ordering::Relaxed));
+        match before {
+            0 => self.head(kind).store(after, Ordering::Relaxed),
+            before => self.chunk(before)?.after.store(after, Ordering::Relaxed),
+        }
+        if after != 0 {
+            self.chunk(after)?.before.store(before, Ordering::Relaxed);
+        }
+        chunk.list.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The chunk's free buffers are now these.
+    fn set_free(&self, first: u64, free: u64) -> Result<()> {
+        let chunk = self.chunk(first)?;
+        chunk.free.store(free, Ordering::Relaxed);
+        let wanted = match free {
+            0 => None,
+            free if free == chunk.all() => Some(Kind::Whole),
+            _ => Some(Kind::Partly),
+        };
+        if wanted.map_or(0, |kind| kind as u64 + 1) == chunk.list.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.remove(first)?;
+        wanted.map_or(Ok(()), |kind| self.add(first, kind))
+    }
+
+    /// A chunk with memory, all of it free: one whose memory was given back, or a new one.
+    #[cold]
+    fn refill(&self) -> Result<u64> {
+        let (arena, shared) = (self.cx.arena, self.cx.arena.shared());
+        if let Some(first) = self.first(Kind::Empty)
+            && arena.take_again(first, length(self.cx, first)).is_ok()
+        {
+            self.remove(first)?;
+            self.add(first, Kind::Whole)?;
+            shared.buffers_held.fetch_add(self.chunk(first)?.count.load(Ordering::Relaxed), Ordering::Relaxed);
+            return Ok(first);
+        }
+        // A quarter more, so that small files stay small.
+        let count = (shared.used.load(Ordering::Relaxed) / 4).next_power_of_two().clamp(1, PLACES);
+        let allocate = |count: u64| Some((arena.allocate((count as usize + 1) * BLOCK).ok()?, count));
+        let (start, count) = match allocate(count) {
+            Some(got) => got,
+            None => (arena.allocate(2 * BLOCK)?, 1),
+        };
+        let first = (start + UNIT).next_multiple_of(BLOCK as u64);
+        let chunk = self.chunk(first)?;
+        chunk.count.store(count, Ordering::Relaxed);
+        self.set_free(first, chunk.all())?;
+        shared.buffers_held.fetch_add(count, Ordering::Relaxed);
+        Ok(first)
     }
 }
 
-/// Returns a buffer to the list. Only optimistic readers may still read it, and they will notice.
-pub(super) fn give_back(cx: Context<'_>, number: u32) {
-    let shared = cx.shared();
-    let Some(words) = words(cx, number) else { return };
-    shared.used.fetch_sub(1, Ordering::Relaxed);
-    loop {
-        let head = shared.buffers.load(Ordering::Acquire);
-        words[0].store(u64::from(head as u32), Ordering::Relaxed);
-        let new = (head >> 32).wrapping_add(1) << 32 | u64::from(number);
-        if shared.buffers.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return;
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ mod checkpoint;
 mod epochs;
 mod forced;
 mod hand_over;
+mod memory;
 mod prepare;
 mod reserve;
 mod state;
@@ -17,7 +18,7 @@ mod write_back;
 
 pub(super) use attach::{attach, attach_tiered, join, join_tiered};
 pub(super) use block::{copy_block, readable};
-pub(super) use buffers::UNIT;
+pub(super) use buffers::offset;
 pub(super) use state::State;
 
 use crate::error::{Error, Result};
@@ -35,6 +36,7 @@ use crate::thread::{Guard, Mutex};
 use checkpoint::{Again, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
+use memory::{Held, Surplus};
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -69,6 +71,8 @@ pub(crate) struct Records {
     named: Named,
     /// Another process owns the session: no work outside the gate. Changed under `ended`.
     is_away: AtomicBool,
+    held: Held,
+    surplus: Surplus,
     /// Held by work outside the gate, and by the journal's end; true once it has ended.
     ended: Mutex<bool>,
 }
@@ -111,6 +115,8 @@ impl Records {
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
             is_away: AtomicBool::new(false),
+            held: Held::default(),
+            surplus: Surplus::default(),
             ended: Mutex::new(false),
         }
     }
@@ -282,6 +288,7 @@ impl Engine for Records {
 
     /// One append: to pages, with one `fdatasync` of the journal; or to memory, with two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        self.count_memory(cx);
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
         let mut open = std::mem::take(&mut *lock(&self.open));
         open.sort_unstable();
@@ -384,6 +391,14 @@ impl Engine for Records {
             Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
             _ => Ok(()),
         }
+    }
+
+    fn make_ready(&self, cx: Context<'_>) -> bool {
+        self.trim(cx)
+    }
+
+    fn has_surplus(&self, cx: Context<'_>) -> bool {
+        Records::has_surplus(self, cx)
     }
 
     fn can_shrink(&self, cx: Context<'_>) -> bool {

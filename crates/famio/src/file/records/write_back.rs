@@ -11,11 +11,15 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Percentages of the budget from which on buffers are written back, and writers help.
 const FULL: u64 = 45;
 const HARD: u64 = 60;
+/// Bytes that a file may have, whatever others have.
+const LEAST: u64 = 16 << 20;
 
 /// See the module.
 pub(super) struct WriteBack {
     range: WriteBackRange,
     limit: Limit,
+    /// Bytes of memory that other sessions of the process have.
+    others: AtomicU64,
     /// For how many bytes the words below are.
     budget: AtomicU64,
     /// Bytes of journal from which on blocks are written back, and down to how many.
@@ -35,16 +39,18 @@ pub(super) struct WriteBack {
 impl WriteBack {
     /// For a journal of at most `limit` bytes.
     pub fn new(settings: &Settings, limit: Limit) -> Self {
-        let [budget, from, to, full, hard, used, next] = [const { AtomicU64::new(0) }; 7];
-        let this = Self { range: settings.write_back, limit, budget, from, to, full, hard, used, next };
+        let [others, budget, from, to, full, hard, used, next] = [const { AtomicU64::new(0) }; 8];
+        let this = Self { range: settings.write_back, limit, others, budget, from, to, full, hard, used, next };
         this.adapt();
         this
     }
 
-    /// In a pool with a size, the limit is what the pool has for the journal now.
+    /// In a pool with a size, the limit is what the pool has for the journal now. All files of a process share an eighth
+    /// of the memory.
     fn adapt(&self) {
         // Waiting blocks lie in memory, too.
-        let budget = self.limit.now().min(crate::sys::memory() / 8);
+        let memory = (crate::sys::memory() / 8).saturating_sub(self.others.load(Ordering::Relaxed)).max(LEAST);
+        let budget = self.limit.now().min(memory);
         if self.budget.swap(budget, Ordering::Relaxed) == budget {
             return;
         }
@@ -53,6 +59,15 @@ impl WriteBack {
         let more = [(&self.full, FULL.max(from.into())), (&self.hard, HARD.max(from.into()))];
         for (word, percent) in words.into_iter().chain(more) {
             word.store(budget / 100 * percent, Ordering::Relaxed);
+        }
+    }
+
+    /// Other sessions of the process have so many bytes of memory.
+    #[inline]
+    pub fn leave_to_others(&self, bytes: u64) {
+        if self.others.load(Ordering::Relaxed) != bytes {
+            self.others.store(bytes, Ordering::Relaxed);
+            self.adapt();
         }
     }
 
@@ -101,5 +116,25 @@ impl WriteBack {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each file of a process once had an eighth of the machine's memory.
+    #[test]
+    fn files_of_a_process_share_its_memory() {
+        let memory = crate::sys::memory();
+        let cache = WriteBack::new(&Settings::default(), Limit::new(u64::MAX, None));
+        let bounds = || [memory / 10, memory / 20, LEAST].map(|bytes| cache.is_hard(bytes));
+        assert_eq!(bounds(), [true, false, false]);
+        cache.leave_to_others(memory / 16);
+        assert_eq!(bounds(), [true, true, false]);
+        cache.leave_to_others(u64::MAX);
+        assert_eq!(bounds(), [true; 3]);
+        cache.leave_to_others(0);
+        assert_eq!(bounds(), [true, false, false]);
     }
 }

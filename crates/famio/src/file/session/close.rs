@@ -86,8 +86,9 @@ impl Session {
         self.engine.prepare()?;
         while self.engine.make_ready(cx) {}
         let owes = self.engine.journal().limit().look() > 0;
+        let has_surplus = self.engine.has_surplus(cx);
         if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) && !owes {
-            return Ok(Left::Nothing);
+            return Ok(if has_surplus { Left::ForLater } else { Left::Nothing });
         }
         let quiet = is_quiet(shared);
         let gathering = self.gather_pages(cx, quiet);
@@ -135,7 +136,7 @@ impl Session {
             (_, false) if eager || owes && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
             (true, _) => Left::More,
             // Another process copies the file, and has asked to wait.
-            (false, true) if shared.totals.is_held() => Left::ForLater,
+            (false, true) if shared.totals.is_held() || has_surplus => Left::ForLater,
             // Everything left belongs to the open epoch: its SYNC is the next event.
             (false, true) => Left::Nothing,
             (false, false) => Left::ForLater,

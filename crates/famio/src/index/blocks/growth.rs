@@ -3,7 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::map::huge;
-use crate::sys::{InternalFd, address_space, shm};
+use crate::sys::{InternalFd, address_space, memory, shm};
+use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -19,6 +20,9 @@ pub(in crate::index) const RESERVED_MAX: usize = 64 << 30;
 pub(in crate::index) const RESERVED_MIN: usize = 4 << 20;
 const HUGE: u64 = huge::HUGE as u64;
 
+/// Bytes of memory that this process has taken for arenas and not given back.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
 /// The files and mappings of an arena.
 pub(in crate::index) struct Growth {
     /// All mappings ever made, the newest last: references may lead into any of them.
@@ -27,6 +31,8 @@ pub(in crate::index) struct Growth {
     file: Option<InternalFd>,
     /// Bytes of the arena in `file` once there is a spill, which has the rest.
     in_file: u64,
+    /// Its bytes in [`TAKEN`].
+    taken: u64,
     spill: Option<InternalFd>,
     /// The folder for the spill.
     beside: PathBuf,
@@ -50,6 +56,7 @@ impl Growth {
             maps: Vec::new(),
             file: Some(file),
             in_file: 0,
+            taken: 0,
             spill: None,
             beside: beside.to_path_buf(),
             is_joined: false,
@@ -86,8 +93,15 @@ impl Growth {
     /// Maps for reading what another process has taken in `file`. Also returns the number of bytes.
     pub fn join(file: &InternalFd) -> Result<(Self, u64)> {
         let len = Self::check(file)? as usize;
-        let mut joined =
-            Self { maps: Vec::new(), file: None, in_file: 0, spill: None, beside: PathBuf::new(), is_joined: true };
+        let mut joined = Self {
+            maps: Vec::new(),
+            file: None,
+            in_file: 0,
+            taken: 0,
+            spill: None,
+            beside: PathBuf::new(),
+            is_joined: true,
+        };
         if len > 0 {
             address_space::take(len);
             // SAFETY: a new mapping. The file's owner is trusted not to cut it.
@@ -108,6 +122,11 @@ impl Growth {
     /// Whether a part lies in a file on a disk.
     pub fn has_spill(&self) -> bool {
         self.spill.is_some()
+    }
+
+    #[cfg(test)]
+    pub fn memory(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512)
     }
 
     #[cfg(test)]
@@ -184,6 +203,7 @@ impl Growth {
         if leaves_room(file, want - have)
             && let Ok(got) = in_memory(file, have, want)
         {
+            self.count(self.taken + (got - have));
             return Ok(got);
         }
         match self.begin_spill(have, want).or_else(|_| self.begin_spill(have, end)) {
@@ -193,9 +213,57 @@ impl Growth {
             Err(spill) => {
                 let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
                 let got = allocate(file, have, want).or_else(|_| allocate(file, have, end));
-                got.map_err(|e| Error::from(e).context(format_args!("growing an arena in {} ({spill})", shm::folder())))
+                let got = got.map_err(|e| {
+                    Error::from(e).context(format_args!("growing an arena in {} ({spill})", shm::folder()))
+                })?;
+                self.count(self.taken + (got - have));
+                Ok(got)
             }
         }
+    }
+
+    /// The file that has this part of the arena, and where; `None`: it lies in two, or its file is not known.
+    fn place(&self, offset: u64, len: u64) -> Option<(&InternalFd, u64)> {
+        match &self.spill {
+            Some(spill) if offset >= self.in_file => Some((spill, offset - self.in_file)),
+            Some(_) if offset + len > self.in_file => None,
+            _ => Some((self.file.as_ref()?, offset)),
+        }
+    }
+
+    /// Frees the memory of whole pages. Whether it has.
+    pub fn give_back(&mut self, offset: u64, len: u64) -> bool {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punch = |(file, at)| rustix::fs::fallocate::<&InternalFd>(file, flags, at, len).is_ok();
+        let is_given = self.place(offset, len).is_some_and(punch);
+        if is_given && !self.is_spilled(offset) {
+            self.count(self.taken.saturating_sub(len));
+        }
+        is_given
+    }
+
+    fn is_spilled(&self, offset: u64) -> bool {
+        self.spill.is_some() && offset >= self.in_file
+    }
+
+    fn count(&mut self, taken: u64) {
+        TAKEN.fetch_add(taken.wrapping_sub(self.taken), Ordering::Relaxed);
+        self.taken = taken;
+    }
+
+    /// Takes memory again for what has [none](Self::give_back).
+    pub fn take_again(&mut self, offset: u64, len: u64) -> Result<()> {
+        let (file, at) = self.place(offset, len).ok_or(Error::new(libc::EBUSY))?;
+        let is_spilled = self.is_spilled(offset);
+        if !is_spilled && !leaves_room(file, len) {
+            return Err(Error::new(libc::ENOSPC));
+        }
+        rustix::fs::fallocate(file, FallocateFlags::empty(), at, len)?;
+        if !is_spilled {
+            self.count(self.taken + len);
+        }
+        self.populate(offset, offset + len);
+        Ok(())
     }
 
     /// From now on everything above `have` lies in a file on the disk, which gets room up to `want`.
@@ -224,8 +292,11 @@ impl Growth {
 }
 
 /// Whether the file's memory has room for `bytes` more and a quarter of all would still be free: other files need
-/// some, and could not even be opened without.
+/// some, and could not even be opened without. And whether this process's arenas take at most half of what it may use.
 fn leaves_room(file: &InternalFd, bytes: u64) -> bool {
+    if TAKEN.load(Ordering::Relaxed).saturating_add(bytes) > memory() / 2 {
+        return false;
+    }
     rustix::fs::fstatvfs(file)
         .is_ok_and(|all| all.f_blocks == 0 || all.f_bavail * all.f_frsize >= bytes + all.f_blocks * all.f_frsize / 4)
 }
@@ -264,6 +335,7 @@ fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
 
 impl Drop for Growth {
     fn drop(&mut self) {
+        self.count(0);
         if self.file.is_none() && !self.is_joined {
             return; // in a forked child the arena is not mapped
         }

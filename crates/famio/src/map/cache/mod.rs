@@ -53,7 +53,7 @@ fn cache() -> &'static Cache {
         {
             return cache;
         }
-        let maps_max = pressure::number_in(c"/proc/sys/vm/max_map_count").unwrap_or(65_530) as usize / 4;
+        let maps_max = crate::sys::memory::number_in("/proc/sys/vm/max_map_count").unwrap_or(65_530) as usize / 4;
         let new = Box::into_raw(Box::new(Cache { process: me, table: Mutex::new(Table::new()), maps_max }));
         if CACHE.compare_exchange(found, new, AcqRel, Relaxed).is_err() {
             // SAFETY: made above and not published.

@@ -1,0 +1,105 @@
+//! The memory of buffers: what was not needed for a while goes back to the system, in the background, and write caches
+//! share what a process may have.
+
+use super::{Records, buffers, lock};
+use crate::file::engine::context::Context;
+use crate::index::BLOCK;
+use crate::sys::monotonic_now;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Buffers that were not needed for so many nanoseconds are given back.
+const PERIOD: u64 = if cfg!(test) { 50_000_000 } else { 3_000_000_000 };
+
+/// Bytes by which write caches adapt to each other.
+const STEP: u64 = 16 << 20;
+
+/// Buffers of all sessions of this process.
+static ALL: AtomicU64 = AtomicU64::new(0);
+
+/// The buffers that one session holds, as far as they are counted in [`ALL`].
+#[derive(Default)]
+pub(super) struct Held(AtomicU64);
+
+impl Held {
+    fn set(&self, buffers: u64) {
+        let before = self.0.load(Ordering::Relaxed);
+        // Fails if another thread counts: it has as new a number.
+        if before != buffers && self.0.compare_exchange(before, buffers, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            ALL.fetch_add(buffers.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the other sessions, in steps.
+    fn of_others(&self) -> u64 {
+        let others = ALL.load(Ordering::Relaxed).saturating_sub(self.0.load(Ordering::Relaxed));
+        others.saturating_mul(BLOCK as u64) / STEP * STEP
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// What is to be given back.
+#[derive(Default)]
+pub(super) struct Surplus {
+    /// When the present period ends.
+    ends: AtomicU64,
+    /// Buffers to give back that the last period did not need.
+    buffers: AtomicU64,
+    /// The buffers held and in use (`Records::counts`) when there was nothing more to give back.
+    settled: AtomicU64,
+}
+
+impl Records {
+    /// Gives back the memory of some buffers. Returns whether there is more. Outside the gate.
+    pub(super) fn trim(&self, cx: Context<'_>) -> bool {
+        let over = lock(&self.ended);
+        if *over || self.is_away.load(Ordering::Acquire) || !self.has_surplus(cx) {
+            return false;
+        }
+        let Surplus { ends, buffers, settled } = &self.surplus;
+        let now = monotonic_now();
+        if now < ends.load(Ordering::Relaxed) && buffers.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        if buffers.load(Ordering::Relaxed) == 0 {
+            let is_first = ends.swap(now + PERIOD, Ordering::Relaxed) == 0;
+            buffers.store(if is_first { 0 } else { buffers::begin_period(cx) }, Ordering::Relaxed);
+        }
+        let wanted = buffers.load(Ordering::Relaxed);
+        let given = buffers::trim(cx, wanted).unwrap_or(0);
+        buffers.store(if given == 0 { 0 } else { wanted - given.min(wanted) }, Ordering::Relaxed);
+        if given == 0 && wanted > 0 {
+            settled.store(Self::counts(cx), Ordering::Relaxed); // what is left lies between buffers in use
+        }
+        self.count_memory(cx);
+        given > 0
+    }
+
+    /// Whether there may be something to give back, now or later.
+    pub(super) fn has_surplus(&self, cx: Context<'_>) -> bool {
+        buffers::spare(cx) > 0 && self.surplus.settled.load(Ordering::Relaxed) != Self::counts(cx)
+    }
+
+    /// Counts the buffers of this session. A write cache takes what the other sessions of the process leave.
+    #[inline]
+    pub(super) fn count_memory(&self, cx: Context<'_>) {
+        self.held.set(cx.shared().buffers_held.load(Ordering::Relaxed));
+        if let Some(tier) = &self.tier {
+            tier.leave_to_others(self.held.of_others());
+        }
+    }
+
+    /// Another process owns the session.
+    pub(super) fn count_no_memory(&self) {
+        self.held.set(0);
+    }
+
+    fn counts(cx: Context<'_>) -> u64 {
+        let shared = cx.shared();
+        shared.buffers_held.load(Ordering::Relaxed) << 32 | shared.used.load(Ordering::Relaxed)
+    }
+}
