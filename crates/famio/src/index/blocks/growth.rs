@@ -20,6 +20,9 @@ pub(in crate::index) const RESERVED_MAX: usize = 64 << 30;
 pub(in crate::index) const RESERVED_MIN: usize = 4 << 20;
 const HUGE: u64 = huge::HUGE as u64;
 
+/// Bytes that a process may have without a look at what it may use, which takes some system calls.
+const LITTLE: u64 = 32 << 20;
+
 /// Bytes of memory that this process has taken for arenas and not given back.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -203,7 +206,7 @@ impl Growth {
         if leaves_room(file, want - have)
             && let Ok(got) = in_memory(file, have, want)
         {
-            self.count(self.taken + (got - have));
+            self.count_taken(self.taken + (got - have));
             return Ok(got);
         }
         match self.begin_spill(have, want).or_else(|_| self.begin_spill(have, end)) {
@@ -216,7 +219,7 @@ impl Growth {
                 let got = got.map_err(|e| {
                     Error::from(e).context(format_args!("growing an arena in {} ({spill})", shm::folder()))
                 })?;
-                self.count(self.taken + (got - have));
+                self.count_taken(self.taken + (got - have));
                 Ok(got)
             }
         }
@@ -237,7 +240,7 @@ impl Growth {
         let punch = |(file, at)| rustix::fs::fallocate::<&InternalFd>(file, flags, at, len).is_ok();
         let is_given = self.place(offset, len).is_some_and(punch);
         if is_given && !self.is_spilled(offset) {
-            self.count(self.taken.saturating_sub(len));
+            self.count_taken(self.taken.saturating_sub(len));
         }
         is_given
     }
@@ -246,7 +249,7 @@ impl Growth {
         self.spill.is_some() && offset >= self.in_file
     }
 
-    fn count(&mut self, taken: u64) {
+    fn count_taken(&mut self, taken: u64) {
         TAKEN.fetch_add(taken.wrapping_sub(self.taken), Ordering::Relaxed);
         self.taken = taken;
     }
@@ -260,7 +263,7 @@ impl Growth {
         }
         rustix::fs::fallocate(file, FallocateFlags::empty(), at, len)?;
         if !is_spilled {
-            self.count(self.taken + len);
+            self.count_taken(self.taken + len);
         }
         self.populate(offset, offset + len);
         Ok(())
@@ -294,7 +297,8 @@ impl Growth {
 /// Whether the file's memory has room for `bytes` more and a quarter of all would still be free: other files need
 /// some, and could not even be opened without. And whether this process's arenas take at most half of what it may use.
 fn leaves_room(file: &InternalFd, bytes: u64) -> bool {
-    if TAKEN.load(Ordering::Relaxed).saturating_add(bytes) > memory() / 2 {
+    let taken = TAKEN.load(Ordering::Relaxed).saturating_add(bytes);
+    if taken > LITTLE && taken > memory() / 2 {
         return false;
     }
     rustix::fs::fstatvfs(file)
@@ -335,7 +339,7 @@ fn open_unnamed(folder: &Path) -> rustix::io::Result<InternalFd> {
 
 impl Drop for Growth {
     fn drop(&mut self) {
-        self.count(0);
+        self.count_taken(0);
         if self.file.is_none() && !self.is_joined {
             return; // in a forked child the arena is not mapped
         }
