@@ -24,7 +24,7 @@ impl Records {
         put_list(words, &lock(&self.open));
         self.is_away.store(true, Ordering::Release);
         self.live.limit().set(0); // the next owner accounts for it
-        self.count_no_memory();
+        self.held.set(0);
         Ok(true)
     }
 

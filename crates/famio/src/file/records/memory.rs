@@ -1,7 +1,7 @@
 //! The memory of buffers: what was not needed for a while goes back to the system, in the background, and write caches
 //! share what a process may have.
 
-use super::{Records, buffers, lock};
+use super::buffers;
 use crate::file::engine::context::Context;
 use crate::index::BLOCK;
 use crate::sys::monotonic_now;
@@ -21,7 +21,7 @@ static ALL: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Held(AtomicU64);
 
 impl Held {
-    fn set(&self, buffers: u64) {
+    pub fn set(&self, buffers: u64) {
         let before = self.0.load(Ordering::Relaxed);
         // Fails if another thread counts: it has as new a number.
         if before != buffers && self.0.compare_exchange(before, buffers, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -42,6 +42,13 @@ impl Drop for Held {
     }
 }
 
+/// Counts the buffers of a session. Returns how many bytes the other sessions of the process have, in steps.
+#[inline]
+pub(super) fn count(held: &Held, cx: Context<'_>) -> u64 {
+    held.set(cx.shared().buffers_held.load(Ordering::Relaxed));
+    held.of_others()
+}
+
 /// What is to be given back.
 #[derive(Default)]
 pub(super) struct Surplus {
@@ -49,57 +56,40 @@ pub(super) struct Surplus {
     ends: AtomicU64,
     /// Buffers to give back that the last period did not need.
     buffers: AtomicU64,
-    /// The buffers held and in use (`Records::counts`) when there was nothing more to give back.
+    /// The buffers held and in use ([`counts`]) when there was nothing more to give back.
     settled: AtomicU64,
 }
 
-impl Records {
-    /// Gives back the memory of some buffers. Returns whether there is more. Outside the gate.
-    pub(super) fn trim(&self, cx: Context<'_>) -> bool {
-        let over = lock(&self.ended);
-        if *over || self.is_away.load(Ordering::Acquire) || !self.has_surplus(cx) {
+impl Surplus {
+    /// Gives back the memory of some buffers. Returns whether there is more. For one thread at a time, outside the gate.
+    pub fn trim(&self, cx: Context<'_>) -> bool {
+        if !self.is_any(cx) {
             return false;
         }
-        let Surplus { ends, buffers, settled } = &self.surplus;
         let now = monotonic_now();
-        if now < ends.load(Ordering::Relaxed) && buffers.load(Ordering::Relaxed) == 0 {
-            return false;
+        if self.buffers.load(Ordering::Relaxed) == 0 {
+            if now < self.ends.load(Ordering::Relaxed) {
+                return false;
+            }
+            let is_first = self.ends.swap(now + PERIOD, Ordering::Relaxed) == 0;
+            self.buffers.store(if is_first { 0 } else { buffers::begin_period(cx) }, Ordering::Relaxed);
         }
-        if buffers.load(Ordering::Relaxed) == 0 {
-            let is_first = ends.swap(now + PERIOD, Ordering::Relaxed) == 0;
-            buffers.store(if is_first { 0 } else { buffers::begin_period(cx) }, Ordering::Relaxed);
-        }
-        let wanted = buffers.load(Ordering::Relaxed);
+        let wanted = self.buffers.load(Ordering::Relaxed);
         let given = buffers::trim(cx, wanted).unwrap_or(0);
-        buffers.store(if given == 0 { 0 } else { wanted - given.min(wanted) }, Ordering::Relaxed);
-        if given == 0 && wanted > 0 {
-            settled.store(Self::counts(cx), Ordering::Relaxed); // what is left lies between buffers in use
+        self.buffers.store(if given == 0 { 0 } else { wanted.saturating_sub(given) }, Ordering::Relaxed);
+        if given == 0 && wanted > 0 && wanted >= buffers::spare(cx) {
+            self.settled.store(counts(cx), Ordering::Relaxed); // what is left lies between buffers in use
         }
-        self.count_memory(cx);
         given > 0
     }
 
     /// Whether there may be something to give back, now or later.
-    pub(super) fn has_surplus(&self, cx: Context<'_>) -> bool {
-        buffers::spare(cx) > 0 && self.surplus.settled.load(Ordering::Relaxed) != Self::counts(cx)
+    pub fn is_any(&self, cx: Context<'_>) -> bool {
+        buffers::spare(cx) > 0 && self.settled.load(Ordering::Relaxed) != counts(cx)
     }
+}
 
-    /// Counts the buffers of this session. A write cache takes what the other sessions of the process leave.
-    #[inline]
-    pub(super) fn count_memory(&self, cx: Context<'_>) {
-        self.held.set(cx.shared().buffers_held.load(Ordering::Relaxed));
-        if let Some(tier) = &self.tier {
-            tier.leave_to_others(self.held.of_others());
-        }
-    }
-
-    /// Another process owns the session.
-    pub(super) fn count_no_memory(&self) {
-        self.held.set(0);
-    }
-
-    fn counts(cx: Context<'_>) -> u64 {
-        let shared = cx.shared();
-        shared.buffers_held.load(Ordering::Relaxed) << 32 | shared.used.load(Ordering::Relaxed)
-    }
+fn counts(cx: Context<'_>) -> u64 {
+    let shared = cx.shared();
+    shared.buffers_held.load(Ordering::Relaxed) << 32 | shared.used.load(Ordering::Relaxed)
 }

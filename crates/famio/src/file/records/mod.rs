@@ -172,6 +172,15 @@ impl Records {
         }
     }
 
+    /// A write cache takes what the other sessions of the process leave.
+    #[inline]
+    fn count_memory(&self, cx: Context<'_>) {
+        let others = memory::count(&self.held, cx);
+        if let Some(tier) = &self.tier {
+            tier.leave_to_others(others);
+        }
+    }
+
     /// The number that the open epoch will have in a tiered journal.
     fn next_epoch(&self) -> u64 {
         self.tier.as_ref().map_or(0, WriteBack::next_epoch)
@@ -394,11 +403,16 @@ impl Engine for Records {
     }
 
     fn make_ready(&self, cx: Context<'_>) -> bool {
-        self.trim(cx)
+        let over = lock(&self.ended);
+        let is_trimmed = !*over && !self.is_away.load(Ordering::Acquire) && self.surplus.trim(cx);
+        if is_trimmed {
+            self.count_memory(cx);
+        }
+        is_trimmed
     }
 
     fn has_surplus(&self, cx: Context<'_>) -> bool {
-        Records::has_surplus(self, cx)
+        self.surplus.is_any(cx)
     }
 
     fn can_shrink(&self, cx: Context<'_>) -> bool {
