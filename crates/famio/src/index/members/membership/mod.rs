@@ -5,6 +5,7 @@
 //! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
 mod epoch;
+mod flush;
 mod maps;
 mod places;
 mod positions;
@@ -12,6 +13,7 @@ mod test_hooks;
 mod watch;
 
 pub(crate) use self::epoch::Sort;
+pub(crate) use self::flush::FlushWanted;
 pub(crate) use self::maps::SharedSize;
 pub(crate) use self::places::{Writer, WriterState};
 pub(crate) use self::positions::Positions;
