@@ -34,7 +34,7 @@ pub struct Args {
 
 const HELP: &str = "\
 The program that has a file open does the work, in the background; the command asks it, without opening the file. You \
-need the right to write the file. Programs go on writing: the file is as at the moment at which the command ends.
+need the right to write the file. What programs commit afterwards waits in their journals as before.
 
 Tiered files (a pool in memory before a disk), and journals of records: all that is committed is written back; a SYNC may \
 wait meanwhile. Journals in place: the file gets exactly what is committed, as for a program without Famio that opens \

@@ -181,7 +181,8 @@ fn the_size_is_flushed_too() {
 
 /// Counts in the first block and in others, and commits all the time: no moment is quiet.
 const BUSY: &str = "
-import os, threading
+import os
+first = os.getpid()
 def work(name):
     a = os.open(name, os.O_RDWR | os.O_CREAT)
     count = os.open(name + '.count', os.O_RDWR | os.O_CREAT)
@@ -192,7 +193,7 @@ def work(name):
         os.pwrite(a, b'%08d' % k, (k % 40) * 10000 + 5000)
         os.fsync(a)
         os.pwrite(count, b'%08d' % k, 0)
-        if k == 100 and name == 'app.db':
+        if k == 100 and os.getpid() == first:
             print('ready', flush=True)
 work('app.db')";
 
@@ -328,6 +329,30 @@ fn all_files_of_a_pool_are_flushed() {
         let entry = json.as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("{json}"));
         assert!(entry["outcome"] == outcome && entry["bytes"].is_u64(), "{json}");
         assert!(std::fs::read(&path).unwrap() == committed(), "{name}");
+    }
+}
+
+/// More than the background can wait for at once.
+#[test]
+fn a_program_with_many_files_is_flushed() {
+    const FILES: usize = 140;
+    let place = Place::new(Kind::InPlace("undo"));
+    let program = format!(
+        "
+import os, sys
+for k in range({FILES}):
+    a = os.open(f'{{k}}.db', os.O_RDWR | os.O_CREAT)
+    os.pwrite(a, b'x' * 100, 0)
+    os.fsync(a)
+    os.pwrite(a, b'o' * 100, 0)
+print('ready', flush=True)
+sys.stdin.read()"
+    );
+    let Some(_running) = place.start(&program) else { return };
+    let (status, text) = place.flush(&[place.pool()]);
+    assert!(status == Some(0) && text.matches(": flushed").count() == FILES, "{text}");
+    for k in 0..FILES {
+        assert!(std::fs::read(place.data().join(format!("{k}.db"))).unwrap() == [b'x'; 100], "{k}");
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Waiting<'a> {
     pub told: &'a dyn Fn(&Path, Option<Owner>),
 }
 
+/// Files that are asked for at once: for each, a descriptor and a map.
+const AT_ONCE: usize = 64;
 /// After so many nanoseconds the user is told what is waited for.
 const LONG: u64 = 1_000_000_000;
 /// How often a file is looked at again whose session has ended meanwhile.
@@ -63,14 +65,28 @@ pub fn flush_path(
     waiting: &Waiting<'_>,
     progress: &dyn Progress,
 ) -> Result<Vec<Flushed>> {
-    let found = survey(path, settings)?;
-    Ok(found.into_iter().map(|found| one(found, settings, waiting, progress)).collect())
+    let (mut flushed, mut silent) = (Vec::new(), Vec::new());
+    for some in survey(path, settings)?.chunks(AT_ONCE) {
+        // Asked for first, so that a process with many files looks at them once.
+        let asked: Vec<_> = some.iter().map(|found| ask(found, &settings_for(found, settings))).collect();
+        let all = some.iter().zip(asked);
+        flushed.extend(all.map(|(found, asked)| one(found.clone(), asked, settings, waiting, &mut silent, progress)));
+    }
+    Ok(flushed)
 }
 
-fn one(mut found: Found, settings: &Settings, waiting: &Waiting<'_>, progress: &dyn Progress) -> Flushed {
+fn one(
+    mut found: Found,
+    asked: Result<Option<FlushRequest>>,
+    settings: &Settings,
+    waiting: &Waiting<'_>,
+    silent: &mut Vec<Owner>,
+    progress: &dyn Progress,
+) -> Flushed {
     let file = found.file.clone();
-    let settings = Settings { pool: pool_of(&found).or(settings.pool.clone()), ..settings.clone() };
+    let settings = settings_for(&found, settings);
     let flush = |flush| Flushed { file: file.clone(), flush };
+    let mut asked = Some(asked);
     for attempt in 0..TRIES {
         if attempt > 0 {
             let _ = rustix::thread::nanosleep(&PAUSE);
@@ -87,8 +103,16 @@ fn one(mut found: Found, settings: &Settings, waiting: &Waiting<'_>, progress: &
         if found.in_use && found.kind == Some(Found::GROWING) {
             return flush(Flush::NothingToDo); // a SYNC of it goes to the file itself
         }
-        match ask(&found, &settings, waiting, progress) {
-            Ok(Some(done)) => return flush(done),
+        match asked.take().unwrap_or_else(|| ask(&found, &settings)) {
+            Ok(Some(request)) => {
+                progress.begin(found.waiting.unwrap_or(0));
+                let done = wait(request, &found, waiting, silent, progress);
+                progress.end();
+                match done {
+                    Some(done) => return flush(done),
+                    None => continue,
+                }
+            }
             Ok(None) => {}
             Err(e) => return flush(Flush::Failed(e)),
         }
@@ -102,6 +126,11 @@ fn one(mut found: Found, settings: &Settings, waiting: &Waiting<'_>, progress: &
     }
     let what = "a process has it open, and cannot be asked: its control file was removed, or its session begins and ends again and again";
     flush(Flush::NoAnswer(found.owner, Error::with(libc::EBUSY, what)))
+}
+
+/// The settings with the pool in which the journal lies.
+fn settings_for(found: &Found, settings: &Settings) -> Settings {
+    Settings { pool: pool_of(found).or(settings.pool.clone()), ..settings.clone() }
 }
 
 /// The pool of the journal, unless it lies beside the file.
@@ -122,22 +151,27 @@ fn left(found: &Found, settings: &Settings, progress: &dyn Progress) -> Result<O
     Ok(report.filter(|report| !matches!(report.outcome, crate::recovery::Outcome::InUse(_))))
 }
 
-/// Asks the process that has a session. `None`: there is none, or it has ended.
-fn ask(found: &Found, settings: &Settings, waiting: &Waiting<'_>, progress: &dyn Progress) -> Result<Option<Flush>> {
+/// Asks the process that has a session. `None`: there is none.
+fn ask(found: &Found, settings: &Settings) -> Result<Option<FlushRequest>> {
+    if found.state == Found::UNEXAMINED {
+        return Ok(None);
+    }
     let looked = match look_at(&found.file) {
         Err(e) if e.errno() == libc::ENOENT => return Ok(None),
         looked => looked?,
     };
     let Some(control) = control::find(looked.as_fd(), settings.pool.as_deref())? else { return Ok(None) };
-    let control = Control::new(control);
-    let Some(request) = FlushRequest::new(control)? else { return Ok(None) };
-    progress.begin(found.waiting.unwrap_or(0));
-    let asked = wait(request, found, waiting, progress);
-    progress.end();
-    asked.map(Some).or_else(|e| if e.errno() == libc::ESTALE { Ok(None) } else { Err(e) })
+    FlushRequest::new(Control::new(control))
 }
 
-fn wait(mut request: FlushRequest, found: &Found, waiting: &Waiting<'_>, progress: &dyn Progress) -> Result<Flush> {
+/// Waits for the answer. `None`: the session has ended meanwhile. `silent`: the processes that were waited for in vain, which are not waited for again.
+fn wait(
+    mut request: FlushRequest,
+    found: &Found,
+    waiting: &Waiting<'_>,
+    silent: &mut Vec<Owner>,
+    progress: &dyn Progress,
+) -> Option<Flush> {
     let begun = monotonic_now();
     let (mut seen, mut since, mut is_told) = (Asked::Pending { begun: false, moved: 0 }, begun, false);
     let patience = waiting.patience.as_nanos() as u64;
@@ -145,13 +179,13 @@ fn wait(mut request: FlushRequest, found: &Found, waiting: &Waiting<'_>, progres
         let asked = request.look();
         let moved = |asked: Asked| if let Asked::Pending { begun: true, moved, .. } = asked { moved } else { 0 };
         match asked {
-            Asked::Done(0) => return Ok(Flush::Flushed(request.moved())),
+            Asked::Done(0) => return Some(Flush::Flushed(request.moved())),
             Asked::Done(errno) => {
                 let who = request.control().owner().map_or("its owner".into(), |owner| owner.to_string());
                 let what = format!("{who} could not write back what is committed; the journal keeps it");
-                return Ok(Flush::Failed(Error::with(errno, what)));
+                return Some(Flush::Failed(Error::with(errno, what)));
             }
-            Asked::NobodyIsThere => return Err(Error::new(libc::ESTALE)),
+            Asked::NobodyIsThere => return None,
             Asked::Pending { .. } => {}
         }
         let now = monotonic_now();
@@ -160,8 +194,11 @@ fn wait(mut request: FlushRequest, found: &Found, waiting: &Waiting<'_>, progres
             (seen, since) = (asked, now);
         }
         let owner = || request.control().owner();
-        if now > since + patience {
-            return Ok(Flush::NoAnswer(owner(), no_answer(asked, owner(), waiting.patience)));
+        let is_silent = || owner().is_some_and(|owner| silent.contains(&owner));
+        if now > since + patience || is_silent() {
+            let has_begun = matches!(asked, Asked::Pending { begun: true, .. });
+            silent.extend(owner().filter(|_| !has_begun));
+            return Some(Flush::NoAnswer(owner(), no_answer(asked, owner(), waiting.patience)));
         }
         if !is_told && now > begun + LONG {
             (waiting.told)(&found.file, owner());

@@ -17,8 +17,10 @@ impl AtomicFile {
             return;
         }
         let Some(session) = self.session() else { return };
-        match session.flush(&self.fds, &wanted) {
-            Ok(()) => wanted.end(0),
+        // A process that waits for ownership comes first; whoever has the session then goes on.
+        match session.flush(&self.fds, &wanted, &|| !self.ownership.is_asked()) {
+            Ok(true) => wanted.end(0),
+            Ok(false) => {}
             Err(refusal) if refusal.is_session_ended() => {}
             Err(refusal) => wanted.end(crate::Error::from(refusal).errno()),
         }
@@ -31,7 +33,7 @@ impl AtomicFile {
             return Ok(false);
         }
         let Some(session) = self.session() else { return Ok(false) };
-        session.flush(&self.fds, &self.ownership.membership.flush_for_test())?;
+        session.flush(&self.fds, &self.ownership.membership.flush_for_test(), &|| true)?;
         Ok(true)
     }
 

@@ -13,8 +13,9 @@ use core::sync::atomic::Ordering;
 const PASSES: u32 = 3;
 
 impl Session {
-    /// Does what was asked for. Refused if the session is not this process's any more, and another one goes on.
-    pub fn flush(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<()> {
+    /// Does what was asked for. False: a part of it, since `goes_on` became false; to be called again, by whichever process
+    /// has the session then. Refused if it is not this one's any more.
+    pub fn flush(&self, fds: &Descriptors, wanted: &FlushWanted<'_>, goes_on: &dyn Fn() -> bool) -> Answer<bool> {
         let cx = self.context(fds);
         let (until, size) = {
             let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
@@ -23,13 +24,17 @@ impl Session {
             (wanted.until(self.engine.epoch_of_journal(cx)), size)
         };
         if self.engine.inode_in_place() != 0 {
-            return self.flush_in_place(fds, wanted);
+            return self.flush_in_place(fds, wanted, goes_on);
         }
         for _ in 0..PASSES {
             if self.engine.has_flushed(cx, until, size) {
-                return Ok(());
+                return Ok(true);
             }
-            while self.flush_round(fds, wanted)? {}
+            while self.flush_round(fds, wanted)? {
+                if !goes_on() {
+                    return Ok(false);
+                }
+            }
             keeping_bits(fds, || self.engine.finish_flush(cx))?;
         }
         if !self.engine.has_flushed(cx, until, size) {
@@ -38,7 +43,7 @@ impl Session {
             self.counting(wanted, || keeping_bits(fds, || self.engine.flush_rest(cx)))?;
             cx.shared().leave_at(crate::sys::coarse_now());
         }
-        Ok(())
+        Ok(true)
     }
 
     fn flush_round(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<bool> {
@@ -62,7 +67,7 @@ impl Session {
     }
 
     /// The file gets exactly what is committed, as before an outsider's `open`. Most of it beside writers.
-    fn flush_in_place(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<()> {
+    fn flush_in_place(&self, fds: &Descriptors, wanted: &FlushWanted<'_>, goes_on: &dyn Fn() -> bool) -> Answer<bool> {
         let cx = self.context(fds);
         let shared = cx.shared();
         // As many rounds as there are blocks now suffice, whatever is committed meanwhile.
@@ -70,6 +75,9 @@ impl Session {
         let mut rounds = 0;
         while rounds < most && self.flush_round(fds, wanted)? {
             rounds += 1;
+            if !goes_on() {
+                return Ok(false);
+            }
         }
         {
             let _closed = self.close_gate(fds)?;
@@ -80,6 +88,6 @@ impl Session {
             shared.leave_at(crate::sys::coarse_now());
         }
         keeping_bits(fds, || self.engine.finish_flush(cx))?;
-        Ok(())
+        Ok(true)
     }
 }
