@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Bring files on the disk to what programs have committed, while they go on
 ///
 /// When the command ends with 0, the files have, durably, everything that a SYNC had committed when it began. Open
-/// epochs stay open, and the files get nothing of them. Use it before a backup or a snapshot of the disk alone, before
-/// a pool in memory goes away, or before files move. A file that a killed program left is recovered.
+/// epochs stay open, and the files get nothing of them. Use it before a backup or a snapshot of the disk alone, or
+/// before a pool in memory goes away. A file that a killed program left is recovered.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

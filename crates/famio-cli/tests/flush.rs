@@ -214,7 +214,7 @@ fn a_busy_program_is_flushed_by_several_commands_at_once() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    for _ in 0..5 {
+                    for _ in 0..3 {
                         let before = count_of(&place, "app.db");
                         let (status, text) = place.flush(&["app.db"]);
                         assert_eq!(status, Some(0), "{kind:?}: {text}");
