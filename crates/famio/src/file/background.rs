@@ -184,6 +184,7 @@ fn look_at_file(
 ) {
     let requested = file.monitor_members();
     *has_request |= requested;
+    file.answer_flush();
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.

@@ -364,6 +364,25 @@ pub(crate) trait Engine: Send + Sync {
     /// do.
     fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool>;
 
+    /// For `famio flush`: one round of writing back everything that is committed, whatever is usually kept or waited
+    /// for. Inside the gate. Returns whether it moved any.
+    fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        self.checkpoint_some(cx)
+    }
+
+    /// Finishes such rounds, outside the gate: what they have written is durable in the file.
+    fn finish_flush(&self, cx: Context<'_>) -> Result<()>;
+
+    /// Writes back what the open epoch keeps from being, if that is possible beside it. Inside the gate.
+    fn flush_rest(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the file has everything up to this epoch of the journal, durably, and this size, unless it was cut since.
+    fn has_flushed(&self, _cx: Context<'_>, _epoch: u64, _size: u64) -> bool {
+        false
+    }
+
     /// Whether the journal is larger than necessary, and empty.
     fn can_shrink(&self, cx: Context<'_>) -> bool;
 

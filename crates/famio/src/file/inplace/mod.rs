@@ -178,6 +178,12 @@ impl Engine for InPlace {
         Ok(false)
     }
 
+    fn finish_flush(&self, cx: Context<'_>) -> Result<()> {
+        // Data of a failed flush may be lost even if the next one succeeds.
+        let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
+        flushed.inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
+    }
+
     fn make_ready(&self, cx: Context<'_>) -> bool {
         self.log.make_ready(cx.arena)
     }

@@ -217,6 +217,6 @@ impl AtomicFile {
             // Members that are looked at from time to time anyway do not keep it awake.
             watched &= self.dead_to_reap().is_none() || self.ownership.reaping_since.load(Ordering::Relaxed) != 0;
         }
-        watched
+        watched && !self.is_flush_unseen()
     }
 }

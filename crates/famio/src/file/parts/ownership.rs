@@ -28,6 +28,8 @@ pub(in crate::file) struct Ownership {
     pub membership: Arc<Membership>,
     /// The count of requests when ownership was acquired, or the last request answered.
     pub(in crate::file) requests_seen: AtomicU32,
+    /// The number of requests of `famio flush`, with its looks, when the background last looked.
+    pub(in crate::file) flush_seen: AtomicU32,
     /// When ownership was acquired or its session begun, and how long that and the last end took.
     pub(in crate::file) since: AtomicU64,
     pub(in crate::file) began_in: AtomicU64,
@@ -75,6 +77,7 @@ impl Ownership {
         Self {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
+            flush_seen: AtomicU32::new(0),
             since: AtomicU64::new(0),
             began_in: AtomicU64::new(0),
             ended_in: AtomicU64::new(0),

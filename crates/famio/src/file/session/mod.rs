@@ -3,6 +3,7 @@
 pub(super) mod attach;
 pub(super) mod close;
 pub(super) mod deferred;
+pub(super) mod flush;
 pub(super) mod gather;
 mod open_blocks;
 pub(super) mod read;

@@ -4,6 +4,7 @@
 //! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
 //! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
+mod flush;
 mod hand_over_image;
 mod maps;
 mod positions;
@@ -11,6 +12,7 @@ mod slots;
 mod test_hooks;
 mod watch;
 
+pub(crate) use self::flush::FlushWanted;
 pub(crate) use self::hand_over_image::ImageKind;
 pub(crate) use self::maps::SharedSize;
 pub(crate) use self::positions::Positions;
