@@ -45,3 +45,6 @@ impl AtomicFile {
             && membership.flush_knocks() != self.ownership.flush_seen.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,6 +84,11 @@ impl Checkpointing {
         (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
     }
 
+    /// Whether all that was done to the file, its size too, is durable.
+    pub fn is_flushed(&self) -> bool {
+        !self.under_way && !self.must_flush()
+    }
+
     /// For the next owner of the session. No flush is under way.
     pub fn leave(&self, words: &mut Vec<u64>) {
         // Writes of a failed close count as a cut for the next owner, which also makes it flush.
@@ -145,10 +150,15 @@ impl Records {
         })
     }
 
+    /// Committed granules above the open epoch's cut must not be written after it, and it is not committed.
+    pub(super) fn waits_for_cut(&self, cx: Context<'_>) -> bool {
+        self.is_cut(cx) && holds(Rule::CheckpointWaitsForCut)
+    }
+
     /// `everything`: including what a write cache would keep.
     pub(super) fn round(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) -> Result<bool> {
-        if self.is_cut(cx) && holds(Rule::CheckpointWaitsForCut) {
-            return Ok(false); // committed granules above the cut must not be written after it, and it is not committed
+        if self.waits_for_cut(cx) {
+            return Ok(false);
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and the file must be cut before
         // anything is written above.

@@ -10,6 +10,9 @@ use core::sync::atomic::Ordering;
 impl Records {
     /// See [`Engine::flush_round`](crate::file::engine::context::Engine::flush_round).
     pub(super) fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        if self.waits_for_cut(cx) {
+            return Ok(false); // also in the middle of a pass, which stays until the cut is committed
+        }
         let mut checkpointing = lock(&self.checkpointing);
         if self.round(cx, &mut checkpointing, true)? {
             return Ok(true);

@@ -392,7 +392,9 @@ impl Engine for Records {
     fn has_flushed(&self, cx: Context<'_>, epoch: u64, size: u64) -> bool {
         // The size is in the last record or slot, which stays.
         let size = size.min(cx.shared().committed_size.load(Ordering::Acquire));
-        self.in_file.load(Ordering::Acquire) >= epoch && cx.shared().physical.load(Ordering::Acquire) >= size
+        self.in_file.load(Ordering::Acquire) >= epoch
+            && cx.shared().physical.load(Ordering::Acquire) >= size
+            && lock(&self.checkpointing).is_flushed() // it may have become so long since the last flush
     }
 
     /// Writes zeros for the next segment in advance.
