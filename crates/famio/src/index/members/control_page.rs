@@ -67,11 +67,10 @@ pub(in crate::index) struct FlushWords {
     pub(in crate::index) knocks: AtomicU32,
     /// The request that is being served, or was last.
     pub(in crate::index) begun: AtomicU32,
-    /// The last request that was answered.
-    pub(in crate::index) done: AtomicU32,
-    /// Its error; 0: none.
-    pub(in crate::index) error: AtomicU32,
-    spare_too: AtomicU32,
+    /// Counts the answers.
+    pub(in crate::index) answers: AtomicU32,
+    /// The last request that was answered, and above it its error; 0: none.
+    pub(in crate::index) answer: AtomicU64,
     /// The epoch of the journal up to which the file has to have everything.
     pub(in crate::index) until: AtomicU64,
     /// Bytes that were written back for it.

@@ -76,13 +76,17 @@ impl FlushRequest {
         words.knocks.fetch_add(1, Ordering::SeqCst);
         // The owner's background waits for this word, with its present value.
         let _ = futex::wake(&self.page().requests, futex::Flags::empty(), i32::MAX as u32);
-        let done = words.done.load(Ordering::SeqCst);
+        let answers = words.answers.load(Ordering::SeqCst);
         let is_past = |count: u32| count.wrapping_sub(self.number) as i32 >= 0;
-        if !is_past(done) {
-            let _ = futex::wait(&words.done, futex::Flags::empty(), done, Some(&LOOK));
+        let errno = || {
+            let answer = words.answer.load(Ordering::SeqCst);
+            is_past(answer as u32).then_some((answer >> 32) as i32)
+        };
+        if errno().is_none() {
+            let _ = futex::wait(&words.answers, futex::Flags::empty(), answers, Some(&LOOK));
         }
-        if is_past(words.done.load(Ordering::SeqCst)) {
-            return Asked::Done(words.error.load(Ordering::Acquire) as i32);
+        if let Some(errno) = errno() {
+            return Asked::Done(errno);
         }
         let begun = is_past(words.begun.load(Ordering::Acquire));
         let moved = words.moved.load(Ordering::Relaxed);
@@ -141,6 +145,41 @@ mod tests {
         wanted.end(libc::ENOSPC);
         assert_eq!(second.look(), Asked::Done(libc::ENOSPC));
         assert!(membership.flush_wanted().is_none());
+    }
+
+    #[test]
+    fn an_error_before_anything_has_begun_is_an_answer() {
+        let file = for_test();
+        let (membership, _owner_lock) = owner(&file);
+        let mut request = FlushRequest::new(file.again()).unwrap().unwrap();
+        membership.flush_wanted().unwrap().end(libc::EIO);
+        assert_eq!(request.look(), Asked::Done(libc::EIO));
+        assert!(membership.flush_wanted().is_none());
+        // The next one begins anew.
+        let mut next = FlushRequest::new(file.again()).unwrap().unwrap();
+        let wanted = membership.flush_wanted().unwrap();
+        assert_eq!((wanted.until(7), wanted.until(8)), (7, 7));
+        wanted.end(0);
+        assert_eq!(next.look(), Asked::Done(0));
+    }
+
+    /// The last one was told that it is done, with nothing of it in the file.
+    #[test]
+    fn an_owner_that_has_lost_the_session_answers_no_later_request() {
+        let file = for_test();
+        let (membership, _owner_lock) = owner(&file);
+        let mut first = FlushRequest::new(file.again()).unwrap().unwrap();
+        let (slow, next) = (membership.flush_wanted().unwrap(), membership.flush_wanted().unwrap());
+        assert_eq!((slow.until(7), next.until(8)), (7, 7));
+        next.end(0);
+        assert_eq!(first.look(), Asked::Done(0));
+        let mut second = FlushRequest::new(file.again()).unwrap().unwrap();
+        let wanted = membership.flush_wanted().unwrap();
+        assert_eq!(wanted.until(9), 9);
+        slow.end(libc::EDEADLK);
+        assert_eq!(second.look(), Asked::Pending { begun: true, moved: 0 });
+        wanted.end(0);
+        assert_eq!(second.look(), Asked::Done(0));
     }
 
     #[test]
