@@ -183,8 +183,8 @@ fn look_at_file(
     has_request: &mut bool,
 ) {
     let requested = file.monitor_members();
-    *has_request |= requested;
-    file.answer_flush();
+    let flushes = file.answer_flush();
+    *has_request |= requested || flushes;
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
@@ -194,7 +194,7 @@ fn look_at_file(
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || is_unowned || left == Left::ForLater {
+    if requested || flushes || is_unowned || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

@@ -342,9 +342,10 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Brings the file to the committed state, including its size if possible; the open epoch's bytes in the file
-    /// move to the journal. The gate is closed. After an error some blocks do not show the committed state yet.
-    fn expose(&self, _cx: Context<'_>) -> Result<()> {
-        Ok(())
+    /// move to the journal. The gate is closed. After an error some blocks do not show the committed state yet. False:
+    /// the file is longer than committed, by what the open epoch has appended.
+    fn expose(&self, _cx: Context<'_>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Makes room in advance, outside the gate, since it may take long.
@@ -365,9 +366,14 @@ pub(crate) trait Engine: Send + Sync {
     fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool>;
 
     /// For `famio flush`: one round of writing back everything that is committed, whatever is usually kept or waited
-    /// for. Inside the gate. Returns whether it moved any.
+    /// for. Inside the gate. Returns whether another one may move more.
     fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
         self.checkpoint_some(cx)
+    }
+
+    /// For a journal in place: so many rounds suffice for what is committed now, whatever is committed meanwhile.
+    fn flush_rounds(&self, _cx: Context<'_>) -> u32 {
+        u32::MAX - 1
     }
 
     /// Finishes such rounds, outside the gate: what they have written is durable in the file.

@@ -12,7 +12,7 @@ use crate::rule::{Rule, in_order};
 use core::sync::atomic::Ordering;
 
 /// Entries per round, so that a round stays short.
-const ROUND: u32 = 256;
+pub(super) const ROUND: u32 = 256;
 
 impl InPlace {
     /// Checkpoints a block without a version of the open epoch; its lock is held.
@@ -95,12 +95,10 @@ impl InPlace {
         Ok(())
     }
 
-    /// One round: some entries, from where the last round stopped. Returns whether any was checkpointed.
-    pub(super) fn checkpoint_round(&self, cx: &Context<'_>) -> Result<bool> {
+    /// One round: some entries, from where the last round stopped. Returns how many were checkpointed; less than
+    /// [`ROUND`]: it has looked at all.
+    pub(super) fn checkpoint_round(&self, cx: &Context<'_>) -> Result<u32> {
         let entries = self.log.entries();
-        if entries == 0 {
-            return Ok(false);
-        }
         let mut checkpointed = 0;
         // Free entries cost little: a round ends after enough checkpoints, or when all entries were looked at.
         for _ in 0..entries {
@@ -110,7 +108,7 @@ impl InPlace {
                 break;
             }
         }
-        Ok(checkpointed > 0)
+        Ok(checkpointed)
     }
 
     /// Checkpoints everything without a version of the open epoch. Returns whether there was anything.

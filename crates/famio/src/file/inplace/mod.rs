@@ -166,12 +166,21 @@ impl Engine for InPlace {
         true
     }
 
-    fn expose(&self, cx: Context<'_>) -> Result<()> {
+    fn expose(&self, cx: Context<'_>) -> Result<bool> {
         self.expose_all(&cx)
     }
 
     fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {
-        self.checkpoint_round(&cx)
+        Ok(self.checkpoint_round(&cx)? > 0)
+    }
+
+    /// A round that has looked at all entries is the last: what it has left is for [`expose`](Self::expose).
+    fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        Ok(self.checkpoint_round(&cx)? == checkpoint::ROUND)
+    }
+
+    fn flush_rounds(&self, cx: Context<'_>) -> u32 {
+        cx.shared().used.load(Ordering::Relaxed) as u32 / checkpoint::ROUND + 1
     }
 
     fn finish_checkpoint(&self, _cx: Context<'_>) -> Result<bool> {

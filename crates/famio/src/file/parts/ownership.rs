@@ -30,6 +30,9 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) requests_seen: AtomicU32,
     /// The number of requests of `famio flush`, with its looks, when the background last looked.
     pub(in crate::file) flush_seen: AtomicU32,
+    /// What is left to try for the request that the background is answering, in turn with its other work
+    /// (`Session::flush`).
+    pub(in crate::file) flush_left: AtomicU32,
     /// When ownership was acquired or its session begun, and how long that and the last end took.
     pub(in crate::file) since: AtomicU64,
     pub(in crate::file) began_in: AtomicU64,
@@ -78,6 +81,7 @@ impl Ownership {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
             flush_seen: AtomicU32::new(0),
+            flush_left: AtomicU32::new(0),
             since: AtomicU64::new(0),
             began_in: AtomicU64::new(0),
             ended_in: AtomicU64::new(0),

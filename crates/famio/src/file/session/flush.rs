@@ -2,20 +2,28 @@
 //! file gets nothing of it.
 
 use super::Session;
+use crate::error::Error;
 use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::policy::Policy;
 use crate::index::FlushWanted;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Passes: one may be under way, without the last commits, and one may leave blocks to writers.
 const PASSES: u32 = 3;
 
 impl Session {
     /// Does what was asked for. False: a part of it, since `goes_on` became false; to be called again, by whichever process
-    /// has the session then. Refused if it is not this one's any more.
-    pub fn flush(&self, fds: &Descriptors, wanted: &FlushWanted<'_>, goes_on: &dyn Fn() -> bool) -> Answer<bool> {
+    /// has the session then. `left`: 0 at the first call for a request, then as the last call left it, so that it ends
+    /// however often it is interrupted. Refused if the session is not this process's any more.
+    pub fn flush(
+        &self,
+        fds: &Descriptors,
+        wanted: &FlushWanted<'_>,
+        left: &AtomicU32,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Answer<bool> {
         let cx = self.context(fds);
         let (until, size) = {
             let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
@@ -24,9 +32,10 @@ impl Session {
             (wanted.until(self.engine.epoch_of_journal(cx)), size)
         };
         if self.engine.inode_in_place() != 0 {
-            return self.flush_in_place(fds, wanted, goes_on);
+            return self.flush_in_place(fds, wanted, left, goes_on);
         }
-        for _ in 0..PASSES {
+        begin(left, PASSES);
+        while left.load(Ordering::Relaxed) > 1 {
             if self.engine.has_flushed(cx, until, size) {
                 return Ok(true);
             }
@@ -36,6 +45,7 @@ impl Session {
                 }
             }
             keeping_bits(fds, || self.engine.finish_flush(cx))?;
+            left.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.engine.has_flushed(cx, until, size) {
             let _inside = self.go_in(&mut { cx })?;
@@ -67,27 +77,42 @@ impl Session {
     }
 
     /// The file gets exactly what is committed, as before an outsider's `open`. Most of it beside writers.
-    fn flush_in_place(&self, fds: &Descriptors, wanted: &FlushWanted<'_>, goes_on: &dyn Fn() -> bool) -> Answer<bool> {
+    ///
+    /// # Errors
+    /// `EBUSY`: all that is committed is there, but also something that the open epoch has appended.
+    fn flush_in_place(
+        &self,
+        fds: &Descriptors,
+        wanted: &FlushWanted<'_>,
+        left: &AtomicU32,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Answer<bool> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        // As many rounds as there are blocks now suffice, whatever is committed meanwhile.
-        let most = shared.used.load(Ordering::Relaxed);
-        let mut rounds = 0;
-        while rounds < most && self.flush_round(fds, wanted)? {
-            rounds += 1;
+        begin(left, self.engine.flush_rounds(cx));
+        while left.load(Ordering::Relaxed) > 1 && self.flush_round(fds, wanted)? {
+            left.fetch_sub(1, Ordering::Relaxed);
             if !goes_on() {
                 return Ok(false);
             }
         }
-        {
+        let is_hidden = {
             let _closed = self.close_gate(fds)?;
             self.check(cx)?;
-            self.counting(wanted, || keeping_bits(fds, || self.moving(|| self.engine.expose(cx))))?;
+            let is_hidden = self.counting(wanted, || keeping_bits(fds, || self.moving(|| self.engine.expose(cx))))?;
             // The committed copies lie in the file now, where only redo leaves them alone; until the next SYNC.
             shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
             shared.leave_at(crate::sys::coarse_now());
-        }
+            is_hidden
+        };
         keeping_bits(fds, || self.engine.finish_flush(cx))?;
-        Ok(true)
+        if is_hidden { Ok(true) } else { Err(Error::new(libc::EBUSY).into()) }
+    }
+}
+
+/// At the first call for a request: `most` tries are left.
+fn begin(left: &AtomicU32, most: u32) {
+    if left.load(Ordering::Relaxed) == 0 {
+        left.store(most + 1, Ordering::Relaxed);
     }
 }
