@@ -49,7 +49,7 @@ pub struct Waiting<'a> {
 const AT_ONCE: usize = 64;
 /// After so many nanoseconds the user is told what is waited for.
 const LONG: u64 = 1_000_000_000;
-/// How often a file is looked at again whose session has ended meanwhile.
+/// How often a file at least is looked at again whose session has ended meanwhile, or has not begun.
 const TRIES: u32 = 20;
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
@@ -68,9 +68,12 @@ pub fn flush_path(
     let (mut flushed, mut silent) = (Vec::new(), Vec::new());
     for some in survey(path, settings)?.chunks(AT_ONCE) {
         // Asked for first, so that a process with many files looks at them once.
-        let asked: Vec<_> = some.iter().map(|found| ask(found, &settings_for(found, settings))).collect();
-        let all = some.iter().zip(asked);
-        flushed.extend(all.map(|(found, asked)| one(found.clone(), asked, settings, waiting, &mut silent, progress)));
+        let mut asked: Vec<_> = some.iter().map(|found| ask(found, &settings_for(found, settings))).collect();
+        for (at, found) in some.iter().enumerate() {
+            let mine = core::mem::replace(&mut asked[at], Ok(None));
+            let mut owners = Owners::new(&mut silent, &asked[at + 1..]);
+            flushed.push(one(found.clone(), mine, settings, waiting, &mut owners, progress));
+        }
     }
     Ok(flushed)
 }
@@ -80,15 +83,25 @@ fn one(
     asked: Result<Option<FlushRequest>>,
     settings: &Settings,
     waiting: &Waiting<'_>,
-    silent: &mut Vec<Owner>,
+    owners: &mut Owners<'_>,
     progress: &dyn Progress,
 ) -> Flushed {
     let file = found.file.clone();
     let settings = settings_for(&found, settings);
     let flush = |flush| Flushed { file: file.clone(), flush };
     let mut asked = Some(asked);
-    for attempt in 0..TRIES {
+    let (begun, mut is_told) = (monotonic_now(), false);
+    let patience = waiting.patience.as_nanos() as u64;
+    for attempt in 0.. {
+        let now = monotonic_now();
+        if attempt >= TRIES && now > begun + patience {
+            break;
+        }
         if attempt > 0 {
+            if !is_told && now > begun + LONG {
+                (waiting.told)(&file, found.owner);
+                is_told = true;
+            }
             let _ = rustix::thread::nanosleep(&PAUSE);
             // As it is now.
             match survey(&file, &settings).map(|mut now| now.pop()) {
@@ -106,7 +119,7 @@ fn one(
         match asked.take().unwrap_or_else(|| ask(&found, &settings)) {
             Ok(Some(request)) => {
                 progress.begin(found.waiting.unwrap_or(0));
-                let done = wait(request, &found, waiting, silent, progress);
+                let done = wait(request, &found, waiting, owners, progress);
                 progress.end();
                 match done {
                     Some(done) => return flush(done),
@@ -124,7 +137,7 @@ fn one(
             }
         }
     }
-    let what = "a process has it open, and cannot be asked: its control file was removed, or its session begins and ends again and again";
+    let what = "a process has it open, and cannot be asked: it is still recovering it (try again, with a longer --timeout), its control file was removed, or its session begins and ends again and again";
     flush(Flush::NoAnswer(found.owner, Error::with(libc::EBUSY, what)))
 }
 
@@ -164,12 +177,12 @@ fn ask(found: &Found, settings: &Settings) -> Result<Option<FlushRequest>> {
     FlushRequest::new(Control::new(control))
 }
 
-/// Waits for the answer. `None`: the session has ended meanwhile. `silent`: the processes that were waited for in vain, which are not waited for again.
+/// Waits for the answer. `None`: the session has ended meanwhile.
 fn wait(
     mut request: FlushRequest,
     found: &Found,
     waiting: &Waiting<'_>,
-    silent: &mut Vec<Owner>,
+    owners: &mut Owners<'_>,
     progress: &dyn Progress,
 ) -> Option<Flush> {
     let begun = monotonic_now();
@@ -182,28 +195,58 @@ fn wait(
             Asked::Done(0) => return Some(Flush::Flushed(request.moved())),
             Asked::Done(errno) => {
                 let who = request.control().owner().map_or("its owner".into(), |owner| owner.to_string());
-                let what = format!("{who} could not write back what is committed; the journal keeps it");
+                let what = match errno {
+                    // Of a journal in place (`Session::flush_in_place`).
+                    libc::EBUSY => format!("{who} has appended too much since its last SYNC, which the file has, too"),
+                    _ => format!("{who} could not write back what is committed; the journal keeps it"),
+                };
                 return Some(Flush::Failed(Error::with(errno, what)));
             }
             Asked::NobodyIsThere => return None,
             Asked::Pending { .. } => {}
         }
         let now = monotonic_now();
-        if asked != seen {
+        let owner = || request.control().owner();
+        // An owner looks at its files in turn, in an order of its own.
+        if owners.go_on(owner) || asked != seen {
             progress.advance(moved(asked).saturating_sub(moved(seen)));
             (seen, since) = (asked, now);
         }
-        let owner = || request.control().owner();
-        let is_silent = || owner().is_some_and(|owner| silent.contains(&owner));
-        if now > since + patience || is_silent() {
-            let has_begun = matches!(asked, Asked::Pending { begun: true, .. });
-            silent.extend(owner().filter(|_| !has_begun));
+        let has_begun = matches!(asked, Asked::Pending { begun: true, .. });
+        let is_silent = || owner().is_some_and(|owner| owners.silent.contains(&owner));
+        if now > since + patience || (!has_begun && is_silent()) {
+            owners.silent.extend(owner().filter(|_| !has_begun));
             return Some(Flush::NoAnswer(owner(), no_answer(asked, owner(), waiting.patience)));
         }
         if !is_told && now > begun + LONG {
             (waiting.told)(&found.file, owner());
             is_told = true;
         }
+    }
+}
+
+/// What is known of the owners while one file is waited for.
+struct Owners<'a> {
+    /// Those that were waited for in vain: for files with which they have not begun they are not waited for again.
+    silent: &'a mut Vec<Owner>,
+    /// The other files that are asked for, and how far they were.
+    others: Vec<(&'a FlushRequest, (u32, u32, u64))>,
+}
+
+impl<'a> Owners<'a> {
+    fn new(silent: &'a mut Vec<Owner>, others: &'a [Result<Option<FlushRequest>>]) -> Self {
+        let requests = others.iter().filter_map(|other| other.as_ref().ok()?.as_ref());
+        Self { silent, others: requests.map(|request| (request, request.how_far())).collect() }
+    }
+
+    /// Whether `owner` went on with another file since the last call.
+    fn go_on(&mut self, owner: impl Fn() -> Option<Owner>) -> bool {
+        let mut any = false;
+        for (request, seen) in &mut self.others {
+            let now = request.how_far();
+            any |= core::mem::replace(seen, now) != now && request.control().owner() == owner();
+        }
+        any
     }
 }
 

@@ -62,6 +62,12 @@ impl FlushRequest {
         self.page().flush.moved.load(Ordering::Relaxed)
     }
 
+    /// Changes when the owner goes on with a request for this file.
+    pub fn how_far(&self) -> (u32, u32, u64) {
+        let words = &self.page().flush;
+        (words.begun.load(Ordering::Acquire), words.answers.load(Ordering::Acquire), self.moved())
+    }
+
     fn has_session(&self) -> bool {
         self.page().state.load(Ordering::Acquire) & SESSION != 0
     }
