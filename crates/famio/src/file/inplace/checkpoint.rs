@@ -12,7 +12,7 @@ use crate::rule::{Rule, in_order};
 use core::sync::atomic::Ordering;
 
 /// Entries per round, so that a round stays short.
-pub(super) const ROUND: u32 = 256;
+const ROUND: u32 = 256;
 
 impl InPlace {
     /// Checkpoints a block without a version of the open epoch; its lock is held.
@@ -109,6 +109,17 @@ impl InPlace {
             }
         }
         Ok(checkpointed)
+    }
+
+    /// A round of `famio flush`. One that has looked at all entries is the last: what it has left is for
+    /// [`expose_all`](Self::expose_all).
+    pub(super) fn full_round(&self, cx: &Context<'_>) -> Result<bool> {
+        Ok(self.checkpoint_round(cx)? == ROUND)
+    }
+
+    /// So many rounds suffice for what is committed now.
+    pub(super) fn full_rounds(&self, cx: &Context<'_>) -> u32 {
+        cx.shared().used.load(Ordering::Relaxed) as u32 / ROUND + 1
     }
 
     /// Checkpoints everything without a version of the open epoch. Returns whether there was anything.

@@ -174,13 +174,12 @@ impl Engine for InPlace {
         Ok(self.checkpoint_round(&cx)? > 0)
     }
 
-    /// A round that has looked at all entries is the last: what it has left is for [`expose`](Self::expose).
     fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
-        Ok(self.checkpoint_round(&cx)? == checkpoint::ROUND)
+        self.full_round(&cx)
     }
 
     fn flush_rounds(&self, cx: Context<'_>) -> u32 {
-        cx.shared().used.load(Ordering::Relaxed) as u32 / checkpoint::ROUND + 1
+        self.full_rounds(&cx)
     }
 
     fn finish_checkpoint(&self, _cx: Context<'_>) -> Result<bool> {
