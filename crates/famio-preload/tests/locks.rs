@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Folder, build, library, succeed, under};
+use famio_test_support::kernel_locks;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -79,19 +80,10 @@ impl Drop for Shell {
     }
 }
 
-/// The kinds of locks that the kernel has on a file, which do not change meanwhile. It lists all files' locks in pieces
-/// of a page, and passes over one if others are released between two pieces: the longest of several lists is complete.
+/// The kinds of locks that the kernel has on a file, which do not change meanwhile.
 fn kernels(folder: &Folder, name: &str) -> Vec<String> {
-    let inode = format!(":{}", std::fs::metadata(folder.path().join(name)).unwrap().ino());
-    let look = |_| {
-        let all = std::fs::read_to_string("/proc/locks").unwrap();
-        let words = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        words
-            .filter(|words| words.iter().any(|word| word.ends_with(&inode)))
-            .map(|words| words[1].into())
-            .collect::<Vec<String>>()
-    };
-    (0..8).map(look).max_by_key(Vec::len).unwrap()
+    let lines = kernel_locks::of_inode(std::fs::metadata(folder.path().join(name)).unwrap().ino());
+    lines.iter().map(|line| line.split_whitespace().nth(1).unwrap().into()).collect()
 }
 
 const INSERT: &str = "INSERT INTO t SELECT coalesce(max(x), 0) + 1 FROM t;";

@@ -415,9 +415,7 @@ fn nothing_is_left_on_the_description() {
         assert_eq!(fcntl(opened.file(), command, 0), value);
     }
     assert!(is_refused(&opened, dir.path()));
-    let inode = format!(":{} ", opened.file().metadata().unwrap().ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap();
-    let mine: Vec<_> = locks.lines().filter(|line| line.contains(&inode)).collect();
+    let mine = famio_test_support::kernel_locks::of_inode(opened.file().metadata().unwrap().ino());
     assert!(mine.len() == 1 && mine[0].contains("POSIX"), "{mine:?}");
 }
 

@@ -2,6 +2,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
+pub(crate) const LINE: usize = 64;
+
 pub(crate) trait Medium {
     fn store(&self, word: &AtomicU64, value: u64) {
         word.store(value, Ordering::Release);

@@ -1,8 +1,9 @@
 //! Code shared by the test programs: reproducible random numbers, temporary folders, parsing of arguments, ways to
-//! start, feed and kill a program, and the end of a test program.
+//! start, feed and kill a program, the end of a test program, and the kernel's locks on a file.
 
 pub mod arguments;
 pub mod ending;
+pub mod kernel_locks;
 pub mod launch;
 pub mod place;
 pub mod random;

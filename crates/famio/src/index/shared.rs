@@ -130,9 +130,9 @@ pub(crate) struct Shared {
     /// Low half: how many entries of an in-place journal, from the first on, have memory for their log blocks, or will
     /// have it shortly. High half: how often the journal was truncated.
     pub ready: AtomicU64,
-    /// The block in the write-behind buffer (`file::session::deferred`).
+    /// The writes in the write-behind buffers (`file::session::deferred`).
     pub deferred: Deferred,
-    /// Offset of its two buffers; 0: there are none.
+    /// Offset of these buffers; 0: there are none.
     pub deferred_bytes: AtomicU64,
     /// 1: if the process is killed, its open epoch is to be kept, and the arena has all of it.
     pub keeps: AtomicU32,
@@ -196,8 +196,8 @@ pub(crate) const SHARED: usize = 8192;
 // A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
-/// "FAMIOARE".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARE");
+/// "FAMIOARF".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARF");
 
 /// A store that does not take the cache line from other processors if the value is the same.
 #[inline]

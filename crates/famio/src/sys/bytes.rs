@@ -21,6 +21,19 @@ pub(crate) fn read_at(fd: impl AsFd, offset: u64, to: &mut [u8]) -> Result<usize
     Ok(done)
 }
 
+/// Reads a file whose length is not known, as those of `/proc`, until it ends, cannot be read on, or has given `most`
+/// bytes or a few more.
+pub(crate) fn read_whole(fd: impl AsFd, most: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    while all.len() < most
+        && let Ok(read @ 1..) = read_at(&fd, all.len() as u64, &mut piece)
+    {
+        all.extend_from_slice(&piece[..read]);
+    }
+    all
+}
+
 /// Writes all of `bytes` at `offset`. For files that need not be durable: others are written through a `Medium`.
 pub(crate) fn write_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> Result<()> {
     let mut done = 0;

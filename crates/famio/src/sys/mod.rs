@@ -18,7 +18,9 @@ mod signal;
 mod standard_error;
 pub(crate) mod users;
 
-pub(crate) use bytes::{each_data, each_piece, next_data, read_at, with_position_kept, write_at, write_out};
+pub(crate) use bytes::{
+    each_data, each_piece, next_data, read_at, read_whole, with_position_kept, write_at, write_out,
+};
 pub use clock::coarse_now;
 pub(crate) use clock::monotonic_now;
 pub(crate) use file_size::file_size_limit;

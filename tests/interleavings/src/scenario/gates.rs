@@ -1,9 +1,10 @@
 //! The gate: writers and SYNC, and a thread in exclusive mode.
 
 use super::arena;
+use crate::error::Result;
 use crate::index::calls::exclusive::prepare_process;
 use crate::index::calls::gate::LONG;
-use crate::index::{Arena, PutOff};
+use crate::index::{Arena, PLACES, PutOff};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
 
@@ -243,23 +244,24 @@ pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/session/deferred.rs` does with its word, over plain values: two blocks, and a buffer for each deferred
-/// write.
+/// What `file/session/deferred.rs` does with its queue, over plain values: two blocks, and a buffer for each deferred
+/// write. Writes to block 1 stay deferred for one call more, as small ones do.
 struct Blocks {
     arena: Arc<Arena>,
     values: [AtomicU64; 2],
-    places: [AtomicU64; 2],
+    places: [AtomicU64; PLACES],
     /// Held by a thread that writes together with others.
     lock: AtomicU64,
 }
 
 impl Blocks {
     fn carry_out(&self, alone: bool) {
-        let write = |what: PutOff| {
-            self.store(alone, what.block as usize, self.places[what.place].load(Ordering::Relaxed));
-            Ok(())
-        };
-        self.arena.shared().deferred.carry_out(alone, write).unwrap();
+        self.arena.shared().deferred.carry_out(alone, |what, place| self.store_deferred(alone, what, place)).unwrap();
+    }
+
+    fn store_deferred(&self, alone: bool, what: PutOff, place: usize) -> Result<()> {
+        self.store(alone, what.block as usize, self.places[place].load(Ordering::Relaxed));
+        Ok(())
     }
 
     fn store(&self, alone: bool, block: usize, value: u64) {
@@ -279,12 +281,15 @@ impl Blocks {
             self.carry_out(false);
             return self.store(false, block, value);
         }
-        let place = shared.deferred.free_place();
+        let deferred = &shared.deferred;
+        let place = deferred.free_place();
         self.places[place].store(value, Ordering::Relaxed);
-        if shared.deferred.last().is_none_or(|last| last.block != block as u64) {
-            self.carry_out(true);
+        let next = PutOff { block: block as u64, start: 0, len: 8, shift: 0 };
+        if deferred.is_one() && deferred.newest().is_some_and(|newest| newest.block == next.block) {
+            return deferred.replace(place, next);
         }
-        shared.deferred.put(PutOff { block: block as u64, place, shift: 0 });
+        deferred.carry_out_oldest(block, |what, place| self.store_deferred(true, what, place)).unwrap();
+        deferred.put(place, next);
     }
 
     fn show(&self) {

@@ -274,17 +274,18 @@ pub(crate) trait Engine: Send + Sync {
     /// again. Returns whether any room was made. As `prepare_block`.
     fn make_room(&self, cx: Context<'_>) -> Result<bool>;
 
-    /// Whether a write of a whole block in exclusive mode may be deferred, because it cannot fail later.
-    fn can_defer(&self, _cx: &Context<'_>, _block: u64) -> bool {
+    /// Whether a write to the block in exclusive mode may be deferred, because it cannot fail later. If it is not of
+    /// the whole block, also because it would have to wait for what is not in the cache.
+    fn can_defer(&self, _cx: &Context<'_>, _block: u64, _is_whole: bool) -> bool {
         false
     }
 
     /// Prefetches what [`write_deferred`](Self::write_deferred) is going to need.
-    fn prefetch_for(&self, _cx: &Context<'_>, _block: u64) {}
+    fn prefetch_for(&self, _cx: &Context<'_>, _block: u64, _part: (usize, usize)) {}
 
-    /// Writes a deferred block.
-    fn write_deferred(&self, cx: &Context<'_>, block: u64, buf: *mut u8) -> Result<()> {
-        self.write_block(cx, block, 0, BLOCK, buf)
+    /// As [`write_block`](Self::write_block), for a deferred write of these bytes.
+    fn write_deferred(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize), buf: *mut u8) -> Result<()> {
+        self.write_block(cx, block, start, end, buf)
     }
 
     /// Whether `write_block` may get the caller's memory itself, for whole granules: it is then only touched by
@@ -312,6 +313,16 @@ pub(crate) trait Engine: Send + Sync {
 
     /// The number of epochs committed to the journal, including `sealed`, the last.
     fn recorded(&self, sealed: Sealed) -> u64;
+
+    /// The huge pages of the mapped journal that have memory everywhere, from its beginning on; 0: it has none.
+    fn huge_pages(&self, _cx: Context<'_>) -> u64 {
+        0
+    }
+
+    /// Collapses one of them. False: the kernel could not.
+    fn gather_page(&self, _cx: Context<'_>, _page: u64) -> bool {
+        true
+    }
 
     /// The session's journal.
     fn journal(&self) -> &Live;

@@ -1,5 +1,6 @@
 //! The engine for in-place journals: undo, redo and alternate over a mapped file and a mapped log.
 
+mod alone;
 mod checkpoint;
 mod expose;
 mod pending;
@@ -7,7 +8,6 @@ mod pieces;
 mod prepare;
 mod read;
 mod state;
-mod whole;
 mod write;
 
 pub(super) use read::{copy_block, readable};
@@ -19,7 +19,7 @@ use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::inplace::{Commit, Log};
 use crate::journal::live::Live;
-use crate::pmem::{Medium, prefetch};
+use crate::pmem::Medium;
 use crate::rule::{Rule, in_order};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -76,20 +76,21 @@ impl Engine for InPlace {
         self.checkpoint_all_but_open(&cx)
     }
 
-    fn can_defer(&self, cx: &Context<'_>, block: u64) -> bool {
-        self.is_whole_write_sure(cx, block)
+    fn can_defer(&self, cx: &Context<'_>, block: u64, is_whole: bool) -> bool {
+        (is_whole || !self.is_at(cx, block)) && self.is_write_sure(cx, block)
     }
 
-    fn prefetch_for(&self, cx: &Context<'_>, block: u64) {
-        if let Some(cell) = cx.index().lookup(block)
-            && let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1)
-        {
-            prefetch(self.log.entry_address(entry));
-        }
+    fn prefetch_for(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize)) {
+        self.prefetch_homes(cx, block, start, end);
     }
 
-    fn write_deferred(&self, cx: &Context<'_>, block: u64, buf: *mut u8) -> Result<()> {
-        self.write_whole(cx, block, buf).unwrap_or_else(|| self.write(cx, block, 0, BLOCK, buf))
+    fn write_deferred(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize), buf: *mut u8) -> Result<()> {
+        // Inlined twice: for whole blocks, the masks are constants.
+        let done = match (start, end) {
+            (0, BLOCK) => self.write_alone(cx, block, (0, BLOCK), buf),
+            part => self.write_alone(cx, block, part, buf),
+        };
+        done.unwrap_or_else(|| self.write(cx, block, start, end, buf))
     }
 
     fn takes_callers_memory(&self) -> bool {
@@ -127,6 +128,14 @@ impl Engine for InPlace {
 
     fn recorded(&self, sealed: Sealed) -> u64 {
         sealed.epoch - 1 // the first slot has the size that the file was found with
+    }
+
+    fn huge_pages(&self, cx: Context<'_>) -> u64 {
+        self.log.huge_pages(cx.arena)
+    }
+
+    fn gather_page(&self, cx: Context<'_>, page: u64) -> bool {
+        self.log.gather(cx.arena, page)
     }
 
     fn journal(&self) -> &Live {

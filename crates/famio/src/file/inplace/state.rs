@@ -31,6 +31,16 @@ impl State {
         Some(Self { entry, kind, committed: cell.holding(committed), open })
     }
 
+    /// The index of the open version, or of the one that it will be: not that of the committed one.
+    #[inline]
+    pub fn which_is_open(&self) -> usize {
+        match (self.open, self.committed) {
+            (Some((which, _)), _) => which,
+            (None, Some((committed, _))) => 1 - committed,
+            (None, None) => 0,
+        }
+    }
+
     /// Granules with their live copy in the log.
     #[inline]
     pub fn in_log(&self) -> u64 {
@@ -92,12 +102,10 @@ impl InPlace {
     ) -> Result<()> {
         let entry = self.log.entry(state.entry);
         let version = Version { epoch, granules };
-        let which = match (state.open, state.committed) {
-            (Some((_, old)), _) if old.granules == granules => return Ok(()),
-            (Some((which, _)), _) => which,
-            (None, Some((committed, _))) => 1 - committed,
-            (None, None) => 0,
-        };
+        if state.open.is_some_and(|(_, old)| old.granules == granules) {
+            return Ok(());
+        }
+        let which = state.which_is_open();
         let (kind, begun) = (state.kind, state.open.is_some());
         self.on_journal(cx, || {
             if begun {

@@ -47,8 +47,8 @@ fn in_memory(name: &str) -> (Place, File, Arc<AtomicFile>) {
 pub(in crate::file) fn listed(stat: rustix::fs::Stat) -> usize {
     let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let file = format!(" {:02x}:{:02x}:{} ", device.0, device.1, stat.st_ino);
-    let locks = std::fs::read_to_string("/proc/locks").unwrap();
-    locks.lines().filter(|line| line.contains("POSIX") && line.contains(&file)).count()
+    let lines = famio_test_support::kernel_locks::of_inode(stat.st_ino);
+    lines.iter().filter(|line| line.contains("POSIX") && line.contains(&file)).count()
 }
 
 fn in_kernel(file: &File) -> usize {

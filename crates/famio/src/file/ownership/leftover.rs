@@ -220,11 +220,12 @@ fn read(
 /// Adds complete calls that were not carried out yet, and calls under way, which are repeated from their beginning.
 fn add_calls(arena: &DeadArena, changes: &mut Changes) -> Result<()> {
     let shared = arena.shared();
-    if let Some(last) = shared.deferred.last() {
-        let mut data = vec![0; BLOCK];
-        let at = shared.deferred_bytes.load(Ordering::Relaxed).checked_add((last.place * PLACE + last.shift) as u64);
+    for (what, place) in shared.deferred.all() {
+        let mut data = vec![0; what.len];
+        let at = (place * PLACE + what.shift + what.start) as u64;
+        let at = shared.deferred_bytes.load(Ordering::Relaxed).checked_add(at);
         arena.read(at.ok_or_else(damaged)?, &mut data)?;
-        changes.write(last.block.saturating_mul(BLOCK as u64), data)?;
+        changes.write(what.block.saturating_mul(BLOCK as u64).saturating_add(what.start as u64), data)?;
     }
     let mut table = [0; size_of::<Calls>()];
     arena.read(shared.in_flight.load(Ordering::Relaxed), &mut table)?;

@@ -1,10 +1,11 @@
-//! The write-behind buffer: the last whole block that a thread in exclusive mode has written stays in the arena until
-//! that thread's next call.
+//! The write-behind buffers: what a thread in exclusive mode wrote last stays in the arena until that thread's next
+//! call (a whole block), or the one after it (a small write).
 //!
-//! A random write of a page waits for the block's cell, which says where the bytes go and is not in the cache. One
-//! call later it is, and the copy overlaps with the next wait. The price is a second copy, within the cache.
+//! A random write waits for the block's cell, which says where the bytes go, and then for its entry; neither is in the
+//! cache. One call later the cell is, and two calls later the entry. The price is a second copy, within the cache. A
+//! write to the same block as the last one waits for nothing, and is not deferred.
 //!
-//! A deferred block is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
+//! A deferred write is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
 //! the gate, first carries it out. That cannot fail for want of anything: it needs no entry, no room, and no caller's
 //! memory.
 
@@ -15,14 +16,20 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::engine::context::Context;
 use crate::file::engine::home::copy_in;
 use crate::file::{Descriptors, UserBuf};
-use crate::index::{Arena, BLOCK, Closed, CountsLine, Inside, LONG, PLACE, PutOff, SHORT};
+use crate::index::{Arena, BLOCK, Closed, CountsLine, Inside, LONG, PLACE, PLACES, PutOff, SHORT};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Two buffers, since the next block arrives before the last one leaves. A block has the same offset in a cache line
-/// as in the caller's memory: a copy between different offsets takes twice the loads.
+/// Larger parts of blocks are not deferred: copying them takes as long as the wait.
+const SMALL: usize = 512;
+/// Small writes that stay deferred when a call returns.
+const STAY: usize = 2;
+const _: () = assert!(STAY < PLACES);
+
+/// More buffers than writes that stay, since the next one arrives before the oldest leaves. A whole block has the same
+/// offset in a cache line as in the caller's memory: a copy between different offsets takes twice the loads.
 #[repr(C, align(64))]
-struct Places([[AtomicU64; PLACE / 8]; 2]);
+struct Places([[AtomicU64; PLACE / 8]; PLACES]);
 
 /// Allocates the buffers, once per arena. Nothing is deferred.
 pub(in crate::file) fn prepare(arena: &Arena) -> Result<()> {
@@ -42,8 +49,8 @@ impl Session {
         Ok(places.0[place].as_ptr().cast_mut().cast::<u8>().wrapping_add(shift % LINE))
     }
 
-    /// Defers a write of one whole block, if possible, and counts it in `mine`, the thread's counts. `None`: nothing
-    /// was done. Inside the gate.
+    /// Defers a write of one whole block, or a small one to another block than the last, if possible, and counts it in
+    /// `mine`, the thread's counts. `None`: nothing was done. Inside the gate.
     ///
     /// # Safety
     /// The buffer may be read; it may be bad.
@@ -55,34 +62,91 @@ impl Session {
         bufs: &[UserBuf],
         mine: &CountsLine,
     ) -> Option<Answer<usize>> {
-        let [UserBuf { base, len: BLOCK }] = *bufs else { return None };
-        let (block, shared) = (offset / BLOCK as u64, cx.shared());
-        let inside = offset.checked_add(BLOCK as u64).is_some_and(|end| end <= shared.size());
-        if !cx.exclusive || !inside || !offset.is_multiple_of(BLOCK as u64) || !self.engine.can_defer(cx, block) {
+        let [buf] = *bufs else { return None };
+        let (block, start, shared) = (offset / BLOCK as u64, (offset % BLOCK as u64) as usize, cx.shared());
+        let inside = offset.checked_add(buf.len as u64).is_some_and(|end| end <= shared.size());
+        if !cx.exclusive || !inside {
             return None;
         }
-        let (last, place) = (shared.deferred.last(), shared.deferred.free_place());
-        if let Some(last) = last {
-            self.engine.prefetch_for(cx, last.block);
+        let done = match buf.len {
+            // SAFETY: the caller's promise.
+            BLOCK if start == 0 => unsafe { self.defer_block(cx, block, buf.base) }?,
+            // SAFETY: the caller's promise.
+            1..=SMALL if start + buf.len <= BLOCK => unsafe { self.defer_part(cx, block, start, buf) }?,
+            _ => return None,
+        };
+        if let Err(e) = done {
+            return Some(Err(e));
         }
-        let shift = base as usize % LINE;
+        shared.make_dirty();
+        mine.wrote(1, buf.len as u64);
+        self.touch(*cx);
+        Some(Ok(buf.len))
+    }
+
+    /// # Safety
+    /// As [`defer`](Self::defer), for a whole block.
+    #[inline]
+    unsafe fn defer_block(&self, cx: &Context<'_>, block: u64, base: *mut u8) -> Option<Answer<()>> {
+        let deferred = &cx.shared().deferred;
+        if !self.engine.can_defer(cx, block, true) {
+            return None;
+        }
+        let newest = deferred.newest_block();
+        if let Some(newest) = newest {
+            self.engine.prefetch_for(cx, newest, (0, BLOCK));
+        }
+        let (place, shift) = (deferred.free_place(), base as usize % LINE);
         let stored = self.place(place, shift).and_then(|bytes| {
             // SAFETY: that buffer is empty, and only this thread uses it now; the source is guarded.
             unsafe { copy_in(bytes, base, BLOCK) }
         });
-        let ready = match last {
-            // Replaced, unless the new bytes are bad.
-            Some(last) if last.block == block => stored.map_err(Refusal::from),
-            _ => stored.map_err(Refusal::from).and_then(|()| self.carry_out(cx)),
-        };
-        if let Err(e) = ready {
-            return Some(Err(e));
+        if let Err(e) = stored {
+            return Some(Err(e.into()));
         }
-        shared.make_dirty();
-        shared.deferred.put(PutOff { block, place, shift });
-        mine.wrote(1, BLOCK as u64);
-        self.touch(*cx);
-        Some(Ok(BLOCK))
+        let next = PutOff { block, start: 0, len: BLOCK, shift };
+        if newest == Some(block) && deferred.is_one() {
+            deferred.replace(place, next); // the only one is all written over
+            return Some(Ok(()));
+        }
+        let done = self.carry_out_but(cx, 0);
+        if done.is_ok() {
+            deferred.put(place, next);
+        }
+        Some(done.map_err(Refusal::from))
+    }
+
+    /// # Safety
+    /// As [`defer`](Self::defer), for a small part of a block.
+    unsafe fn defer_part(&self, cx: &Context<'_>, block: u64, start: usize, buf: UserBuf) -> Option<Answer<()>> {
+        let deferred = &cx.shared().deferred;
+        if deferred.is_direct(block) {
+            return None;
+        }
+        let newest = deferred.newest();
+        if newest.is_some_and(|newest| newest.block == block) {
+            deferred.go_direct(block);
+            return None;
+        }
+        if !self.engine.can_defer(cx, block, false) {
+            return None;
+        }
+        if let Some(newest) = newest {
+            self.engine.prefetch_for(cx, newest.block, newest.part());
+        }
+        let place = deferred.free_place();
+        let stored = self.place(place, 0).and_then(|bytes| {
+            // SAFETY: that buffer is empty, and only this thread uses it now; the source is guarded.
+            unsafe { copy_in(bytes.wrapping_add(start), buf.base, buf.len) }
+        });
+        if stored.is_err() {
+            return None; // bad memory: as in the ordinary way
+        }
+        let done = self.carry_out_but(cx, STAY - 1);
+        if done.is_ok() {
+            deferred.put(place, PutOff { block, start, len: buf.len, shift: 0 });
+        }
+        Some(done.map_err(Refusal::from))
     }
 
     /// Makes sure that nothing is deferred. Inside the gate, or with it closed by this thread.
@@ -93,15 +157,32 @@ impl Session {
             return Ok(());
         }
         is_current(*cx)?; // otherwise it is the next session's
-        shared.deferred.carry_out(cx.exclusive, |what| {
-            let written =
-                self.place(what.place, what.shift).and_then(|bytes| self.engine.write_deferred(cx, what.block, bytes));
-            // The program was told that the block is written.
-            written.inspect_err(|_| shared.poisoned.store(1, Ordering::Release))
-        })?;
-        // Its page fault may have changed the file's time now, long after the call that deferred it.
+        // The older one's entry and home are on their way, and its wait is that of the newest.
+        if cx.exclusive
+            && !shared.deferred.is_one()
+            && let Some(newest) = shared.deferred.newest()
+        {
+            self.engine.prefetch_for(cx, newest.block, newest.part());
+        }
+        shared.deferred.carry_out(cx.exclusive, |what, place| self.carry_out_one(cx, what, place))?;
+        // Their page faults may have changed the file's time now, long after the calls that deferred them.
         shared.leave_at(crate::sys::coarse_now());
         Ok(())
+    }
+
+    /// As [`carry_out`](Self::carry_out), but `keep` writes may stay. For a thread in exclusive mode, inside the gate.
+    #[inline]
+    fn carry_out_but(&self, cx: &Context<'_>, keep: usize) -> Result<()> {
+        cx.shared().deferred.carry_out_oldest(keep, |what, place| self.carry_out_one(cx, what, place))
+    }
+
+    #[inline]
+    fn carry_out_one(&self, cx: &Context<'_>, what: PutOff, place: usize) -> Result<()> {
+        let written = self
+            .place(place, what.shift)
+            .and_then(|bytes| self.engine.write_deferred(cx, what.block, what.part(), bytes));
+        // The program was told that the bytes are written.
+        written.inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
     }
 
     /// Enters as a writer. Nothing is deferred then, except by this thread in exclusive mode.
@@ -127,6 +208,23 @@ impl Session {
     pub(in crate::file) fn join(&self, cx: Context<'_>) -> Answer<()> {
         cx.shared().gate.join(cx.me)?;
         if cx.shared().deferred.is_any() { self.show_deferred(cx.fds) } else { Ok(()) }
+    }
+
+    /// As [`join`](Self::join), for a reader of these bytes: writes to other blocks stay deferred, if they are this
+    /// thread's.
+    #[inline]
+    pub(in crate::file) fn join_for(&self, cx: Context<'_>, offset: u64, len: usize) -> Answer<()> {
+        let shared = cx.shared();
+        shared.gate.join(cx.me)?;
+        if !shared.deferred.is_any() || shared.gate.is_exclusively_of(cx.me) && !self.is_deferred(cx, offset, len) {
+            return Ok(());
+        }
+        self.show_deferred(cx.fds)
+    }
+
+    fn is_deferred(&self, cx: Context<'_>, offset: u64, len: usize) -> bool {
+        let last = offset.saturating_add(len as u64).saturating_sub(1);
+        cx.shared().deferred.has_any_of(offset / BLOCK as u64..=last / BLOCK as u64)
     }
 
     #[cold]
@@ -165,6 +263,7 @@ mod tests {
     use super::*;
     use crate::file::{Access, AtomicFile};
     use crate::{PolicyChoice, Settings};
+    use famio_test_support::random::Random;
     use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd};
     use std::sync::Arc;
@@ -237,8 +336,29 @@ mod tests {
             bytes[0]
         }
 
+        /// The block of the newest deferred write.
         fn deferred(&self) -> Option<u64> {
-            self.atomic.with_session(|session| session.arena.shared().deferred.last()).flatten().map(|what| what.block)
+            self.all_deferred().last().copied()
+        }
+
+        /// The blocks of all deferred writes, in order.
+        fn all_deferred(&self) -> Vec<u64> {
+            let all = |session: &Session| session.arena.shared().deferred.all().map(|(what, _)| what.block).collect();
+            self.atomic.with_session(all).unwrap()
+        }
+
+        fn write_part(&self, offset: u64, bytes: &mut [u8]) {
+            let buf = [UserBuf::of(bytes)];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { self.atomic.write(offset, &buf) }.unwrap(), bytes.len());
+        }
+
+        fn content(&self) -> Vec<u8> {
+            let mut bytes = vec![0; usize::from(BLOCKS) * BLOCK];
+            let buf = [UserBuf::of(&mut bytes)];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { self.atomic.read(0, &buf) }.unwrap(), bytes.len());
+            bytes
         }
     }
 
@@ -262,8 +382,8 @@ mod tests {
         assert_eq!((opened.deferred(), opened.read(3)), (None, 30));
     }
 
-    /// A process that was killed long after its last write, but soon after the SYNC that carried it out, had an outsider
-    /// to blame.
+    /// A process that was killed long after its last write, but soon after the SYNC that carried it out, had an
+    /// outsider to blame.
     #[test]
     fn the_time_of_the_last_change_is_that_of_carrying_it_out() {
         let opened = Opened::new("time");
@@ -275,6 +395,78 @@ mod tests {
         opened.atomic.sync().unwrap();
         let touched = opened.atomic.with_session(|session| session.arena.shared().touched.load(Ordering::Relaxed));
         assert!(touched.unwrap() > 1_000_000_000, "{touched:?}");
+    }
+
+    #[test]
+    fn a_small_write_stays_one_call_longer() {
+        let opened = Opened::new("small");
+        for block in 0..4u64 {
+            opened.write_part(block * BLOCK as u64 + 64, &mut [40 + block as u8; 128]);
+        }
+        assert_eq!(opened.all_deferred(), [2, 3]);
+        opened.write_part(3 * BLOCK as u64 + 256, &mut [50; 64]); // the last one's block: nothing to wait for
+        assert_eq!(opened.all_deferred(), [0; 0]);
+        opened.write_part(64, &mut [60; 600]); // not small
+        opened.write_part(BLOCK as u64 - 64, &mut [70; 128]); // in two blocks
+        assert_eq!(opened.all_deferred(), [0; 0]);
+        opened.write_part(2 * BLOCK as u64, &mut [80; 64]);
+        opened.write(1, 90);
+        assert_eq!(opened.all_deferred(), [1]);
+        opened.write_part(2 * BLOCK as u64 + 64, &mut [81; 64]); // where the last one went
+        assert_eq!(opened.all_deferred(), [0; 0]);
+        opened.atomic.sync().unwrap();
+        assert_eq!(opened.all_deferred(), [0; 0]);
+        let at = |offset: usize| opened.content()[offset];
+        assert_eq!([at(0), at(64), at(663), at(664), at(BLOCK - 65), at(BLOCK - 64)], [3, 60, 60, 3, 3, 70]);
+        assert_eq!([at(BLOCK), at(2 * BLOCK), at(2 * BLOCK + 64), at(2 * BLOCK + 128)], [90, 80, 81, 42]);
+        assert_eq!([at(3 * BLOCK + 64), at(3 * BLOCK + 256), at(3 * BLOCK + 320)], [43, 50, 3]);
+    }
+
+    /// Also in the file, when it is demoted.
+    #[test]
+    fn random_writes_leave_what_was_written() {
+        let opened = Opened::new("random");
+        let mut random = Random::new(7);
+        let mut next = |below: usize| random.below(below as u64) as usize;
+        let mut expected = vec![3; usize::from(BLOCKS) * BLOCK];
+        let mut deferred = 0;
+        for round in 0..20_000 {
+            let len = [64, 128, 1 + next(700), BLOCK][next(4)];
+            let granules = if len.is_multiple_of(64) { 64 } else { 1 };
+            let at = next((expected.len() - len) / granules + 1) * granules;
+            let at = if len == BLOCK { at / BLOCK * BLOCK } else { at };
+            let mut bytes = vec![round as u8; len];
+            opened.write_part(at as u64, &mut bytes);
+            expected[at..at + len].copy_from_slice(&bytes);
+            deferred += opened.all_deferred().len();
+            match next(20) {
+                0 => opened.atomic.sync().unwrap(),
+                1 => assert!(opened.content() == expected, "round {round}"),
+                _ => {}
+            }
+        }
+        opened.atomic.sync().unwrap();
+        assert!(opened.content() == expected && deferred > 1000, "{deferred} were deferred");
+        let path = opened.path.clone();
+        opened.atomic.demote().unwrap();
+        assert!(std::fs::read(path).unwrap() == expected);
+    }
+
+    #[test]
+    fn reads_of_other_blocks_leave_it() {
+        let opened = Opened::new("reads");
+        opened.put_off(1, 10);
+        assert_eq!((opened.read(0), opened.read(2), opened.deferred()), (3, 3, Some(1)));
+        let mut bytes = [0; 2];
+        let mut read = |offset: u64| {
+            let buf = [UserBuf::of(&mut bytes)];
+            // SAFETY: a live buffer.
+            assert_eq!(unsafe { opened.atomic.read(offset, &buf) }.unwrap(), 2);
+            bytes
+        };
+        assert_eq!((read(BLOCK as u64 - 2), opened.deferred()), ([3, 3], Some(1)));
+        assert_eq!((read(BLOCK as u64 - 1), opened.deferred()), ([3, 10], None));
+        assert_eq!(opened.read(1), 10);
     }
 
     #[test]

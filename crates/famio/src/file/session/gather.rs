@@ -1,4 +1,4 @@
-//! Collapses a randomly written file into huge pages, in the background while it is in use.
+//! Collapses a randomly written file and its journal into huge pages, in the background while they are in use.
 
 use super::{Gathered, Session};
 use crate::file::engine::context::Context;
@@ -13,10 +13,10 @@ const WORTH_BLOCKS: u64 = (16 << 20) / BLOCK as u64;
 const ROUND: u64 = 8;
 /// While the file is written, the background rests this many times as long as a round took: a call on the page that
 /// is just being collapsed waits for it, about a millisecond, and these calls must stay few.
-const REST: u64 = 9;
+const REST: u64 = 4;
 /// A single failure may be temporary (memory is short); so many show that the kernel cannot.
 const FAILURES_MAX: u64 = 16;
-/// In `next`: the kernel cannot.
+/// In `next` and `next_of_journal`: the kernel cannot.
 const NEVER: u64 = u64::MAX;
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
         if !quiet && begun < rest.load(Ordering::Relaxed) {
             return false;
         }
-        let more = self.gather_some(cx);
+        let more = self.gather_some(cx) || self.gather_journal(cx);
         if more {
             let end = crate::sys::monotonic_now();
             rest.store(end + REST * (end - begun), Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Session {
             if at >= pages {
                 break;
             }
-            if !gather(cx.home, at) && self.gathered.failed.fetch_add(1, Ordering::Relaxed) >= FAILURES_MAX {
+            if !gather(cx.home, at) && self.has_failed_often() {
                 next.store(NEVER, Ordering::Relaxed);
                 return false;
             }
@@ -63,6 +63,29 @@ impl Session {
         }
         next.store(at, Ordering::Relaxed);
         at < pages
+    }
+
+    /// As [`gather_some`](Self::gather_some), of the journal, which has memory in order.
+    fn gather_journal(&self, cx: Context<'_>) -> bool {
+        let next = &self.gathered.next_of_journal;
+        let at = next.load(Ordering::Relaxed);
+        if at == NEVER || cx.shared().used.load(Ordering::Relaxed) < WORTH_BLOCKS {
+            return false;
+        }
+        let pages = self.engine.huge_pages(cx);
+        let end = pages.min(at.saturating_add(ROUND));
+        for page in at..end {
+            if !self.engine.gather_page(cx, page) && self.has_failed_often() {
+                next.store(NEVER, Ordering::Relaxed);
+                return false;
+            }
+        }
+        next.store(end, Ordering::Relaxed); // less than before if the journal was truncated
+        end < pages
+    }
+
+    fn has_failed_often(&self) -> bool {
+        self.gathered.failed.fetch_add(1, Ordering::Relaxed) >= FAILURES_MAX
     }
 }
 

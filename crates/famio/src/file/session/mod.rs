@@ -51,11 +51,13 @@ pub(crate) struct Session {
     pub(super) was_lost: AtomicBool,
 }
 
-/// How far the file was gathered. Changed only by the background.
+/// How far file and journal were gathered. Changed only by the background.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// The next huge page to look at.
+    /// The file's next huge page to look at.
     pub(super) next: AtomicU64,
+    /// The journal's.
+    pub(super) next_of_journal: AtomicU64,
     /// The size of the arena when the pass began: if it has grown since, there are newly written blocks.
     pub(super) arena: AtomicU64,
     /// Pages that failed.

@@ -14,7 +14,7 @@ impl Session {
     /// The buffers may be overwritten; they may be bad.
     pub unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         let cx = self.context(fds);
-        self.join(cx)?;
+        self.join_for(cx, offset, UserBuf::total(bufs))?;
         cx.shared().counts.mine().read();
         // Usually no transaction is being copied; a loop here would keep all of this on the stack for another turn.
         let transactions = cx.shared().transactions.load(Ordering::Acquire);

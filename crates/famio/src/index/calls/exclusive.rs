@@ -112,6 +112,12 @@ impl Gate {
         self.revoke()
     }
 
+    /// Whether this thread has exclusive mode, or had it at this moment.
+    #[inline]
+    pub fn is_exclusively_of(&self, me: u32) -> bool {
+        self.exclusive.load(Ordering::Relaxed) == token(me)
+    }
+
     /// Whether no other thread has had exclusive mode since this one called [`join`](Self::join), as far as the bytes
     /// read until now can tell. To be asked before the sequence number of what was read is checked.
     #[inline]

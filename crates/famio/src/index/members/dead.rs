@@ -13,7 +13,7 @@ use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Bytes of one of the two buffers for a deferred block (`file::session::deferred`), which begins anywhere in a cache
+/// Bytes of one of the buffers for deferred writes (`file::session::deferred`): a block, which begins anywhere in a cache
 /// line.
 pub(crate) const PLACE: usize = BLOCK + LINE;
 

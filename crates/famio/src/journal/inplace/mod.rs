@@ -5,6 +5,7 @@
 mod entry;
 mod extent;
 mod free;
+mod gather;
 mod image;
 mod log;
 pub(crate) mod mapped;

@@ -48,11 +48,11 @@ pub(super) struct Zone {
     laid_down: [AtomicU64; PIECES],
     /// Whether the background has work.
     wish: AtomicU8,
-    /// The background is preparing a piece, or the journal is being cut: never both, since a piece that got memory
-    /// beyond the new end would keep it.
-    is_busy: AtomicBool,
+    /// The background is preparing a piece or collapsing pages, or the journal is being cut: never both, since pages
+    /// that got memory beyond the new end would keep it.
+    pub is_busy: AtomicBool,
     /// The kernel makes no huge pages for the journal.
-    lacks_huge: AtomicBool,
+    pub lacks_huge: AtomicBool,
 }
 
 /// Entries `first..first + count`, all in one segment, of the journal as it was before its cut number `cuts`.
@@ -76,7 +76,7 @@ impl Piece {
 }
 
 /// The part of [`Shared::ready`](crate::index::Shared::ready) that counts entries.
-fn ready(word: u64) -> u64 {
+pub(super) fn ready(word: u64) -> u64 {
     word & u64::from(u32::MAX)
 }
 

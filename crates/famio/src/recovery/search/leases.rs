@@ -1,7 +1,7 @@
 //! Which files have a lease, from the kernel's list: the only way to see, without disturbing it, whether a process
 //! has a growing file open.
 
-use crate::sys::{InternalFd, monotonic_now, read_at};
+use crate::sys::{InternalFd, monotonic_now, read_whole};
 use rustix::fs::{CWD, Mode, OFlags, major, minor, stat};
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -42,26 +42,14 @@ pub(in crate::recovery) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -
 pub(in crate::recovery) fn holder(device: u64, inode: u64) -> Option<u32> {
     let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     for _ in 0..LOOKS {
-        let text = list()?;
+        let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let text = read_whole(&list, MOST);
         let found = text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()));
         if found.is_some() || text.len() < PIECE {
             return found;
         }
     }
     None
-}
-
-/// The kernel's list of all locks and leases.
-fn list() -> Option<Vec<u8>> {
-    let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = Vec::new();
-    let mut piece = vec![0; 1 << 16];
-    while text.len() < MOST
-        && let Ok(read @ 1..) = read_at(&list, text.len() as u64, &mut piece)
-    {
-        text.extend_from_slice(&piece[..read]);
-    }
-    Some(text)
 }
 
 /// `1: LEASE  ACTIVE    WRITE 4711 fe:00:1234 0 EOF`

@@ -6,7 +6,7 @@
 //! otherwise `/proc` is searched, as far as this process may read it.
 
 use crate::error::{Error, Result};
-use crate::sys::{check, openat, read_at, syscall};
+use crate::sys::{check, openat, read_whole, syscall};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, major, minor, statat};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -130,14 +130,7 @@ fn numbers_in(folder: &str) -> Vec<u32> {
 
 fn text_of(path: &str, most: usize) -> Option<String> {
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = Vec::new();
-    let mut piece = vec![0; 1 << 14];
-    while text.len() < most
-        && let Ok(read @ 1..) = read_at(&file, text.len() as u64, &mut piece)
-    {
-        text.extend_from_slice(&piece[..read]);
-    }
-    Some(String::from_utf8_lossy(&text).into_owned())
+    Some(String::from_utf8_lossy(&read_whole(&file, most)).into_owned())
 }
 
 #[cfg(test)]

@@ -130,7 +130,9 @@ impl Shares<'_> {
     /// some of its own journals wait for.
     pub fn owes(&self, application: u128) -> u64 {
         let wanted = self.sum(|process| process.wants);
-        let lacking = self.reserve().saturating_add(wanted).saturating_sub(self.free());
+        // Not by what is free: a pool that was made smaller lacks more than all of that.
+        let needed = self.reserve().saturating_add(wanted).saturating_add(self.sum(|process| process.used));
+        let lacking = needed.saturating_sub(self.usable());
         let own = wanted.saturating_sub(self.wanted_by_others(application));
         let wants_all = self.used(application).saturating_add(own);
         wants_all.saturating_sub(self.share(application)).min(lacking).min(self.used(application))
@@ -176,6 +178,18 @@ mod tests {
         // The reserve, and what the newcomer wants.
         assert_eq!((shares.owes(1), shares.owes(2)), (12 * MIB, 0));
         assert_eq!(shares.allowance(1), 44 * MIB);
+    }
+
+    /// It gave back an eighth of the pool at a time, and who waited looked again after each.
+    #[test]
+    fn what_is_too_much_for_a_smaller_pool_is_owed_at_once() {
+        let mut all = [process(1, 100, 100 * MIB), process(2, 100, 0)];
+        all[1].wants = 4 * MIB;
+        let shares = Shares { size: 64 * MIB, left: 0, processes: &all };
+        assert_eq!(shares.owes(1), 48 * MIB); // the excess, the reserve, and what is wanted
+        all[0].used -= 48 * MIB;
+        let shares = Shares { size: 64 * MIB, left: 0, processes: &all };
+        assert_eq!((shares.owes(1), shares.verdict(2, 4 * MIB, 4 * MIB)), (0, Verdict::Granted));
     }
 
     #[test]
