@@ -33,8 +33,8 @@ pub(in crate::index) struct Member {
     pub(in crate::index) life: Life,
 }
 
-/// "FAMIOD10".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOD10");
+/// "FAMIODR9".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;

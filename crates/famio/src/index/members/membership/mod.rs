@@ -164,6 +164,12 @@ impl Membership {
     fn come_in(&self, control: &Control, shm: (u64, u64), has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         control.key()?;
+        let magic = page.magic.load(Ordering::Acquire);
+        if ![0, MAGIC].contains(&magic) && is_anybody(control) {
+            let what =
+                format!("in use by processes with another version of Famio; its control file is {}", control.path());
+            return Err(Error::with(libc::EBUSY, what));
+        }
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
             // All earlier members are gone, and so is what they had not committed.
             let left = has_journal()?;
