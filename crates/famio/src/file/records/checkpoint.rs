@@ -58,8 +58,8 @@ pub(super) struct Checkpointing {
     skipped: bool,
     /// The file was cut since the last pass began: this also needs a pass before its record can go.
     pub(super) was_cut: bool,
-    /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
-    unflushed: bool,
+    /// A close or a forced pass that failed has written blocks: nothing is released before a pass has flushed the file.
+    pub(super) unflushed: bool,
     /// The target of a finished pass, which the next commit may release.
     pub(super) finished: Option<u64>,
     /// What the next commit logs again.

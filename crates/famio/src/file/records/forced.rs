@@ -41,6 +41,8 @@ impl Records {
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
         }
+        // Until the flush below: after an error, what was written does not count as durable.
+        let unflushed = core::mem::replace(&mut checkpointing.unflushed, true);
         self.apply_committed_cut(cx)?;
         let committed = self.live.file().run(|journal| self.write_unseen(cx, journal.as_fd()))?;
         if holds(Rule::ForcedFlushesBeforeTail) {
@@ -50,6 +52,7 @@ impl Records {
             self.release(committed);
             self.flush_forced(cx)?;
         }
+        checkpointing.unflushed = unflushed;
         (checkpointing.overwritten, checkpointing.finished) = (false, None);
         Ok(committed)
     }
@@ -98,12 +101,14 @@ impl Records {
         if !is_tiered {
             let scan = records::scan(journal, &self.live.header())?;
             drop(log);
+            check_is_all(scan.plan().epoch, committed)?;
             self.write_runs(cx, &|wanted, give| records::each_run_of(journal, &scan, wanted, give))?;
             return Ok(committed);
         }
         drop(log);
         let length = rustix::fs::fstat(journal)?.st_size as u64;
         let scan = scan(journal, length, &self.live.header(), self.medium)?;
+        check_is_all(scan.epoch(), committed)?;
         self.write_runs(cx, &|wanted, give| scan.each_run(wanted, give))?;
         Ok(committed)
     }
@@ -127,6 +132,14 @@ impl Records {
             if seen < bytes.len() { write(offset + seen as u64, &bytes[seen..]) } else { Ok(()) }
         })
     }
+}
+
+/// What was found is written to the file, and then counts as everything up to the last commit.
+fn check_is_all(found: u64, committed: u64) -> Result<()> {
+    if found == committed {
+        return Ok(());
+    }
+    Err(Error::with(libc::EIO, format!("the journal has epoch {found} as the last commit, and not {committed}")))
 }
 
 /// Calls its second argument with what a journal has of the granules that its first one wants of a block.
