@@ -189,6 +189,8 @@ fn look_at_file(
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
             Err(_) => break Left::Nothing,
+            // It does the same, in turn with the other files, and tells how far it is.
+            Ok(Left::More) if flushes || file.is_flush_unseen() => break Left::ForLater,
             Ok(Left::More) => {}
             Ok(left) => break left,
         }
