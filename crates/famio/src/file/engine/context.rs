@@ -382,7 +382,7 @@ pub(crate) trait Engine: Send + Sync {
         self.checkpoint_some(cx)
     }
 
-    /// For a journal in place: so many rounds suffice for what is committed now, whatever is committed meanwhile.
+    /// For a journal in place: after so many rounds, `expose` does the rest.
     fn flush_rounds(&self, _cx: Context<'_>) -> u32 {
         u32::MAX - 1
     }

@@ -117,7 +117,8 @@ impl InPlace {
         Ok(self.checkpoint_round(cx)? == ROUND)
     }
 
-    /// So many rounds suffice for what is committed now.
+    /// So many rounds suffice for what is committed now; if more is committed meanwhile, the rest of it is for
+    /// [`expose_all`](Self::expose_all), too.
     pub(super) fn full_rounds(&self, cx: &Context<'_>) -> u32 {
         cx.shared().used.load(Ordering::Relaxed) as u32 / ROUND + 1
     }

@@ -1,15 +1,17 @@
 //! `famio flush`: brings files to what is committed, while programs use them.
 
+mod wait;
+
+use self::wait::{Clock, LONG, Others, Waited, wait};
 use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
-use crate::index::{Asked, Control, FlushRequest, Owner};
+use crate::index::{Control, FlushRequest, Owner};
 use crate::journal::control;
 use crate::journal::pools::reach::look_at;
 use crate::recovery::{Found, Options, Progress, Report, recover_path, survey};
 use crate::settings::Settings;
-use crate::sys::{monotonic_now, read_at};
+use crate::sys::monotonic_now;
 use core::time::Duration;
-use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +41,7 @@ pub struct Flushed {
 
 /// How to wait for the owners of files.
 pub struct Waiting<'a> {
-    /// A process that does nothing for so long is not waited for any more.
+    /// A process that does not begin within so long, or has stopped, is not waited for any more.
     pub patience: Duration,
     /// Called once for a file whose owner has not answered after a second.
     pub told: &'a dyn Fn(&Path, Option<Owner>),
@@ -47,8 +49,6 @@ pub struct Waiting<'a> {
 
 /// Files that are asked for at once: for each, a descriptor and a map.
 const AT_ONCE: usize = 64;
-/// After so many nanoseconds the user is told what is waited for.
-const LONG: u64 = 1_000_000_000;
 /// How often a file at least is looked at again whose session has ended meanwhile, or has not begun.
 const TRIES: u32 = 20;
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -65,14 +65,15 @@ pub fn flush_path(
     waiting: &Waiting<'_>,
     progress: &dyn Progress,
 ) -> Result<Vec<Flushed>> {
-    let (mut flushed, mut silent) = (Vec::new(), Vec::new());
+    let mut flushed = Vec::new();
     for some in survey(path, settings)?.chunks(AT_ONCE) {
         // Asked for first, so that a process with many files looks at them once.
         let mut asked: Vec<_> = some.iter().map(|found| ask(found, &settings_for(found, settings))).collect();
+        let mut clock = Clock::new(monotonic_now(), waiting.patience);
         for (at, found) in some.iter().enumerate() {
             let mine = core::mem::replace(&mut asked[at], Ok(None));
-            let mut owners = Owners::new(&mut silent, &asked[at + 1..]);
-            flushed.push(one(found.clone(), mine, settings, waiting, &mut owners, progress));
+            let mut others = Others::new(&asked[at + 1..], &mut clock);
+            flushed.push(one(found.clone(), mine, settings, waiting, &mut others, progress));
         }
     }
     Ok(flushed)
@@ -83,7 +84,7 @@ fn one(
     asked: Result<Option<FlushRequest>>,
     settings: &Settings,
     waiting: &Waiting<'_>,
-    owners: &mut Owners<'_>,
+    others: &mut Others<'_>,
     progress: &dyn Progress,
 ) -> Flushed {
     let file = found.file.clone();
@@ -107,7 +108,10 @@ fn one(
             match survey(&file, &settings).map(|mut now| now.pop()) {
                 Ok(Some(now)) => found = now,
                 Ok(None) => return flush(Flush::NothingToDo),
-                Err(e) => return flush(Flush::Failed(e)),
+                Err(e) => match why_gone(e, &found, attempt) {
+                    Some(end) => return flush(end),
+                    None => continue,
+                },
             }
         }
         if found.state == Found::UNEXAMINED {
@@ -119,11 +123,13 @@ fn one(
         match asked.take().unwrap_or_else(|| ask(&found, &settings)) {
             Ok(Some(request)) => {
                 progress.begin(found.waiting.unwrap_or(0));
-                let done = wait(request, &found, waiting, owners, progress);
+                let waited = wait(request, &found.file, others, waiting.told, progress);
                 progress.end();
-                match done {
-                    Some(done) => return flush(done),
-                    None => continue,
+                match waited {
+                    Waited::Flushed(bytes) => return flush(Flush::Flushed(bytes)),
+                    Waited::Failed(e) => return flush(Flush::Failed(e)),
+                    Waited::NoAnswer(owner, e) => return flush(Flush::NoAnswer(owner, e)),
+                    Waited::Over => continue,
                 }
             }
             Ok(None) => {}
@@ -133,12 +139,25 @@ fn one(
             match left(&found, &settings, progress) {
                 Ok(Some(report)) => return flush(Flush::Left(report)),
                 Ok(None) => {} // a process has opened it meanwhile
-                Err(e) => return flush(Flush::Failed(e)),
+                Err(e) => {
+                    if let Some(end) = why_gone(e, &found, attempt) {
+                        return flush(end);
+                    }
+                }
             }
         }
     }
-    let what = "a process has it open, and cannot be asked: it is still recovering it (try again, with a longer --timeout), its control file was removed, or its session begins and ends again and again";
+    let what = "a process has it open, and cannot be asked: it is still recovering it (try again, with a longer --timeout), it is of another version of Famio, its control file was removed, or its session begins and ends again and again";
     flush(Flush::NoAnswer(found.owner, Error::with(libc::EBUSY, what)))
+}
+
+/// The end of a file that was found before, and now gives this error. `None`: to be looked at again.
+fn why_gone(e: Error, found: &Found, attempt: u32) -> Option<Flush> {
+    let is_absent = e.errno() == libc::ENOENT;
+    if is_absent && look_at(&found.journal).is_err_and(|e| e.errno() == libc::ENOENT) {
+        return Some(Flush::NothingToDo); // its program has removed it, and with it the journal
+    }
+    (!is_absent || attempt >= TRIES).then_some(Flush::Failed(e))
 }
 
 /// The settings with the pool in which the journal lies.
@@ -177,108 +196,5 @@ fn ask(found: &Found, settings: &Settings) -> Result<Option<FlushRequest>> {
     FlushRequest::new(Control::new(control))
 }
 
-/// Waits for the answer. `None`: the session has ended meanwhile.
-fn wait(
-    mut request: FlushRequest,
-    found: &Found,
-    waiting: &Waiting<'_>,
-    owners: &mut Owners<'_>,
-    progress: &dyn Progress,
-) -> Option<Flush> {
-    let begun = monotonic_now();
-    let (mut seen, mut since, mut is_told) = (Asked::Pending { begun: false, moved: 0 }, begun, false);
-    let patience = waiting.patience.as_nanos() as u64;
-    loop {
-        let asked = request.look();
-        let moved = |asked: Asked| if let Asked::Pending { begun: true, moved, .. } = asked { moved } else { 0 };
-        match asked {
-            Asked::Done(0) => return Some(Flush::Flushed(request.moved())),
-            Asked::Done(errno) => {
-                let who = request.control().owner().map_or("its owner".into(), |owner| owner.to_string());
-                let what = match errno {
-                    // Of a journal in place (`Session::flush_in_place`).
-                    libc::EBUSY => format!("{who} has appended too much since its last SYNC, which the file has, too"),
-                    _ => format!("{who} could not write back what is committed; the journal keeps it"),
-                };
-                return Some(Flush::Failed(Error::with(errno, what)));
-            }
-            Asked::NobodyIsThere => return None,
-            Asked::Pending { .. } => {}
-        }
-        let now = monotonic_now();
-        let owner = || request.control().owner();
-        // An owner looks at its files in turn, in an order of its own.
-        if owners.go_on(owner) || asked != seen {
-            progress.advance(moved(asked).saturating_sub(moved(seen)));
-            (seen, since) = (asked, now);
-        }
-        let has_begun = matches!(asked, Asked::Pending { begun: true, .. });
-        let is_silent = || owner().is_some_and(|owner| owners.silent.contains(&owner));
-        if now > since + patience || (!has_begun && is_silent()) {
-            owners.silent.extend(owner().filter(|_| !has_begun));
-            return Some(Flush::NoAnswer(owner(), no_answer(asked, owner(), waiting.patience)));
-        }
-        if !is_told && now > begun + LONG {
-            (waiting.told)(&found.file, owner());
-            is_told = true;
-        }
-    }
-}
-
-/// What is known of the owners while one file is waited for.
-struct Owners<'a> {
-    /// Those that were waited for in vain: for files with which they have not begun they are not waited for again.
-    silent: &'a mut Vec<Owner>,
-    /// The other files that are asked for, and how far they were.
-    others: Vec<(&'a FlushRequest, (u32, u32, u64))>,
-}
-
-impl<'a> Owners<'a> {
-    fn new(silent: &'a mut Vec<Owner>, others: &'a [Result<Option<FlushRequest>>]) -> Self {
-        let requests = others.iter().filter_map(|other| other.as_ref().ok()?.as_ref());
-        Self { silent, others: requests.map(|request| (request, request.how_far())).collect() }
-    }
-
-    /// Whether `owner` went on with another file since the last call.
-    fn go_on(&mut self, owner: impl Fn() -> Option<Owner>) -> bool {
-        let mut any = false;
-        for (request, seen) in &mut self.others {
-            let now = request.how_far();
-            any |= core::mem::replace(seen, now) != now && request.control().owner() == owner();
-        }
-        any
-    }
-}
-
-/// What to do about a process that does not go on.
-fn no_answer(asked: Asked, owner: Option<Owner>, patience: Duration) -> Error {
-    let who = owner.map_or("the processes that use it".into(), |owner| format!("its owner, {owner},"));
-    let seconds = patience.as_secs_f64();
-    let what = match asked {
-        _ if owner.and_then(Owner::pid_here).is_some_and(is_stopped) => {
-            format!("{who} is stopped: continue it (kill -CONT), and try again")
-        }
-        Asked::Pending { begun: true, .. } => {
-            format!(
-                "{who} has begun, and written nothing for {seconds} s; it may still end: try again, with a longer --timeout"
-            )
-        }
-        _ => format!(
-            "{who} has not answered for {seconds} s; it may be stopped, or of another version of Famio: end it, and try again"
-        ),
-    };
-    Error::with(libc::ETIMEDOUT, format!("{what}; nothing is lost, the journal keeps it"))
-}
-
-/// Whether a process is stopped, by a signal or a debugger.
-fn is_stopped(pid: u32) -> bool {
-    let path = format!("/proc/{pid}/stat");
-    let Ok(stat) = crate::sys::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-        return false;
-    };
-    let mut text = [0; 256];
-    let length = read_at(&stat, 0, &mut text).unwrap_or(0);
-    // "4711 (name) T ...": the name may have brackets.
-    let state = text[..length].iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 2));
-    state.is_some_and(|state| b"Tt".contains(state))
-}
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,11 @@
 //! Answers `famio flush`.
 
 use crate::file::atomic::{ATTACHED, AtomicFile};
+use crate::file::session::flush::FlushStep;
+use crate::file::session::flush_tries::FlushTries;
+use crate::index::FlushWanted;
 use crate::sys::monotonic_now;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 /// For so many nanoseconds the background works on one request; then it looks at its other work, which may be another
 /// process that waits for another file.
@@ -21,19 +24,33 @@ impl AtomicFile {
         if !self.ownership.is_owner.load(Ordering::Acquire) || self.state.load(Ordering::Acquire) != ATTACHED {
             return false;
         }
-        let Some(session) = self.session() else { return false };
         let end = monotonic_now() + SLICE;
         // A process that waits for ownership comes first; whoever has the session then goes on.
-        let goes_on = || !self.ownership.is_asked() && monotonic_now() < end;
-        let left = &self.ownership.flush_left;
-        match session.flush(&self.fds, &wanted, left, &goes_on) {
-            Ok(false) => return true,
-            Ok(true) => wanted.end(0),
-            // The next owner answers.
-            Err(refusal) if refusal.is_session_ended() || !self.ownership.is_owner.load(Ordering::Acquire) => {}
-            Err(refusal) => wanted.end(crate::Error::from(refusal).errno()),
-        }
-        left.store(0, Ordering::Relaxed);
+        self.answer(wanted, &|| !self.ownership.is_asked() && monotonic_now() < end)
+    }
+
+    /// Returns whether there is more to do soon.
+    fn answer(&self, wanted: FlushWanted<'_>, goes_on: &dyn Fn() -> bool) -> bool {
+        let Some(session) = self.session() else { return false };
+        let tries = &self.ownership.flush_tries;
+        let error = match session.flush(&self.fds, &wanted, tries, goes_on) {
+            Ok(FlushStep::Done) => 0,
+            Ok(FlushStep::More) => return true,
+            Ok(FlushStep::ToEnd) => match self.end_for_flush() {
+                Ok(true) => 0,
+                Ok(false) => return true,
+                // `EBUSY` has another meaning there.
+                Err(e) if e.errno() == libc::EBUSY => libc::EAGAIN,
+                Err(e) => e.errno(),
+            },
+            Err(refusal) if refusal.is_session_ended() || !self.ownership.is_owner.load(Ordering::Acquire) => {
+                tries.lost(); // the next owner answers, or this one, when it has the session again
+                return false;
+            }
+            Err(refusal) => crate::Error::from(refusal).errno(),
+        };
+        tries.end();
+        wanted.end(error);
         false
     }
 
@@ -44,7 +61,10 @@ impl AtomicFile {
             return Ok(false);
         }
         let Some(session) = self.session() else { return Ok(false) };
-        session.flush(&self.fds, &self.ownership.membership.flush_for_test(), &AtomicU32::new(0), &|| true)?;
+        let wanted = self.ownership.membership.flush_for_test();
+        if session.flush(&self.fds, &wanted, &FlushTries::default(), &|| true)? == FlushStep::ToEnd {
+            self.end_for_flush()?;
+        }
         Ok(true)
     }
 

@@ -420,7 +420,8 @@ impl AtomicFile {
     }
 
     /// If no process has owned the session or asked for it for a while, its last owner takes it again, for a
-    /// checkpoint; at once, and any process that has owned it, for `famio flush`. Called by the background. Returns whether to look again.
+    /// checkpoint; at once, and any process that has owned it, for `famio flush`. Called by the background. Returns
+    /// whether to look again.
     pub(in crate::file) fn look_after_unowned(&self) -> bool {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) != PLAIN || !membership.has_attached() || !membership.has_unowned() {

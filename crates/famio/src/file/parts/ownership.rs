@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::descriptors::shared_memory;
 use crate::file::images::Others;
+use crate::file::session::flush_tries::FlushTries;
 use crate::index::{HAS_IMAGE, ImageKind, MOVED, Membership, SESSION, Shared, follow_up};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -30,9 +31,7 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) requests_seen: AtomicU32,
     /// The number of requests of `famio flush`, with its looks, when the background last looked.
     pub(in crate::file) flush_seen: AtomicU32,
-    /// What is left to try for the request that the background is answering, in turn with its other work
-    /// (`Session::flush`).
-    pub(in crate::file) flush_left: AtomicU32,
+    pub(in crate::file) flush_tries: FlushTries,
     /// When ownership was acquired or its session begun, and how long that and the last end took.
     pub(in crate::file) since: AtomicU64,
     pub(in crate::file) began_in: AtomicU64,
@@ -81,7 +80,7 @@ impl Ownership {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
             flush_seen: AtomicU32::new(0),
-            flush_left: AtomicU32::new(0),
+            flush_tries: FlushTries::default(),
             since: AtomicU64::new(0),
             began_in: AtomicU64::new(0),
             ended_in: AtomicU64::new(0),

@@ -2,58 +2,69 @@
 //! file gets nothing of it.
 
 use super::Session;
+use super::flush_tries::FlushTries;
 use crate::error::Error;
 use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::policy::Policy;
 use crate::index::FlushWanted;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Passes: one may be under way, without the last commits, and one may leave blocks to writers.
 const PASSES: u32 = 3;
 
+/// How far a flush has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::file) enum FlushStep {
+    Done,
+    /// It is to be called again, by whichever process has the session then.
+    More,
+    /// The open epoch has bytes that are to survive a kill of this process, so that they must not be moved in the
+    /// session: it has to end, with a hand-over image.
+    ToEnd,
+}
+
 impl Session {
-    /// Does what was asked for. False: a part of it, since `goes_on` became false; to be called again, by whichever process
-    /// has the session then. `left`: 0 at the first call for a request, then as the last call left it, so that it ends
-    /// however often it is interrupted. Refused if the session is not this process's any more.
-    pub fn flush(
+    /// Does what was asked for, or a part of it if `goes_on` becomes false. `tries`: as the last call left it. The last
+    /// try does all in one stay inside the gate, in which no other process gets the session. Refused if the session is
+    /// not this process's any more.
+    pub(in crate::file) fn flush(
         &self,
         fds: &Descriptors,
         wanted: &FlushWanted<'_>,
-        left: &AtomicU32,
+        tries: &FlushTries,
         goes_on: &dyn Fn() -> bool,
-    ) -> Answer<bool> {
-        let cx = self.context(fds);
-        let (until, size) = {
-            let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
-            self.check(cx)?;
-            let size = cx.shared().committed_size.load(Ordering::Acquire);
-            (wanted.until(self.engine.epoch_of_journal(cx)), size)
-        };
+    ) -> Answer<FlushStep> {
         if self.engine.inode_in_place() != 0 {
-            return self.flush_in_place(fds, wanted, left, goes_on);
+            return self.flush_in_place(fds, wanted, tries, goes_on);
         }
-        begin(left, PASSES);
-        while left.load(Ordering::Relaxed) > 1 {
-            if self.engine.has_flushed(cx, until, size) {
-                return Ok(true);
+        let cx = self.context(fds);
+        let mut first_size = None;
+        loop {
+            {
+                let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
+                self.check(cx)?;
+                let size = *first_size.get_or_insert(cx.shared().committed_size.load(Ordering::Acquire));
+                let until = wanted.until(self.engine.epoch_of_journal(cx));
+                tries.begin(wanted.number(), PASSES);
+                if self.engine.has_flushed(cx, until, size) {
+                    return Ok(FlushStep::Done);
+                }
+                if tries.is_last() {
+                    let rest = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_rest(cx)));
+                    cx.shared().leave_at(crate::sys::coarse_now());
+                    return Ok(rest.map(|()| FlushStep::Done)?);
+                }
             }
             while self.flush_round(fds, wanted)? {
                 if !goes_on() {
-                    return Ok(false);
+                    return Ok(FlushStep::More);
                 }
             }
             keeping_bits(fds, || self.engine.finish_flush(cx))?;
-            left.fetch_sub(1, Ordering::Relaxed);
+            tries.count();
         }
-        if !self.engine.has_flushed(cx, until, size) {
-            let _inside = self.go_in(&mut { cx })?;
-            self.check(cx)?;
-            self.counting(wanted, || keeping_bits(fds, || self.engine.flush_rest(cx)))?;
-            cx.shared().leave_at(crate::sys::coarse_now());
-        }
-        Ok(true)
     }
 
     fn flush_round(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<bool> {
@@ -62,9 +73,9 @@ impl Session {
         let _inside = self.go_in(&mut alone)?;
         self.carry_out(&alone)?;
         self.check(cx)?;
-        let moved = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_round(cx)))?;
+        let moved = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_round(cx)));
         cx.shared().leave_at(crate::sys::coarse_now());
-        Ok(moved)
+        Ok(moved?)
     }
 
     /// Does `work`, and adds what is written back meanwhile to what was.
@@ -84,35 +95,49 @@ impl Session {
         &self,
         fds: &Descriptors,
         wanted: &FlushWanted<'_>,
-        left: &AtomicU32,
+        tries: &FlushTries,
         goes_on: &dyn Fn() -> bool,
-    ) -> Answer<bool> {
+    ) -> Answer<FlushStep> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        begin(left, self.engine.flush_rounds(cx));
-        while left.load(Ordering::Relaxed) > 1 && self.flush_round(fds, wanted)? {
-            left.fetch_sub(1, Ordering::Relaxed);
-            if !goes_on() {
-                return Ok(false);
+        let exposed = loop {
+            {
+                let _closed = self.close_gate(fds)?;
+                self.check(cx)?;
+                wanted.until(self.engine.epoch_of_journal(cx));
+                tries.begin(wanted.number(), self.engine.flush_rounds(cx));
+                if tries.is_last() {
+                    if self.survives_this_process() {
+                        return Ok(FlushStep::ToEnd);
+                    }
+                    let work = || keeping_bits(fds, || self.moving(|| self.engine.expose(cx)));
+                    let exposed = self.counting(wanted, work);
+                    if exposed.is_ok() {
+                        // The committed copies lie in the file now, where only redo leaves them alone; until the next
+                        // SYNC.
+                        shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
+                    }
+                    shared.leave_at(crate::sys::coarse_now());
+                    break exposed;
+                }
             }
-        }
-        let is_hidden = {
-            let _closed = self.close_gate(fds)?;
-            self.check(cx)?;
-            let is_hidden = self.counting(wanted, || keeping_bits(fds, || self.moving(|| self.engine.expose(cx))))?;
-            // The committed copies lie in the file now, where only redo leaves them alone; until the next SYNC.
-            shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
-            shared.leave_at(crate::sys::coarse_now());
-            is_hidden
+            while !tries.is_last() && self.flush_round(fds, wanted)? {
+                tries.count();
+                if !goes_on() {
+                    return Ok(FlushStep::More);
+                }
+            }
+            tries.skip();
         };
+        let is_hidden = exposed?;
         keeping_bits(fds, || self.engine.finish_flush(cx))?;
-        if is_hidden { Ok(true) } else { Err(Error::new(libc::EBUSY).into()) }
+        if is_hidden { Ok(FlushStep::Done) } else { Err(Error::new(libc::EBUSY).into()) }
     }
-}
 
-/// At the first call for a request: `most` tries are left.
-fn begin(left: &AtomicU32, most: u32) {
-    if left.load(Ordering::Relaxed) == 0 {
-        left.store(most + 1, Ordering::Relaxed);
+    /// Whether a part of the open epoch stays if this process is killed: others have written it, or that is its
+    /// setting. The gate is closed.
+    fn survives_this_process(&self) -> bool {
+        let is_open = self.arena.shared().dirty.load(Ordering::Acquire) != 0;
+        is_open && (self.saves_images() || self.keeps) && !self.of_group.load(Ordering::Acquire)
     }
 }

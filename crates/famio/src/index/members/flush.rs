@@ -9,9 +9,10 @@ use core::sync::atomic::Ordering;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Between two looks of a process that waits for the answer. It wakes the owner each time, which may have missed an
-/// earlier one.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Nanoseconds between two looks of a process that waits for the answer, at first and later. It wakes all members each
+/// time, since the owner may have missed an earlier one.
+const LOOK: i64 = 10_000_000;
+const LATER: i64 = 100_000_000;
 /// Looks in a row that find no process with the session until it counts as dead: a session that changes hands is seen
 /// in two parts.
 const LOOKS_AT_DEAD: u32 = 3;
@@ -33,13 +34,14 @@ pub(crate) struct FlushRequest {
     control: Control,
     number: u32,
     looks_at_dead: u32,
+    looks: u32,
 }
 
 impl FlushRequest {
     /// Asks the process that has the session. `None`: no living process has one.
     pub fn new(control: Control) -> Result<Option<Self>> {
         let page = map(&control, core::ptr::null_mut())?;
-        let mut request = Self { page, control, number: 0, looks_at_dead: 0 };
+        let mut request = Self { page, control, number: 0, looks_at_dead: 0, looks: 0 };
         if request.page().magic.load(Ordering::Acquire) != MAGIC || !request.has_session() || !request.is_alive() {
             return Ok(None);
         }
@@ -68,6 +70,13 @@ impl FlushRequest {
         (words.begun.load(Ordering::Acquire), words.answers.load(Ordering::Acquire), self.moved())
     }
 
+    /// Whether the owner has begun with it, and not ended.
+    pub fn is_served(&self) -> bool {
+        let words = &self.page().flush;
+        let is_past = |count: u32| count.wrapping_sub(self.number) as i32 >= 0;
+        is_past(words.begun.load(Ordering::Acquire)) && !is_past(words.answer.load(Ordering::Acquire) as u32)
+    }
+
     fn has_session(&self) -> bool {
         self.page().state.load(Ordering::Acquire) & SESSION != 0
     }
@@ -78,6 +87,8 @@ impl FlushRequest {
 
     /// Wakes the owner, and waits a moment for its answer.
     pub fn look(&mut self) -> Asked {
+        self.looks += 1;
+        let pause = Timespec { tv_sec: 0, tv_nsec: (i64::from(self.looks / 100) * LOOK).clamp(LOOK, LATER) };
         let words = &self.page().flush;
         words.knocks.fetch_add(1, Ordering::SeqCst);
         // The owner's background waits for this word, with its present value.
@@ -89,7 +100,7 @@ impl FlushRequest {
             is_past(answer as u32).then_some((answer >> 32) as i32)
         };
         if errno().is_none() {
-            let _ = futex::wait(&words.answers, futex::Flags::empty(), answers, Some(&LOOK));
+            let _ = futex::wait(&words.answers, futex::Flags::empty(), answers, Some(&pause));
         }
         if let Some(errno) = errno() {
             return Asked::Done(errno);

@@ -54,17 +54,23 @@ impl<'a> FlushWanted<'a> {
     /// The epoch up to which the file has to have everything; `now`: of the last commit in the journal. Called by the
     /// owner alone.
     pub fn until(&self, now: u64) -> u64 {
-        let begun = self.words.begun.load(Ordering::Acquire);
+        let (begun, until) = (self.words.begun.load(Ordering::Acquire), self.words.until.load(Ordering::Acquire));
         // In a new journal, epochs are counted anew.
-        if is_later(begun, self.answered()) && self.words.until.load(Ordering::Acquire) <= now {
+        if is_later(begun, self.answered()) && until <= now {
             self.served.set(begun);
+            until
         } else {
             self.words.until.store(now, Ordering::Release);
             self.words.moved.store(0, Ordering::Relaxed);
             self.words.begun.store(self.asked, Ordering::Release);
             self.served.set(self.asked);
+            now
         }
-        self.words.until.load(Ordering::Acquire)
+    }
+
+    /// The number of the request that is served.
+    pub fn number(&self) -> u32 {
+        self.served.get()
     }
 
     /// So many bytes more were written back.
