@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Bring files on the disk to what programs have committed, while they go on
 ///
-/// When the command ends with 0, the files have, durably, everything that a SYNC had committed when it began. Open
-/// epochs stay open, and the files get nothing of them. Use it before a backup or a snapshot of the disk alone, or
+/// When the command ends with 0, the files have, durably, everything that a SYNC had committed when it began. What is
+/// not committed stays so. Use it before a backup or a snapshot of the disk alone, or
 /// before a pool in memory goes away. A file that a killed program left is recovered.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
@@ -22,7 +22,7 @@ pub struct Args {
     /// Files, folders (with everything below) or pools
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Give up on a program that does nothing for so long
+    /// Give up on a program that does not begin within so long, or is stopped
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Print a JSON array of objects (docs/json.md)
@@ -38,7 +38,9 @@ need the right to write the file. What programs commit afterwards waits in their
 
 Tiered files (a pool in memory before a disk), and journals of records: all that is committed is written back; a SYNC may \
 wait meanwhile. Journals in place: the file gets exactly what is committed, as for a program without Famio that opens \
-it; writers wait meanwhile. A file that is not atomic, that only grows, or that no program has changed, has nothing to flush.
+it; writers wait meanwhile. A program that appends afterwards makes the file longer at once; if it had already appended \
+more than the journal can take, the file keeps that, and the status is 1. A file that is not atomic, that only grows (it has also what is not committed), or that no program has changed, has \
+nothing to flush.
 
 Exit status: 0; 1 if something failed, or could not be examined (the rest is flushed all the same); 2 bad usage; 3 if a \
 file that a killed program left is in conflict with its journal (see famio recover); 4 if a program that has a file open did not answer, for \

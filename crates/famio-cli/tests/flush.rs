@@ -251,6 +251,45 @@ fn a_file_that_changes_hands_is_flushed() {
     }
 }
 
+/// Both have written since the last SYNC; the parent has the session.
+const TWO: &str = "
+import os, sys
+a = os.open('app.db', os.O_RDWR)
+os.pwrite(a, b'x' * 400000, 100)
+os.fsync(a)
+r, w = os.pipe()
+if os.fork() != 0:
+    os.read(r, 1)
+    os.pwrite(a, b'p' * 3000, 1000)
+    print('ready', flush=True)
+    os.read(r, 1)
+    sys.exit()
+os.pwrite(a, b'c' * 1000, 70000)
+os.write(w, b'.')
+for line in sys.stdin:
+    eval(line)
+    open('done', 'a').write('.')";
+
+/// The flush changes nothing of what is not committed, nor of whom a kill takes it from.
+#[test]
+fn what_several_processes_have_open_goes_on() {
+    for policy in ["undo", "redo", "alternate"] {
+        let place = Place::new(Kind::InPlace(policy));
+        let Some(mut running) = place.start(TWO) else { return };
+        let mut input = running.0.stdin.take().unwrap();
+        let (status, text) = place.flush(&["app.db"]);
+        assert_eq!(status, Some(0), "{policy}: {text}");
+        assert!(place.bytes() == committed(), "{policy}");
+        running.kill();
+        tell(&place, &mut input, "os.fsync(a)");
+        let (status, text) = place.flush(&["app.db"]);
+        assert_eq!(status, Some(0), "{policy}: {text}");
+        let mut synced = committed();
+        synced[70_000..71_000].fill(b'c');
+        assert!(place.bytes() == synced, "{policy}");
+    }
+}
+
 /// Nobody has to be waited for forever, and what is committed is safe meanwhile.
 #[test]
 fn a_stopped_owner_is_named_in_bounded_time() {
