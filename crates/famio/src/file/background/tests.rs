@@ -73,7 +73,7 @@ unsafe impl Medium for Asking {
 fn a_request_to_flush_interrupts_a_pass() {
     const BLOCKS: usize = 1000; // many rounds
     let path = std::path::PathBuf::from(format!("/var/tmp/famio-background-asked-{}", std::process::id()));
-    std::fs::write(&path, [1; BLOCKS * 4096]).unwrap();
+    std::fs::write(&path, vec![1; BLOCKS * 4096]).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     TestHooks { medium: Some(&Asking), still: true, ..TestHooks::default() }.enter();
