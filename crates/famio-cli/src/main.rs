@@ -11,6 +11,7 @@ mod check;
 mod color;
 mod doctor;
 mod failure;
+mod flush;
 mod forget;
 mod generate;
 mod interrupt;
@@ -53,6 +54,7 @@ Examples:
   famio recover app.db                            bring app.db to its last SYNC
   famio top                                       SYNCs, writes and times of files in use, live
   famio check .                                   whether those journals are sound
+  famio flush /mnt/pmem/pool                      write back what waits in a pool, while programs go on
   famio backup app.db /backup/                    a copy as of the last SYNC, while programs write
   famio doctor .                                  what this machine and this folder give
   famio torture --atomic app.db --check './check' -- ./server
@@ -62,6 +64,7 @@ Examples:
 enum Command {
     Run(run::Args),
     Recover(recover::Args),
+    Flush(flush::Args),
     Backup(backup::Args),
     Restore(backup::RestoreArgs),
     Forget(forget::Args),
@@ -99,6 +102,7 @@ fn start() -> i32 {
     let result = match command {
         Command::Run(args) => run::main(args),
         Command::Recover(args) => recover::main(args),
+        Command::Flush(args) => flush::main(args),
         Command::Backup(args) => backup::main(args),
         Command::Restore(args) => backup::restore(args),
         Command::Forget(args) => forget::main(args),

@@ -1,4 +1,4 @@
-//! Progress bars, on a terminal only: for long recoveries, and for kills.
+//! Progress bars, on a terminal only: for long recoveries and flushes, and for kills.
 
 use famio::recovery::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -7,12 +7,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const WORTH_A_BAR: u64 = 16 << 20;
 
 /// A bar on stderr, hidden if that is not a terminal.
-pub struct Bar(ProgressBar);
+pub struct Bar(ProgressBar, &'static str);
 
 impl Bar {
     /// A bar that shows up at `begin`.
     pub fn new() -> Self {
-        Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()))
+        Self::of("recovering")
+    }
+
+    /// The same for other work.
+    pub fn of(work: &'static str) -> Self {
+        Self(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()), work)
     }
 }
 
@@ -42,7 +47,8 @@ impl Progress for Bar {
         if bytes < WORTH_A_BAR {
             return;
         }
-        let style = ProgressStyle::with_template("recovering {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        let template = format!("{} {{bar:40}} {{bytes}}/{{total_bytes}} {{bytes_per_sec}} {{eta}}", self.1);
+        let style = ProgressStyle::with_template(&template);
         if let Ok(style) = style {
             self.0.set_style(style);
         }

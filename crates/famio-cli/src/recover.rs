@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// At least one journal needs a decision.
 const CONFLICT: i32 = 3;
 /// At least one file is in use; its process will recover or close it.
-const IN_USE: i32 = 4;
+pub const IN_USE: i32 = 4;
 
 /// Bring files to their last SYNC
 ///
@@ -81,17 +81,7 @@ struct Entry {
 
 impl Entry {
     fn new(report: &Report, asked: &Path, dry_run: bool) -> Self {
-        let (outcome, owner, why) = match &report.outcome {
-            Outcome::NothingToDo => ("nothing to do", None, None),
-            Outcome::Clean => ("clean", None, None),
-            Outcome::Recovered => ("recovered", None, None),
-            Outcome::Kept => ("kept", None, None),
-            Outcome::Discarded => ("discarded", None, None),
-            Outcome::Conflict(why) => ("conflict", None, Some(why.clone())),
-            Outcome::Failed(error) => ("failed", None, Some(error.to_string())),
-            Outcome::Unexamined(error) => ("unexamined", None, Some(error.to_string())),
-            Outcome::InUse(owner) => ("in use", owner.and_then(Owner::pid_here), None),
-        };
+        let (outcome, owner, why) = outcome(&report.outcome);
         let journal = Some(&report.journal).filter(|journal| !journal.as_os_str().is_empty());
         Self {
             file: report.file.as_deref().unwrap_or(asked).display().to_string(),
@@ -104,6 +94,21 @@ impl Entry {
             owner,
             why,
         }
+    }
+}
+
+/// An outcome as JSON shows it: its word, a process, and the reason.
+pub fn outcome(outcome: &Outcome) -> (&'static str, Option<u32>, Option<String>) {
+    match outcome {
+        Outcome::NothingToDo => ("nothing to do", None, None),
+        Outcome::Clean => ("clean", None, None),
+        Outcome::Recovered => ("recovered", None, None),
+        Outcome::Kept => ("kept", None, None),
+        Outcome::Discarded => ("discarded", None, None),
+        Outcome::Conflict(why) => ("conflict", None, Some(why.clone())),
+        Outcome::Failed(error) => ("failed", None, Some(error.to_string())),
+        Outcome::Unexamined(error) => ("unexamined", None, Some(error.to_string())),
+        Outcome::InUse(owner) => ("in use", owner.and_then(Owner::pid_here), None),
     }
 }
 
@@ -156,7 +161,7 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 }
 
 /// The worst status: a failure, then a conflict, then a file in use.
-fn worst(statuses: &[i32]) -> i32 {
+pub fn worst(statuses: &[i32]) -> i32 {
     [FAILED, CONFLICT, IN_USE].into_iter().find(|status| statuses.contains(status)).unwrap_or(0)
 }
 

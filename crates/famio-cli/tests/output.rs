@@ -32,11 +32,12 @@ fn said(output: &Output) -> String {
 fn a_full_disk_behind_stdout_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.db"), "x").unwrap();
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &["status", "."],
         &["status", "--json", "."],
         &["check", "."],
         &["recover", "."],
+        &["flush", "."],
         &["doctor", "."],
         &["run", "--dry-run", "--atomic", "a.db", "--", "true"],
         &["--help"],
@@ -67,8 +68,8 @@ fn help_fits_a_terminal_and_is_broken_once() {
     const WIDTH: usize = 80;
     let folder = tempfile::tempdir().unwrap();
     let commands = [
-        "run", "recover", "forget", "check", "status", "ps", "backup", "restore", "stats", "metrics", "top", "doctor",
-        "pool", "torture", "trace", "bench",
+        "run", "recover", "flush", "forget", "check", "status", "ps", "backup", "restore", "stats", "metrics", "top",
+        "doctor", "pool", "torture", "trace", "bench",
     ];
     // Examples are never broken.
     for command in commands.iter().copied() {

@@ -166,6 +166,7 @@ pub fn around_passes(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec
         Op::Sync,
         Op::Blocks,
         Op::EndPass,
+        Op::Flush,
     ];
     all_of(ops.map(Step::from).to_vec(), lengths)
 }

@@ -41,7 +41,7 @@ fn smaller(steps: &[Step]) -> Vec<Vec<Step>> {
             Op::Joint { at, len, size } if len > 8 => Some(Op::Joint { at, len: len / 2, size }),
             Op::Both { first, .. } => Some(Op::Write { at: first.0, len: first.1 }),
             Op::Die => Some(Op::HandOver),
-            Op::Checkpoint => Some(Op::Blocks),
+            Op::Checkpoint | Op::Flush => Some(Op::Blocks),
             _ => None,
         };
         if let Some(op) = less {

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` stands for each policy.
-const IN_PLACE: [&str; 42] = [
+const IN_PLACE: [&str; 45] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
@@ -57,6 +57,10 @@ const IN_PLACE: [&str; 42] = [
     "?+pool: w100+60 s c w4096+100 s c",
     "?: w20000+100 s w5900+200 s c",
     "?: w0+8 s w8+8 s w16+8 s w24+8 s w32+8 s w40+8 s w48+8 s w56+8 s w64+8 s w72+8 s",
+    // A flush beside an open epoch, which goes on, cuts or grows.
+    "?: w0+6000 s w100+60 w4000+200 gf w110+100 s gf w64+64",
+    "?: w0+6000 s w300+10 t200 gf t9000 w8000+10 gf s w0+64 gf",
+    "?: w0+6000 s t9000 s a300 gf w64+64 s",
 ];
 
 /// More blocks than a journal's first segment has entries: it grows, and shrinks again.
@@ -67,7 +71,12 @@ const LEFT_IN_PLACE: [&str; 3] =
     ["u: w100+60 s w100+60 w4200+10", "r: w100+60 w4200+60 s w300+10", "a: w0+64 s w0+64 s w64+64"];
 const LEFT_RECORDS: [&str; 2] = ["u: w100+60 w4200+60 s w300+10 s", "u+pool: w0+4096 s w0+4096 s g w10+10 s w0+4096 s"];
 
-const RECORDS: [&str; 23] = [
+const RECORDS: [&str; 27] = [
+    // A flush of what the open epoch has overwritten, and has cut off; of a size alone; in the middle of a pass.
+    "u: w0+6000 s w100+60 w4000+200 gf w110+100 s gf w64+64 s",
+    "u: w0+6000 s w300+10 t200 gf t9000 w8000+10 gf s w0+64 gf s",
+    "u: w0+9000 s g t2000 s t30000 s t9000 gf w8000+1500 s gf c",
+    "u: w0+9000 s w0+64 gb w4096+64 s w4096+10 gf w0+10 s g w100+60 gf h s",
     "u: w100+60 s c",
     "u: w0+4096 s w4096+4096 s w0+4096 s g w100+60 s c",
     "u: x100+60 n64+300 x5000+700 g x100+60 c",
@@ -104,7 +113,7 @@ const PAGES: [&str; 2] = [
 ];
 
 /// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
-const TIERED: [&str; 20] = [
+const TIERED: [&str; 22] = [
     // A block that the open epoch has overwritten, and a pass after the one that has left it.
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
@@ -125,6 +134,9 @@ const TIERED: [&str; 20] = [
     // The file has bytes that a committed cut takes: before a pass writes, and of a pass that has nothing to write.
     "u+small: w0+40960 s g t9000 s t30000 s w0+64 s g w0+64 s",
     "u+small: w0+20000 s g t2000 s t20000 s w0+16384 s w0+16384 s gb gb ge",
+    // A flush in the middle of a partial pass, and while what is logged again waits for its commit.
+    "u+small: w0+16384 s w16384+16384 s w32768+8192 s w100+60 w4096+64 gb gb gf w300+5 s gf w0+64 s",
+    "u+small: w0+8192 s w0+8192 s w0+8192 s w0+8192 s w8192+64 s gb w0+64 gf s w0+64 gf s",
     // An epoch needs the whole journal: of what it has overwritten; of what it cuts off; and both after a committed
     // cut.
     "u+tiny: w0+24000 s w0+48000 s w100+60 s",

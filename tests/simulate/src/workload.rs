@@ -53,6 +53,8 @@ pub enum Op {
     Blocks,
     /// The end of a pass that has written all its blocks.
     EndPass,
+    /// `famio flush`: the file gets what is committed, and nothing else.
+    Flush,
     /// Sets another policy, from the next SYNC on.
     Policy(PolicyChoice),
     /// Commits and closes the journal clean; the next write attaches again.
@@ -73,7 +75,7 @@ impl Op {
             Op::Both { .. } | Op::Map { .. } | Op::Size(_) | Op::Transaction { .. } => true,
             Op::Joint { .. } | Op::Whole { .. } => true,
             Op::Sync | Op::Checkpoint | Op::Policy(_) | Op::Close | Op::Reopen | Op::Peer | Op::PeerSync => false,
-            Op::Blocks | Op::EndPass | Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
+            Op::Blocks | Op::EndPass | Op::Flush | Op::HandOver | Op::Die | Op::Unmap | Op::Rollback => false,
         }
     }
 }
@@ -136,6 +138,7 @@ impl fmt::Display for Step {
             Op::Checkpoint => f.write_str("g"),
             Op::Blocks => f.write_str("gb"),
             Op::EndPass => f.write_str("ge"),
+            Op::Flush => f.write_str("gf"),
             Op::Policy(policy) => write!(f, "p{}", letter(policy)),
             Op::Close => f.write_str("c"),
             Op::Reopen => f.write_str("o"),
@@ -193,6 +196,7 @@ impl FromStr for Step {
             "s" => Op::Sync,
             "g" if tail == "b" => Op::Blocks,
             "g" if tail == "e" => Op::EndPass,
+            "g" if tail == "f" => Op::Flush,
             "g" if tail.is_empty() => Op::Checkpoint,
             "p" => Op::Policy(policy_of(tail).ok_or_else(wrong)?),
             "c" => Op::Close,
@@ -255,7 +259,7 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
             10 => Op::Size(random.below(size + 1)),
             11 => Op::Size((size + random.below(5000)).min(20_000)),
             12..=15 => Op::Sync,
-            16 => Op::Checkpoint,
+            16 => [Op::Checkpoint, Op::Flush][random.below(2) as usize],
             17 => {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
@@ -322,7 +326,7 @@ pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
                 all.extend([Op::Blocks; 3].map(Step::from));
                 Op::EndPass
             }
-            25 => Op::Checkpoint,
+            25 => [Op::Checkpoint, Op::Flush][random.below(2) as usize],
             26 if maps => Op::Map { at: within, len: small, by: By::Turns },
             26 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
             26 | 27 => match random.below(6) {

@@ -560,6 +560,7 @@ impl Opened {
             }
             Op::Blocks => self.atomic.checkpoint_part(false).map_err(text),
             Op::EndPass => self.atomic.checkpoint_part(true).map_err(text),
+            Op::Flush => self.atomic.flush_as_asked().map(drop).map_err(text),
             Op::Policy(policy) => {
                 TestHooks { policy: Some(policy), ..TestHooks::current() }.enter();
                 Ok(())
@@ -683,6 +684,7 @@ impl<'w> Session<'w> {
                 (_, Op::Joint { at, len, size }) => self.commit_joint(number, (at, len), size, sealed.unwrap_or(0)),
                 // The first thread chooses the policy.
                 (Some(other), op) if step.other && !matches!(op, Op::Policy(_)) => self.by_other(other, number, op),
+                (_, Op::Flush) => self.flush(),
                 (_, Op::Peer) => self.peer()?.write(number),
                 (_, Op::PeerSync) => self.peer()?.sync(),
                 (_, op) => self.opened()?.apply(number, op),
@@ -747,6 +749,18 @@ impl<'w> Session<'w> {
 
     fn peer(&self) -> Result<&Peer, String> {
         self.peer.as_ref().ok_or_else(|| "no other file".into())
+    }
+
+    /// Then the file has what was committed, and nothing else.
+    fn flush(&self) -> Result<(), String> {
+        let was_in_session = self.opened()?.atomic.flush_as_asked().map_err(text)?;
+        if was_in_session && self.peer.is_none() && self.error.is_none() {
+            let there = std::fs::read(&self.world.path).map_err(|e| e.to_string())?;
+            if there != self.oracle.states[self.kept] {
+                return Err("after a flush, the file is not as committed".into());
+            }
+        }
+        Ok(())
     }
 
     fn reopen(&mut self) -> Result<(), String> {

@@ -183,17 +183,20 @@ fn look_at_file(
     has_request: &mut bool,
 ) {
     let requested = file.monitor_members();
-    *has_request |= requested;
+    let flushes = file.answer_flush();
+    *has_request |= requested || flushes;
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
             Err(_) => break Left::Nothing,
+            // It does the same, in turn with the other files, and tells how far it is.
+            Ok(Left::More) if flushes || file.is_flush_unseen() => break Left::ForLater,
             Ok(Left::More) => {}
             Ok(left) => break left,
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || is_unowned || left == Left::ForLater {
+    if requested || flushes || is_unowned || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

@@ -25,9 +25,12 @@ pub use self::members::control::Owner;
 pub(crate) use self::members::control::{Control, random};
 pub(crate) use self::members::control_page::{HAS_IMAGE, KERNELS, MOVED, SESSION, SIZE as CONTROL_SIZE, STORES};
 pub(crate) use self::members::dead::{DeadArena, PLACE};
+pub(crate) use self::members::flush::{Asked, FlushRequest};
 pub(crate) use self::members::in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use self::members::life::LIVES;
-pub(crate) use self::members::membership::{ImageKind, Membership, Positions, SharedSize, Writer, WriterState};
+pub(crate) use self::members::membership::{
+    FlushWanted, ImageKind, Membership, Positions, SharedSize, Writer, WriterState,
+};
 pub(crate) use self::members::owner_lock::OwnerLock;
 pub(crate) use self::members::sweep::{sign, sweep, sweep_once};
 pub(crate) use arena::Arena;

@@ -39,6 +39,8 @@ pub(crate) use open::{
 
 // Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
 pub use crate::file::recover_path;
+// As this does what recovery does for files in use.
+pub use crate::file::{Flush, Flushed, Waiting, flush_path};
 
 /// What to do if file and journal contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

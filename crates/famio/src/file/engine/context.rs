@@ -353,9 +353,10 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Brings the file to the committed state, including its size if possible; the open epoch's bytes in the file
-    /// move to the journal. The gate is closed. After an error some blocks do not show the committed state yet.
-    fn expose(&self, _cx: Context<'_>) -> Result<()> {
-        Ok(())
+    /// move to the journal. The gate is closed. After an error some blocks do not show the committed state yet. False:
+    /// the file is longer than committed, by what the open epoch has appended.
+    fn expose(&self, _cx: Context<'_>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Makes room in advance, outside the gate, since it may take long.
@@ -380,6 +381,30 @@ pub(crate) trait Engine: Send + Sync {
     /// Finishes a checkpoint round outside the gate, since it may take long. Returns whether there was anything to
     /// do.
     fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool>;
+
+    /// For `famio flush`: one round of writing back everything that is committed, whatever is usually kept or waited
+    /// for. Inside the gate. Returns whether another one may move more.
+    fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        self.checkpoint_some(cx)
+    }
+
+    /// For a journal in place: after so many rounds, `expose` does the rest.
+    fn flush_rounds(&self, _cx: Context<'_>) -> u32 {
+        u32::MAX - 1
+    }
+
+    /// Finishes such rounds, outside the gate: what they have written is durable in the file.
+    fn finish_flush(&self, cx: Context<'_>) -> Result<()>;
+
+    /// Writes back what the open epoch keeps from being, if that is possible beside it. Inside the gate.
+    fn flush_rest(&self, _cx: Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the file has everything up to this epoch of the journal, durably, and this size, unless it was cut since.
+    fn has_flushed(&self, _cx: Context<'_>, _epoch: u64, _size: u64) -> bool {
+        false
+    }
 
     /// Whether the journal is larger than necessary, and empty.
     fn can_shrink(&self, cx: Context<'_>) -> bool;

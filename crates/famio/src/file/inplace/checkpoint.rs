@@ -95,12 +95,10 @@ impl InPlace {
         Ok(())
     }
 
-    /// One round: some entries, from where the last round stopped. Returns whether any was checkpointed.
-    pub(super) fn checkpoint_round(&self, cx: &Context<'_>) -> Result<bool> {
+    /// One round: some entries, from where the last round stopped. Returns how many were checkpointed; less than
+    /// [`ROUND`]: it has looked at all.
+    pub(super) fn checkpoint_round(&self, cx: &Context<'_>) -> Result<u32> {
         let entries = self.log.entries();
-        if entries == 0 {
-            return Ok(false);
-        }
         let mut checkpointed = 0;
         // Free entries cost little: a round ends after enough checkpoints, or when all entries were looked at.
         for _ in 0..entries {
@@ -110,7 +108,19 @@ impl InPlace {
                 break;
             }
         }
-        Ok(checkpointed > 0)
+        Ok(checkpointed)
+    }
+
+    /// A round of `famio flush`. One that has looked at all entries is the last: what it has left is for
+    /// [`expose_all`](Self::expose_all).
+    pub(super) fn full_round(&self, cx: &Context<'_>) -> Result<bool> {
+        Ok(self.checkpoint_round(cx)? == ROUND)
+    }
+
+    /// So many rounds suffice for what is committed now; if more is committed meanwhile, the rest of it is for
+    /// [`expose_all`](Self::expose_all), too.
+    pub(super) fn full_rounds(&self, cx: &Context<'_>) -> u32 {
+        cx.shared().used.load(Ordering::Relaxed) as u32 / ROUND + 1
     }
 
     /// Checkpoints everything without a version of the open epoch. Returns whether there was anything.

@@ -16,7 +16,7 @@ const GROWTH_MAX: u64 = 16_384;
 
 impl InPlace {
     /// See [`Engine::expose`](crate::file::engine::context::Engine::expose).
-    pub(super) fn expose_all(&self, cx: &Context<'_>) -> Result<()> {
+    pub(super) fn expose_all(&self, cx: &Context<'_>) -> Result<bool> {
         // Dirty lines are recorded by where they live, which is about to change.
         self.flush_pending(cx)?;
         self.medium.fence();
@@ -145,8 +145,9 @@ impl InPlace {
     }
 
     /// Moves what the open epoch has appended to the log, and cuts the file to its committed size. By now every entry
-    /// belongs to the open epoch, and its granules live in the log.
-    fn hide_growth(&self, cx: &Context<'_>) -> Result<()> {
+    /// belongs to the open epoch, and its granules live in the log. False: not all of it could be moved, and the file
+    /// stays longer.
+    fn hide_growth(&self, cx: &Context<'_>) -> Result<bool> {
         let shared = cx.shared();
         let (size, committed) = (shared.size(), shared.committed_size.load(Ordering::Acquire));
         let physical = shared.physical.load(Ordering::Acquire);
@@ -162,7 +163,7 @@ impl InPlace {
             if let Some(cell) = cx.index().lookup(block) {
                 moved += 1;
                 if moved > GROWTH_MAX || !self.hide_block(cx, cell, block, (committed, size.min(physical)))? {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
             block += 1;
@@ -170,7 +171,7 @@ impl InPlace {
         if physical != committed {
             cx.home.set_physical(shared, cx.fds, committed, size)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Moves a block's appended granules to the log. False: the log has no room.

@@ -175,16 +175,30 @@ impl Engine for InPlace {
         true
     }
 
-    fn expose(&self, cx: Context<'_>) -> Result<()> {
+    fn expose(&self, cx: Context<'_>) -> Result<bool> {
         self.expose_all(&cx)
     }
 
     fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {
-        self.checkpoint_round(&cx)
+        Ok(self.checkpoint_round(&cx)? > 0)
+    }
+
+    fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        self.full_round(&cx)
+    }
+
+    fn flush_rounds(&self, cx: Context<'_>) -> u32 {
+        self.full_rounds(&cx)
     }
 
     fn finish_checkpoint(&self, _cx: Context<'_>) -> Result<bool> {
         Ok(false)
+    }
+
+    fn finish_flush(&self, cx: Context<'_>) -> Result<()> {
+        // Data of a failed flush may be lost even if the next one succeeds.
+        let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
+        flushed.inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
     }
 
     fn make_ready(&self, cx: Context<'_>) -> bool {

@@ -420,7 +420,8 @@ impl AtomicFile {
     }
 
     /// If no process has owned the session or asked for it for a while, its last owner takes it again, for a
-    /// checkpoint. Called by the background. Returns whether to look again.
+    /// checkpoint; at once, and any process that has owned it, for `famio flush`. Called by the background. Returns
+    /// whether to look again.
     pub(in crate::file) fn look_after_unowned(&self) -> bool {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) != PLAIN || !membership.has_attached() || !membership.has_unowned() {
@@ -430,11 +431,12 @@ impl AtomicFile {
         let Some(left) = &inner.left else { return false };
         let shared = left.arena.shared();
         let is_mine = shared.generation.load(Ordering::Acquire) == left.generation.load(Ordering::Acquire) + 1;
-        if !is_mine || !membership.is_here() {
+        let is_flush_wanted = membership.flush_wanted().is_some();
+        if !(is_mine || is_flush_wanted) || !membership.is_here() {
             return false;
         }
         let left_at = self.ownership.since.load(Ordering::Relaxed);
-        if monotonic_now() < left_at + PATIENCE.tv_nsec as u64 * 30 {
+        if !is_flush_wanted && monotonic_now() < left_at + PATIENCE.tv_nsec as u64 * 30 {
             return true;
         }
         if inner.owner_lock.is_none() && self.try_acquire_ownership(&mut inner).unwrap_or(false) {

@@ -187,6 +187,23 @@ impl AtomicFile {
         false
     }
 
+    /// For `famio flush`: ends this process's session, which brings the file to the last commit; what is not committed
+    /// becomes a hand-over image, which survives a kill of this process at any moment. Called by the background. False:
+    /// it has to be called again.
+    ///
+    /// # Errors
+    /// As of a hand-over.
+    pub(in crate::file) fn end_for_flush(&self) -> Result<bool> {
+        let _ = self.take_last_stores(); // otherwise they keep ownership here
+        let Some(_changing) = self.shadow.try_lock() else { return Ok(false) };
+        let Some(mut inner) = self.inner.try_lock() else { return Ok(false) };
+        if inner.owner_lock.is_none() {
+            return Ok(false); // another process has the session
+        }
+        self.hand_over_or_end(&mut inner, false)?;
+        Ok(true)
+    }
+
     /// Adds what the background waits for. The owner waits for requests, other members for the end of the owner and
     /// of members that may have left something in a map. False: there is something to do first.
     pub(in crate::file) fn watch_membership(&self, on: &mut Watched) -> bool {
@@ -217,6 +234,6 @@ impl AtomicFile {
             // Members that are looked at from time to time anyway do not keep it awake.
             watched &= self.dead_to_reap().is_none() || self.ownership.reaping_since.load(Ordering::Relaxed) != 0;
         }
-        watched
+        watched && !self.is_flush_unseen()
     }
 }

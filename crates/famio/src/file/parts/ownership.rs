@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::descriptors::shared_memory;
 use crate::file::images::Others;
+use crate::file::session::flush_tries::FlushTries;
 use crate::index::{HAS_IMAGE, ImageKind, MOVED, Membership, SESSION, Shared, follow_up};
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,6 +29,9 @@ pub(in crate::file) struct Ownership {
     pub membership: Arc<Membership>,
     /// The count of requests when ownership was acquired, or the last request answered.
     pub(in crate::file) requests_seen: AtomicU32,
+    /// The number of requests of `famio flush`, with its looks, when the background last looked.
+    pub(in crate::file) flush_seen: AtomicU32,
+    pub(in crate::file) flush_tries: FlushTries,
     /// When ownership was acquired or its session begun, and how long that and the last end took.
     pub(in crate::file) since: AtomicU64,
     pub(in crate::file) began_in: AtomicU64,
@@ -75,6 +79,8 @@ impl Ownership {
         Self {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
+            flush_seen: AtomicU32::new(0),
+            flush_tries: FlushTries::default(),
             since: AtomicU64::new(0),
             began_in: AtomicU64::new(0),
             ended_in: AtomicU64::new(0),

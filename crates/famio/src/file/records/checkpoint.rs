@@ -36,9 +36,13 @@ pub(super) struct Checkpointing {
     /// The number of waiting blocks at which duplicates are removed next.
     tidy_at: usize,
     /// Blocks of the present pass.
-    queue: Vec<u64>,
+    pub(super) queue: Vec<u64>,
     /// The journal's epoch when the pass began.
     target: u64,
+    /// It takes up everything that was committed when it began.
+    whole: bool,
+    /// It has left out granules that an open epoch had overwritten, which may be committed by now, but not in the file.
+    left_some: bool,
     /// A pass is under way; it ends with an `fdatasync`.
     under_way: bool,
     /// That `fdatasync` is under way.
@@ -53,9 +57,9 @@ pub(super) struct Checkpointing {
     /// stay until another pass has written them.
     skipped: bool,
     /// The file was cut since the last pass began: this also needs a pass before its record can go.
-    was_cut: bool,
-    /// A close that failed has written blocks: nothing is released before a pass has flushed the file.
-    unflushed: bool,
+    pub(super) was_cut: bool,
+    /// A close or a forced pass that failed has written blocks: nothing is released before a pass has flushed the file.
+    pub(super) unflushed: bool,
     /// The target of a finished pass, which the next commit may release.
     pub(super) finished: Option<u64>,
     /// What the next commit logs again.
@@ -78,6 +82,11 @@ impl Checkpointing {
     /// Whether the file has changes that no flush of a pass has covered.
     fn must_flush(&self) -> bool {
         (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
+    }
+
+    /// Whether all that was done to the file, its size too, is durable.
+    pub fn is_flushed(&self) -> bool {
+        !self.under_way && !self.must_flush()
     }
 
     /// For the next owner of the session. No flush is under way.
@@ -141,10 +150,15 @@ impl Records {
         })
     }
 
+    /// Committed granules above the open epoch's cut must not be written after it, and it is not committed.
+    pub(super) fn waits_for_cut(&self, cx: Context<'_>) -> bool {
+        self.is_cut(cx) && holds(Rule::CheckpointWaitsForCut)
+    }
+
     /// `everything`: including what a write cache would keep.
-    fn round(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) -> Result<bool> {
-        if self.is_cut(cx) && holds(Rule::CheckpointWaitsForCut) {
-            return Ok(false); // committed granules above the cut must not be written after it, and it is not committed
+    pub(super) fn round(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) -> Result<bool> {
+        if self.waits_for_cut(cx) {
+            return Ok(false);
         }
         // Also in the middle of a pass: a cut may have been committed since it began, and the file must be cut before
         // anything is written above.
@@ -200,7 +214,7 @@ impl Records {
         true
     }
 
-    fn begin_pass(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) {
+    pub(super) fn begin_pass(&self, cx: Context<'_>, checkpointing: &mut Checkpointing, everything: bool) {
         if checkpointing.under_way || (checkpointing.waiting.is_empty() && !checkpointing.was_cut) {
             return;
         }
@@ -216,7 +230,8 @@ impl Records {
             checkpointing.overwritten = false;
         }
         checkpointing.skipped = false;
-        checkpointing.target = target.unwrap_or(committed);
+        checkpointing.left_some = checkpointing.overwritten;
+        (checkpointing.target, checkpointing.whole) = (target.unwrap_or(committed), target.is_none());
         checkpointing.queue = core::mem::take(&mut checkpointing.waiting);
         checkpointing.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
         checkpointing.queue.dedup();
@@ -266,6 +281,9 @@ impl Records {
         } else if checkpointing.overwritten && holds(Rule::OverwrittenWaits) {
             checkpointing.finished = Some(checkpointing.target);
         } else {
+            if checkpointing.whole && !checkpointing.left_some {
+                self.in_file.fetch_max(checkpointing.target, Ordering::AcqRel);
+            }
             self.release(checkpointing.target);
         }
     }
@@ -350,6 +368,7 @@ impl Records {
         let Some(number) = state.buffer else { return Ok(()) };
         let moving = if holds(Rule::OnlyCommittedIsCheckpointed) { state.held & !state.open } else { state.held };
         checkpointing.overwritten |= state.open != 0;
+        checkpointing.left_some |= state.open != 0;
         self.copy_to_file(cx, block, number, moving)?;
         if moving != 0 {
             shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);

@@ -1,6 +1,7 @@
 //! A forced pass: a tiered journal has no room for the open epoch, and what that has overwritten, or cut off, lies
 //! committed in the journal alone. An ordinary pass leaves it there until the epoch's commit; here it is read from the
-//! journal and goes to the file, so that the epoch can have all of the journal.
+//! journal and goes to the file, so that the epoch can have all of the journal. `famio flush` does the same for journals
+//! of either kind.
 //!
 //! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a
 //! crash the file has what is committed, as the journal would have given it.
@@ -12,35 +13,38 @@ use super::{Records, lock};
 use crate::error::{Error, Result};
 use crate::file::base::bits::{GRANULE, above};
 use crate::file::engine::context::Context;
-use crate::journal::records::Keeper;
-use crate::journal::tiered::{Scan, scan};
+use crate::journal::records::{self, Keeper};
+use crate::journal::tiered::scan;
 use crate::rule::{Rule, holds};
 use crate::thread::Guard;
 use core::sync::atomic::Ordering;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 impl Records {
-    /// Whether there was anything that was not in the file. Inside the gate, or with it closed: no commit comes
-    /// meanwhile. No lock of a block is held.
+    /// For the room that it makes: whether there was anything that was not in the file. See [`force_all`](Self::force_all).
+    pub(super) fn force(&self, cx: Context<'_>) -> Result<bool> {
+        match &*lock(&self.log) {
+            EpochLog::Memory(log) if log.tail() < log.committed() => {}
+            _ => return Ok(false),
+        }
+        self.force_all(cx).map(|_| true)
+    }
+
+    /// Returns the epoch that the file has now, durably. Inside the gate, or with it closed: no commit comes meanwhile. No
+    /// lock of a block is held.
     ///
     /// # Errors
     /// `EIO`: the file or the journal has failed, and takes no more writes. `ENOSPC`: no room in the file.
-    pub(super) fn force(&self, cx: Context<'_>) -> Result<bool> {
-        let committed = match &*lock(&self.log) {
-            EpochLog::Memory(log) if log.tail() < log.committed() => log.committed(),
-            _ => return Ok(false),
-        };
+    pub(super) fn force_all(&self, cx: Context<'_>) -> Result<u64> {
         // Held to the end: no pass begins or ends meanwhile.
         let mut checkpointing = self.settling_at_rest();
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
         }
+        // Until the flush below: after an error, what was written does not count as durable.
+        let unflushed = core::mem::replace(&mut checkpointing.unflushed, true);
         self.apply_committed_cut(cx)?;
-        self.live.file().run(|journal| {
-            let length = rustix::fs::fstat(journal)?.st_size as u64;
-            let scan = scan(journal.as_fd(), length, &self.live.header(), self.medium)?;
-            self.write_unseen(cx, &scan)
-        })?;
+        let committed = self.live.file().run(|journal| self.write_unseen(cx, journal.as_fd()))?;
         if holds(Rule::ForcedFlushesBeforeTail) {
             self.flush_forced(cx)?;
             self.release(committed);
@@ -48,16 +52,17 @@ impl Records {
             self.release(committed);
             self.flush_forced(cx)?;
         }
+        checkpointing.unflushed = unflushed;
         (checkpointing.overwritten, checkpointing.finished) = (false, None);
-        Ok(true)
+        Ok(committed)
     }
 
-    fn flush_forced(&self, cx: Context<'_>) -> Result<()> {
+    pub(super) fn flush_forced(&self, cx: Context<'_>) -> Result<()> {
         cx.fds.with_lasting(|fd| self.medium.fdatasync(fd)).map_err(|e| self.flush_failed(cx, &e))
     }
 
     /// While nobody flushes the file: a failure is told once, and may be told to another flush that is under way.
-    fn settling_at_rest(&self) -> Guard<'_, Checkpointing> {
+    pub(super) fn settling_at_rest(&self) -> Guard<'_, Checkpointing> {
         loop {
             let checkpointing = lock(&self.checkpointing);
             if !checkpointing.flushing {
@@ -87,23 +92,55 @@ impl Records {
     }
 
     /// Writes what nobody reads from the file: what is held in buffers, and what lies above the end of an open cut. A
-    /// granule that comes into a buffer meanwhile had been in the file, or comes there by this.
-    fn write_unseen(&self, cx: Context<'_>, scan: &Scan<'_>) -> Result<()> {
+    /// granule that comes into a buffer meanwhile had been in the file, or comes there by this. Returns the last
+    /// committed epoch.
+    fn write_unseen(&self, cx: Context<'_>, journal: BorrowedFd<'_>) -> Result<u64> {
+        let log = lock(&self.log); // a writer that needs room may add a note
+        let committed = log.committed();
+        let is_tiered = matches!(*log, EpochLog::Memory(_));
+        if !is_tiered {
+            let scan = records::scan(journal, &self.live.header())?;
+            drop(log);
+            check_is_all(scan.plan().epoch, committed)?;
+            self.write_runs(cx, &|wanted, give| records::each_run_of(journal, &scan, wanted, give))?;
+            return Ok(committed);
+        }
+        drop(log);
+        let length = rustix::fs::fstat(journal)?.st_size as u64;
+        let scan = scan(journal, length, &self.live.header(), self.medium)?;
+        check_is_all(scan.epoch(), committed)?;
+        self.write_runs(cx, &|wanted, give| scan.each_run(wanted, give))?;
+        Ok(committed)
+    }
+
+    /// `each_run`: gives what a journal has.
+    fn write_runs(&self, cx: Context<'_>, each_run: &EachRun<'_>) -> Result<()> {
         let shared = cx.shared();
         let held = |block| cx.index().lookup(block).map_or(0, |cell| State::of(cell, shared.committed()).held);
         let mut write = |offset: u64, bytes: &[u8]| {
             shared.totals.count_write_back(bytes.len() as u64);
             self.write_to_file(cx, offset, bytes)
         };
-        scan.each_run(&held, &mut write)?;
+        each_run(&held, &mut write)?;
         let end = shared.file_end.load(Ordering::Acquire);
         if end == u64::MAX {
             return Ok(());
         }
         let cut_off = |block| above(block, end - end % GRANULE as u64);
-        scan.each_run(&cut_off, &mut |offset, bytes| {
+        each_run(&cut_off, &mut |offset, bytes| {
             let seen = end.saturating_sub(offset).min(bytes.len() as u64) as usize;
             if seen < bytes.len() { write(offset + seen as u64, &bytes[seen..]) } else { Ok(()) }
         })
     }
 }
+
+/// What was found is written to the file, and then counts as everything up to the last commit.
+fn check_is_all(found: u64, committed: u64) -> Result<()> {
+    if found == committed {
+        return Ok(());
+    }
+    Err(Error::with(libc::EIO, format!("the journal has epoch {found} as the last commit, and not {committed}")))
+}
+
+/// Calls its second argument with what a journal has of the granules that its first one wants of a block.
+type EachRun<'a> = dyn Fn(&dyn Fn(u64) -> u64, &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> + 'a;

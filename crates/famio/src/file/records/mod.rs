@@ -8,6 +8,7 @@ mod block;
 mod buffers;
 mod checkpoint;
 mod epochs;
+mod flush;
 mod forced;
 mod hand_over;
 mod memory;
@@ -64,6 +65,9 @@ pub(crate) struct Records {
     taken_up: AtomicU64,
     /// The latter of the last pass after which the journal could be released.
     released: AtomicU64,
+    /// Up to this epoch of the journal the file has everything, durably: a pass has left nothing for later ones, nor a later
+    /// commit for the journal.
+    in_file: AtomicU64,
     /// When the background was last woken because others of the pool lack room.
     asked: AtomicU64,
     /// The journal's current segment is half full: the background prepares the next.
@@ -111,6 +115,7 @@ impl Records {
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            in_file: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             wants_segment: AtomicBool::new(false),
             named: Named::default(),
@@ -383,6 +388,29 @@ impl Engine for Records {
             return Ok(false); // the journal says clean, and may be gone
         }
         self.end_pass(cx)
+    }
+
+    fn flush_round(&self, cx: Context<'_>) -> Result<bool> {
+        Records::flush_round(self, cx)
+    }
+
+    fn finish_flush(&self, cx: Context<'_>) -> Result<()> {
+        if !self.finish_checkpoint(cx)? {
+            self.wait_for_others_flush();
+        }
+        Ok(())
+    }
+
+    fn flush_rest(&self, cx: Context<'_>) -> Result<()> {
+        Records::flush_rest(self, cx)
+    }
+
+    fn has_flushed(&self, cx: Context<'_>, epoch: u64, size: u64) -> bool {
+        // The size is in the last record or slot, which stays.
+        let size = size.min(cx.shared().committed_size.load(Ordering::Acquire));
+        self.in_file.load(Ordering::Acquire) >= epoch
+            && cx.shared().physical.load(Ordering::Acquire) >= size
+            && lock(&self.checkpointing).is_flushed() // it may have become so long since the last flush
     }
 
     /// Writes zeros for the next segment in advance.

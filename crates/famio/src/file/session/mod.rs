@@ -3,6 +3,8 @@
 pub(super) mod attach;
 pub(super) mod close;
 pub(super) mod deferred;
+pub(super) mod flush;
+pub(super) mod flush_tries;
 pub(super) mod gather;
 mod open_blocks;
 pub(super) mod read;

@@ -58,6 +58,25 @@ pub(crate) const STORES: u64 = 2;
 /// Value of [`Page::apart`].
 pub(in crate::index) const END_WANTED: u32 = 2;
 
+/// Requests to write back what is committed (`flush`).
+#[repr(C)]
+pub(in crate::index) struct FlushWords {
+    /// The number of the last request.
+    pub(in crate::index) asked: AtomicU32,
+    /// Changes each time a process looks for the answer.
+    pub(in crate::index) knocks: AtomicU32,
+    /// The request that is being served, or was last.
+    pub(in crate::index) begun: AtomicU32,
+    /// Counts the answers.
+    pub(in crate::index) answers: AtomicU32,
+    /// The last request that was answered, and above it its error; 0: none.
+    pub(in crate::index) answer: AtomicU64,
+    /// The epoch of the journal up to which the file has to have everything.
+    pub(in crate::index) until: AtomicU64,
+    /// Bytes that were written back for it.
+    pub(in crate::index) moved: AtomicU64,
+}
+
 /// What all members see. Other processes write it, so no value is ever used as an address.
 #[repr(C)]
 pub(crate) struct Page {
@@ -119,6 +138,8 @@ pub(crate) struct Page {
     /// The inode of the folder `shm`.
     pub(in crate::index) shm_inode: AtomicU64,
     pub(in crate::index) members: [Member; MEMBERS],
+    /// Requests to write back what is committed.
+    pub(in crate::index) flush: FlushWords,
 }
 
 const _: () = assert!(size_of::<Page>() <= SIZE);

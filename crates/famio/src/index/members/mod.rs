@@ -5,6 +5,7 @@ pub(super) mod before_images;
 pub(super) mod control;
 pub(super) mod control_page;
 pub(super) mod dead;
+pub(super) mod flush;
 pub(super) mod in_flight;
 pub(super) mod life;
 pub(super) mod membership;

@@ -1,9 +1,10 @@
 //! Brings a file to the state described by records, of any kind of journal.
 
 use super::gather::mask_runs;
-use super::{BLOCK, ZERO_PAGE};
+use super::{BLOCK, GRANULE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds};
 use std::os::fd::BorrowedFd;
 
 /// Blocks of the file in a stripe: stripes are dealt out to the threads in turn.
@@ -142,6 +143,56 @@ impl<S: Source> Apply<'_, S> {
         let length = (end - run.offset) as usize;
         self.medium.pwritev(self.file, &[&buffer[run.from..run.from + length]], run.offset)
     }
+}
+
+/// Gives what the epochs of these records have written to the granules that are `wanted` of a block, in their order: where
+/// it comes in the file, and the bytes, less what a later epoch has cut off.
+///
+/// # Errors
+/// `EIO`: the journal is not what was read. Those of `give`.
+pub(in crate::journal) fn each_run<S: Source>(
+    source: &S,
+    records: &[S::Record],
+    wanted: &dyn Fn(u64) -> u64,
+    give: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = Vec::new();
+    for (record, end) in records.iter().zip(ends(source, records)) {
+        let Some(Content { list, data }) = source.read(record, &|block| wanted(block) != 0, &mut buffer)? else {
+            continue;
+        };
+        let mut at = data;
+        for (block, granules) in list {
+            let wanted = wanted(block) & granules;
+            for run in mask_runs(wanted) {
+                let before = granules & !(u64::MAX << (run.start / GRANULE));
+                let from = at + before.count_ones() as usize * GRANULE;
+                let offset = block * BLOCK as u64 + run.start as u64;
+                let len = (run.len() as u64).min(end.saturating_sub(offset)) as usize;
+                if len > 0 {
+                    give(offset, &buffer[from..from + len])?;
+                }
+            }
+            at += granules.count_ones() as usize * GRANULE;
+        }
+    }
+    Ok(())
+}
+
+/// Where what each record has written ends in the file: at its size, or where a later one has cut it.
+fn ends<S: Source>(source: &S, records: &[S::Record]) -> Vec<u64> {
+    let mut later = u64::MAX;
+    let end = |record: &S::Record| {
+        let (cut, size) = source.sizes(record);
+        let end = size.min(later);
+        if holds(Rule::ForcedHeedsCuts) {
+            later = later.min(cut);
+        }
+        end
+    };
+    let mut ends: Vec<u64> = records.iter().rev().map(end).collect();
+    ends.reverse();
+    ends
 }
 
 /// Contiguous bytes of a record, and their position in the file.

@@ -30,14 +30,14 @@ mod shared;
 mod tests;
 mod walk;
 
-pub(in crate::journal) use apply::{Apply, Content, Source};
+pub(in crate::journal) use apply::{Apply, Content, Source, each_run};
 pub use check::check_segments;
 pub(in crate::journal) use gather::mask_runs;
 pub use gather::{Batch, Block};
 pub use geometry::Geometry;
 pub(in crate::journal) use geometry::Place;
 pub use log::RecordLog;
-pub use replay::{Replayed, apply, replay};
+pub use replay::{Replayed, apply, each_run_of, replay};
 pub use scan::{Plan, Scan, scan};
 pub use shared::{Keeper, Preparation};
 pub(in crate::journal) use walk::{Reader, read_exactly};

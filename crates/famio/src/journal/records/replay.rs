@@ -1,6 +1,6 @@
 //! Brings the file to the last committed epoch.
 
-use super::apply::{Apply, Content, Source};
+use super::apply::{Apply, Content, Source, each_run};
 use super::head::{Kind, parse};
 use super::scan::{Scan, scan};
 use super::walk::{Found, read_exactly};
@@ -67,6 +67,19 @@ pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, med
     let scan = scan(journal, header)?;
     Apply { source: &Pages { journal }, file, medium, threads: 1, progress: &|_| {} }.all(&scan.records, scan.size)?;
     Ok(scan.committed)
+}
+
+/// Gives what the committed epochs that the file may lack have written: see [`each_run`](super::apply::each_run).
+///
+/// # Errors
+/// As there.
+pub fn each_run_of(
+    journal: BorrowedFd<'_>,
+    scan: &Scan,
+    wanted: &dyn Fn(u64) -> u64,
+    give: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    each_run(&Pages { journal }, &scan.records, wanted, give)
 }
 
 /// Before anything is stored in the file: makes what was read durable (it may be only in a cache, or the kernel may

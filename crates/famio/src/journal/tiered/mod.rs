@@ -27,7 +27,7 @@ mod tests;
 pub(crate) use area::Growth;
 pub(crate) use check::check;
 pub(crate) use log::TieredLog;
-pub(crate) use scan::{Scan, last_epoch, scan};
+pub(crate) use scan::{last_epoch, scan};
 
 /// A cache line: the unit of records.
 const LINE: usize = 64;

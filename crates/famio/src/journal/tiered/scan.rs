@@ -8,7 +8,7 @@ use super::{LINE, TAIL};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX};
 use crate::journal::inplace::{Commit, Extent, Image, Key, SEGMENTS_START};
-use crate::journal::records::{Apply, Content, GRANULE, Geometry, Place, Reader, Source, mask_runs, read_exactly};
+use crate::journal::records::{Apply, Content, GRANULE, Geometry, Place, Reader, Source, each_run, read_exactly};
 use crate::journal::{Header, Kind};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
@@ -199,48 +199,12 @@ impl Scan<'_> {
         Apply { source: self, file, medium, threads, progress }.all(&self.records, Some(self.last.size)).map(drop)
     }
 
-    /// Gives what the epochs after the tail have written to the granules that are `wanted` of a block, in their order:
-    /// where it comes in the file, and the bytes, less what a later epoch has cut off.
+    /// See [`each_run`].
     ///
     /// # Errors
     /// `EIO`: the journal is not what was read. Those of `give`.
     pub fn each_run(&self, wanted: &dyn Fn(u64) -> u64, give: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let mut buffer = Vec::new();
-        for (found, end) in self.records.iter().zip(self.ends()) {
-            let Some(Content { list, data }) = self.read(found, &|block| wanted(block) != 0, &mut buffer)? else {
-                continue;
-            };
-            let mut at = data;
-            for (block, granules) in list {
-                let wanted = wanted(block) & granules;
-                for run in mask_runs(wanted) {
-                    let before = granules & !(u64::MAX << (run.start / GRANULE));
-                    let from = at + before.count_ones() as usize * GRANULE;
-                    let offset = block * BLOCK as u64 + run.start as u64;
-                    let len = (run.len() as u64).min(end.saturating_sub(offset)) as usize;
-                    if len > 0 {
-                        give(offset, &buffer[from..from + len])?;
-                    }
-                }
-                at += granules.count_ones() as usize * GRANULE;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where what each record has written ends in the file: at its size, or where a later one has cut it.
-    fn ends(&self) -> Vec<u64> {
-        let mut later = u64::MAX;
-        let end = |found: &Found| {
-            let end = found.head.size.min(later);
-            if holds(Rule::ForcedHeedsCuts) {
-                later = later.min(found.head.cut);
-            }
-            end
-        };
-        let mut ends: Vec<u64> = self.records.iter().rev().map(end).collect();
-        ends.reverse();
-        ends
+        each_run(self, &self.records, wanted, give)
     }
 }
 

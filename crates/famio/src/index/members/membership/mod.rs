@@ -4,6 +4,7 @@
 //! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
 //! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
+mod flush;
 mod hand_over_image;
 mod maps;
 mod positions;
@@ -11,6 +12,7 @@ mod slots;
 mod test_hooks;
 mod watch;
 
+pub(crate) use self::flush::FlushWanted;
 pub(crate) use self::hand_over_image::ImageKind;
 pub(crate) use self::maps::SharedSize;
 pub(crate) use self::positions::Positions;
@@ -162,6 +164,12 @@ impl Membership {
     fn come_in(&self, control: &Control, shm: (u64, u64), has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
         let page = self.page();
         control.key()?;
+        let magic = page.magic.load(Ordering::Acquire);
+        if ![0, MAGIC].contains(&magic) && is_anybody(control) {
+            let what =
+                format!("in use by processes with another version of Famio; its control file is {}", control.path());
+            return Err(Error::with(libc::EBUSY, what));
+        }
         if page.magic.load(Ordering::Acquire) != MAGIC || !is_anybody(control) {
             // All earlier members are gone, and so is what they had not committed.
             let left = has_journal()?;

@@ -30,6 +30,23 @@ fn the_last_removes_it() {
     assert!(!file.path().exists());
 }
 
+/// The page was once begun anew, and with it went what the others had not committed.
+#[test]
+fn a_page_of_another_version_is_left_alone_while_its_processes_live() {
+    const OTHER: u64 = u64::from_le_bytes(*b"FAMIODX1");
+    let file = for_test();
+    let old = open(&file);
+    old.set_session(true);
+    old.page().magic.store(OTHER, Ordering::Relaxed);
+    let state = old.state();
+    let come = || Membership::new().come(|| Ok(file.open()), || Ok(false));
+    assert_eq!(come().unwrap_err().errno(), libc::EBUSY);
+    assert_eq!((old.state(), old.page().magic.load(Ordering::Relaxed)), (state, OTHER));
+    assert!(file.path().exists());
+    killed(old);
+    come().unwrap();
+}
+
 #[test]
 fn a_writer_is_open_over_or_dead() {
     let file = for_test();
