@@ -100,19 +100,19 @@ impl Session {
 
     /// Closes the gate. Does not wait for processes that were killed while they entered a session that was not theirs
     /// any more.
-    pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
+    pub(in crate::file) fn close_gate_past_dead(&self) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         match shared.gate.close(self.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
-                self.strike_the_gone();
+                self.remove_dead_from_gate();
                 shared.gate.close(self.me, &shared.entered, &LONG)
             }
             closed => closed,
         }
     }
 
-    /// Strikes killed processes from the gate.
-    pub(in crate::file) fn strike_the_gone(&self) {
+    /// Removes killed processes from the gate.
+    pub(in crate::file) fn remove_dead_from_gate(&self) {
         let shared = self.arena.shared();
         for place in 0..SLOTS as u32 {
             if place != self.me && shared.gate.is_held_by(place, &shared.entered) && !self.imaging.is_there(place) {
@@ -126,7 +126,7 @@ impl Session {
     /// the result is dropped.
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
-        let closed = self.close_but_for_the_gone()?;
+        let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);
         shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;

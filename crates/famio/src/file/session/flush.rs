@@ -26,7 +26,7 @@ impl Session {
     ) -> Answer<bool> {
         let cx = self.context(fds);
         let (until, size) = {
-            let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
+            let _inside = self.enter_gate(&mut { cx })?; // no commit meanwhile
             self.check(cx)?;
             let size = cx.shared().committed_size.load(Ordering::Acquire);
             (wanted.until(self.engine.epoch_of_journal(cx)), size)
@@ -48,7 +48,7 @@ impl Session {
             left.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.engine.has_flushed(cx, until, size) {
-            let _inside = self.go_in(&mut { cx })?;
+            let _inside = self.enter_gate(&mut { cx })?;
             self.check(cx)?;
             self.counting(wanted, || keeping_bits(fds, || self.engine.flush_rest(cx)))?;
             cx.shared().leave_at(crate::sys::coarse_now());
@@ -59,7 +59,7 @@ impl Session {
     fn flush_round(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<bool> {
         let cx = self.context(fds);
         let mut alone = cx;
-        let _inside = self.go_in(&mut alone)?;
+        let _inside = self.enter_gate(&mut alone)?;
         self.carry_out(&alone)?;
         self.check(cx)?;
         let moved = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_round(cx)))?;
