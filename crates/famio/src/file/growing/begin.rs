@@ -23,7 +23,7 @@ impl AtomicFile {
     pub(super) fn begin_to_grow(&self, from: u64) -> bool {
         if self.growing.is_over.load(Ordering::Relaxed)
             || self.ownership.membership.has_attached()
-            || self.ownership.membership.is_here()
+            || self.ownership.membership.is_attached()
         {
             return false;
         }

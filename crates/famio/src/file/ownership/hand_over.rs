@@ -342,7 +342,7 @@ impl AtomicFile {
 
     /// For an unowned session to which this process, with the owner lock, cannot attach. If no other member can
     /// either, it counts as left by a killed owner. Returns whether that is so.
-    pub(super) fn is_everybodys_gone(&self) -> bool {
+    pub(super) fn is_unowned_session_lost(&self) -> bool {
         let membership = &self.ownership.membership;
         let is_gone = !membership.is_attached_by_others(membership.arena());
         if is_gone {
@@ -410,7 +410,8 @@ impl AtomicFile {
     /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
     pub(super) fn end_for_others(&self) -> bool {
         let membership = &self.ownership.membership;
-        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_here()) {
+        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_attached())
+        {
             return false;
         }
         let Some(_changing) = self.shadow.try_lock() else { return true };
@@ -431,7 +432,7 @@ impl AtomicFile {
         let shared = left.arena.shared();
         let is_mine = shared.generation.load(Ordering::Acquire) == left.generation.load(Ordering::Acquire) + 1;
         let is_flush_wanted = membership.flush_wanted().is_some();
-        if !(is_mine || is_flush_wanted) || !membership.is_here() {
+        if !(is_mine || is_flush_wanted) || !membership.is_attached() {
             return false;
         }
         let left_at = self.ownership.since.load(Ordering::Relaxed);

@@ -272,7 +272,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) == PLAIN
             && !self.fds.has_writable()
-            && membership.is_here()
+            && membership.is_attached()
             && membership.state() & SESSION != 0
             && !membership.has_others()
         {

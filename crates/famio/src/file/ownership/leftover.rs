@@ -143,9 +143,9 @@ fn look_whose(
 /// Those of opening it, and of a SYNC.
 pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<bool> {
     let atomic = AtomicFile::open(file, access, path, settings)?;
-    let arrived = atomic.arrive(); // the journal may be gone: the killed process may have recovered the file
+    let attached = atomic.become_member(); // the journal may be gone: the killed process may have recovered the file
     atomic.commit_kept();
-    let closed = arrived.and(atomic.remove_descriptor(file.as_raw_fd()));
+    let closed = attached.and(atomic.remove_descriptor(file.as_raw_fd()));
     closed.map(|()| atomic.ownership.has_kept.load(Ordering::Acquire))
 }
 

@@ -44,7 +44,7 @@ impl AtomicFile {
         }
         self.grow_no_more()?;
         let _kept = self.ownership.keep();
-        self.arrive()?;
+        self.become_member()?;
         self.look_after_dead()?;
         let _inner = self.inner();
         if !self.is_complete() {

@@ -51,10 +51,10 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     }
     file.grow_no_more()?;
     let _kept = file.ownership.keep();
-    match file.arrive() {
+    match file.become_member() {
         // A process that may only read the file sees the kernel's bytes, as a program without this library does.
         Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
-        arrived => arrived?,
+        attached => attached?,
     }
     file.join_shadow()?;
     file.look_after_dead()?;

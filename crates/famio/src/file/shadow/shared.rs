@@ -304,7 +304,7 @@ impl AtomicFile {
     fn reap_dead_mappers(&self) -> Result<()> {
         let membership = &self.ownership.membership;
         Self::may_lock()?;
-        self.arrive()?; // a detached process cannot tell which members are dead
+        self.become_member()?; // a detached process cannot tell which members are dead
         for look in 0..LOOKS {
             if !membership.has_dead() {
                 return Ok(());

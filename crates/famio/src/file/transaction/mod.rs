@@ -92,7 +92,7 @@ impl AtomicFile {
             }
             if session.was_lost.load(Ordering::Relaxed) && session.was_lost.swap(false, Ordering::Relaxed) {
                 drop(session);
-                self.come_back();
+                self.try_regain_place();
             }
         }
     }
