@@ -42,7 +42,7 @@ pub struct Waiting<'a> {
     /// A process that does nothing for so long is not waited for any more.
     pub patience: Duration,
     /// Called once for a file whose owner has not answered after a second.
-    pub told: &'a dyn Fn(&Path, Option<Owner>),
+    pub report: &'a dyn Fn(&Path, Option<Owner>),
 }
 
 /// Files that are asked for at once: for each, a descriptor and a map.
@@ -99,7 +99,7 @@ fn one(
         }
         if attempt > 0 {
             if !is_told && now > begun + LONG {
-                (waiting.told)(&file, found.owner);
+                (waiting.report)(&file, found.owner);
                 is_told = true;
             }
             let _ = rustix::thread::nanosleep(&PAUSE);
@@ -219,7 +219,7 @@ fn wait(
             return Some(Flush::NoAnswer(owner(), no_answer(asked, owner(), waiting.patience)));
         }
         if !is_told && now > begun + LONG {
-            (waiting.told)(&found.file, owner());
+            (waiting.report)(&found.file, owner());
             is_told = true;
         }
     }

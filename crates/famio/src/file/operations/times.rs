@@ -39,7 +39,7 @@ impl AtomicFile {
 
     /// The program has set the file's times: they stay until it writes again.
     pub fn times_were_set(&self, modified: libc::timespec) {
-        let told = self.with_session(|session| {
+        let accepted = self.with_session(|session| {
             let mut cx = session.context(&self.fds);
             let inside = session.enter_gate(&mut cx)?;
             session.check(cx)?;
@@ -48,7 +48,7 @@ impl AtomicFile {
             Ok::<(), Refusal>(())
         });
         self.time_was_set_growing();
-        drop(told); // without a session there is no checkpoint to come: the kernel has them
+        drop(accepted); // without a session there is no checkpoint to come: the kernel has them
     }
 
     /// When the file was last changed, if the inode does not have that time yet.

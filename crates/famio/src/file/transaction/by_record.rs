@@ -144,7 +144,7 @@ fn write(all: &[Participant<'_>], record: &Complete) -> Answer<Written> {
         keeping.for_each(|participant| participant.session.arena.shared().moving.store(is_moving, Ordering::Release));
     };
     moving(1);
-    let tell = |is_durable: bool| TestHooks::current().joint.iter().for_each(|told| told(is_durable));
+    let tell = |is_durable: bool| TestHooks::current().joint.iter().for_each(|report| report(is_durable));
     tell(false);
     let Participant { file, session } = all[0];
     let written = file.fds.with(true, |fd| Ok(record.records.write(&record.bytes, fd, session.engine.journal())))?;
