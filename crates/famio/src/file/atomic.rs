@@ -80,7 +80,7 @@ pub struct AtomicFile {
     pub(super) in_record: AtomicU64,
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
-    pub(super) untold: AtomicI32,
+    pub(super) pending_notice: AtomicI32,
 }
 
 pub(super) struct Inner {

@@ -125,7 +125,7 @@ impl AtomicFile {
             arrivals: Arrivals::default(),
             joint: Joint::default(),
             in_record: AtomicU64::new(0),
-            untold: AtomicI32::new(0),
+            pending_notice: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something
@@ -163,7 +163,7 @@ impl AtomicFile {
     fn has_attached(&self, access: Access) {
         if access == Access::Write {
             self.ownership.membership.set_writes(true);
-            self.say_what_is_untold();
+            self.say_pending_notice();
         }
     }
 

@@ -183,7 +183,7 @@ impl AtomicFile {
             if self.fds.has_writable() {
                 self.say_left(&error);
             } else {
-                self.untold.store(error.errno(), Ordering::Release);
+                self.pending_notice.store(error.errno(), Ordering::Release);
             }
             crate::sys::events::count_demotion();
             self.state.store(DEMOTED, Ordering::SeqCst);
@@ -192,8 +192,8 @@ impl AtomicFile {
     }
 
     /// The file becomes writable: if it was left to the kernel when it was only read, the notice comes now.
-    pub(in crate::file) fn say_what_is_untold(&self) {
-        let errno = self.untold.swap(0, Ordering::AcqRel);
+    pub(in crate::file) fn say_pending_notice(&self) {
+        let errno = self.pending_notice.swap(0, Ordering::AcqRel);
         if errno != 0 {
             self.say_left(&Error::new(errno));
         }

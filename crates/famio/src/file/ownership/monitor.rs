@@ -114,7 +114,7 @@ impl AtomicFile {
 
     /// The dead members whose changes may show in a map and were not undone yet, as one number.
     fn dead_to_reap(&self) -> Option<u64> {
-        let dead = if self.is_shown() { self.ownership.membership.dead_in_one() } else { None };
+        let dead = if self.is_shown() { self.ownership.membership.dead_hash() } else { None };
         dead.filter(|&dead| dead != self.ownership.reaped.load(Ordering::Relaxed))
     }
 

@@ -36,7 +36,7 @@ impl<'a> Participant<'a> {
     }
 
     /// No reader in another process can follow a thread in exclusive mode.
-    pub fn heed_readers(&self) {
+    pub fn bar_exclusive_mode_if_read(&self) {
         if self.file.ownership.membership.is_read_along() {
             self.session.may_be_exclusive.store(false, Ordering::Relaxed);
         }

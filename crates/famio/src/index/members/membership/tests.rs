@@ -196,7 +196,7 @@ fn noise_in_the_page_crashes_nobody() {
                 membership.has_others(),
                 membership.dead(),
                 membership.has_dead(),
-                membership.dead_in_one(),
+                membership.dead_hash(),
             );
             let _ = (
                 membership.others_map(STORES),
