@@ -379,7 +379,6 @@ fn replay(
         // Its flush also covers what the caller has written to the journal before.
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
-        header.stamp = None;
         header.store(journal, medium)
     };
     match found.kind {

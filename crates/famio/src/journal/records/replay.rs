@@ -115,7 +115,6 @@ fn checkpoint_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan,
         }
     }
     header.boot_id = BootId::current()?;
-    header.stamp = None;
     // Flushes everything. The header may become durable first: after a power cut, its boot is over anyway.
     header.store(journal, medium)
 }

@@ -304,7 +304,7 @@ fn in_place_of(
     }
     if header.state == State::Clean {
         let is_reflink = copy_all(file, to)?;
-        return done(!is_used && activity() == before, to, header.epoch, is_reflink);
+        return done(!is_used && activity() == before, to, 0, is_reflink);
     }
     let is_reflink = copy_all(file, to)?;
     let copy = copy_to_memory(journal.as_fd(), &|| ())?;
