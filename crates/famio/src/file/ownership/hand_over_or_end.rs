@@ -113,17 +113,14 @@ impl AtomicFile {
         let is_of_group = session.of_group.load(Ordering::Acquire);
         let ended = if !is_of_group && self.fds.stat()?.st_nlink == 0 {
             // The file has no name, so no recovery would find its journal: what it contains stays.
-            self.close_journal(session, true).map(|()| None).map_err(Error::from)
+            self.close_journal(session, true).map(|()| None)
         } else {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
-        if let Err(e) = &ended
-            && is_of_group
-            && e.errno() == libc::EBUSY
-        {
+        if ended.as_ref().is_err_and(Refusal::is_needs_group) {
             session.open_to_others(); // it goes on, and others read along
             self.lease.begin(session);
-            return ended.map(drop);
+            return Err(Error::new(libc::EBUSY));
         }
         self.lease_ends(ended.is_ok());
         let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
