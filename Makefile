@@ -197,10 +197,11 @@ power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with per
 sanitize: need-cc ## AddressSanitizer and ThreadSanitizer over the library's tests (nightly toolchain), both and UBSan over the C code
 	scripts/sanitize
 
-lint: need-python3 ## Formatting, modules that name each other in a circle, and clippy, warnings denied
+lint: need-python3 ## Formatting, modules that name each other in a circle, clippy and rustdoc, warnings denied
 	$(CARGO) fmt --all --check
 	scripts/cycles
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --release --no-deps --lib -p famio --document-private-items
 
 bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several processes and mapped files, with Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated

@@ -69,7 +69,7 @@ pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, med
     Ok(scan.committed)
 }
 
-/// Gives what the committed epochs that the file may lack have written: see [`each_run`](super::apply::each_run).
+/// Gives what the committed epochs that the file may lack have written: see `apply::each_run`.
 ///
 /// # Errors
 /// As there.

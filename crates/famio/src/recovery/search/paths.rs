@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// any.
 pub(in crate::recovery) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
 
-/// See [`recover_path`](super::recover_path). `commit`: makes what a killed process left durable.
+/// See [`recover_path`](crate::file::recover_path). `commit`: makes what a killed process left durable.
 pub(crate) fn recover_path(
     path: &Path,
     settings: &Settings,

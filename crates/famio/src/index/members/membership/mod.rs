@@ -1,8 +1,8 @@
 //! The control page of an atomic file: all processes that have the file open (its *members*) map it.
 //!
-//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session.
-//! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
-//! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
+//! One member at a time owns the file (it holds the [`OwnerLock`](crate::index::OwnerLock), the owner lock) and has a
+//! session. The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside
+//! the page that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
 mod flush;
 mod hand_over_image;
