@@ -194,7 +194,7 @@ pub fn read_in_a_long_call() {
     reader.join();
 }
 
-/// A reader in another process (`file/parts/owner_session.rs`) revokes nothing: it checks for exclusive mode before it
+/// A reader in another process (`file/state/owner_session.rs`) revokes nothing: it checks for exclusive mode before it
 /// reads a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
 fn read_from_outside(looks_between: bool) {
     if !prepare_process() {

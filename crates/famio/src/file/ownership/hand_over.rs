@@ -10,11 +10,11 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::engine::context::Words;
-use crate::file::parts::hand_over_image::MOST;
-use crate::file::parts::ownership::PATIENCE;
 use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
+use crate::file::state::hand_over_image::MOST;
+use crate::file::state::ownership::PATIENCE;
 use crate::index::{
     Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
 };

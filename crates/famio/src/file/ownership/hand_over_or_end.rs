@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
-use crate::file::parts::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::session::{CLOSED, OldSession, Session};
+use crate::file::state::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::{Access, shadow};
 use crate::index::{LIVES, OwnerLock, SESSION};
 use crate::recovery;

@@ -5,8 +5,8 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::file::base::bits::{GRANULE, runs};
-use crate::file::parts::hand_over_image::{HandOverImage, MOST, What};
 use crate::file::session::write::SIZE_MAX;
+use crate::file::state::hand_over_image::{HandOverImage, MOST, What};
 use crate::file::{Access, inplace, records};
 use crate::index::{
     BLOCK, Calls, Cell, DeadArena, OwnerLock, PLACE, What as Call, Writer, WriterState, images, images_of_dead,

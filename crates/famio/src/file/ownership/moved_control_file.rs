@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
-use crate::file::parts::hand_over_image::HandOverImage;
 use crate::file::registry::files;
+use crate::file::state::hand_over_image::HandOverImage;
 use crate::index::{HAS_IMAGE, MOVED, Writer, WriterState};
 use crate::journal::control;
 use core::sync::atomic::Ordering;

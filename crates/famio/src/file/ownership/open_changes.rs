@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::descriptors::set_id::keeping_bits;
-use crate::file::parts::hand_over_image::{Change, HandOverImage, MOST, OpenChanges};
 use crate::file::session::Session;
+use crate::file::state::hand_over_image::{Change, HandOverImage, MOST, OpenChanges};
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, Images, RELEASED};
 use core::sync::atomic::Ordering;

@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::owner_session::{Look, OwnerSession};
-use crate::file::parts::ownership::{LOOKS, PATIENCE};
+use crate::file::state::hand_over_image::HandOverImage;
+use crate::file::state::owner_session::{Look, OwnerSession};
+use crate::file::state::ownership::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! Two processes in one: the other one only has a control page of its own.
 
 use crate::Settings;
-use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::hand_over_image::{Change, What};
+use crate::file::state::hand_over_image::HandOverImage;
+use crate::file::state::hand_over_image::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION, WriterState, follow_up};
 use core::sync::atomic::Ordering;
