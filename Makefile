@@ -197,10 +197,11 @@ power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with per
 sanitize: need-cc ## AddressSanitizer and ThreadSanitizer over the library's tests (nightly toolchain), both and UBSan over the C code
 	scripts/sanitize
 
-lint: need-python3 ## Formatting, modules that name each other in a circle, and clippy, warnings denied
+lint: need-python3 ## Formatting, modules that name each other in a circle, clippy and rustdoc, warnings denied
 	$(CARGO) fmt --all --check
 	scripts/cycles
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --release --no-deps --lib -p famio --document-private-items
 
 bench: build need-sqlite3 ## File calls, calls on plain files, SQLite, several processes and mapped files, with Famio and plain
 	$(RELEASE)/famio bench io --folder /dev/shm --domain emulated
@@ -226,8 +227,10 @@ install: built ## Install under PREFIX (/usr/local) what `make` has built
 	install -d $(BIN) $(LIB) $(DOC)/docs
 	install -m 755 $(RELEASE)/famio $(BIN)/famio
 	install -m 755 $(RELEASE)/libfamio_preload.so $(RELEASE)/libfamio_trace.so $(LIB)
-	install -m 644 README.md CHANGELOG.md SECURITY.md LICENSE-APACHE LICENSE-MIT $(DOC)
-	install -m 644 $(wildcard docs/*.md) $(DOC)/docs
+	install -m 644 LICENSE-APACHE LICENSE-MIT $(DOC)
+	for page in README.md CHANGELOG.md SECURITY.md $(wildcard docs/*.md); do \
+		$(LINKS) $$page >$(DOC)/$$page && chmod 644 $(DOC)/$$page || exit 1; \
+	done
 	install -d $(INCLUDE) $(LIBDIR)/pkgconfig $(MAN)/man1 $(MAN)/man3 $(MAN)/man5 $(MAN)/man7 $(DOC)/examples $(dir $(COMPLETIONS))
 	install -m 644 include/famio.h include/famio_vnvml.h $(INCLUDE)
 	install -m 644 $(RELEASE)/libfamio/libfamio.a $(LIBDIR)
@@ -267,6 +270,8 @@ built:
 		[ -e "$$file" ] || { echo "make install: $$file is not there: run 'make' first, as the user who has the Rust toolchain" >&2; exit 1; }; \
 	done
 
+# Links of installed pages: those to packaging/ lead to where it is installed, and those to what is not become text.
+LINKS := sed -Ez 's|\]\(\.\./packaging/|](../|g; s!\[([^]]*)\]\((\.\./)?(CONTRIBUTING\.md|python/|tests/)[^)]*\)!\1!g'
 BUILT := $(addprefix $(RELEASE)/,famio libfamio_preload.so libfamio_trace.so libfamio/libfamio.a libfamio/libfamio.so.$(VERSION))
 # Updates the loader's cache if it covers the folder: otherwise programs do not find the new library, or find a removed one.
 REFRESH_LOADER = [ -n "$(DESTDIR)" ] || ! $(LDCONFIG) -NXv 2>/dev/null | grep -q "^$(LIBDIR):" || $(LDCONFIG)

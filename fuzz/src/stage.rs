@@ -105,14 +105,7 @@ impl Stage {
         let mark = self.mark();
         let modified = fs::metadata(self.file()).and_then(|stat| stat.modified()).expect("the file");
         opened.close().expect("closed");
-        let mut crashed = Crashed { file, journal, mark, modified: Some(modified), committed };
-        if !crashed.journal.is_empty() {
-            // Putting it back gives the file new times.
-            let mut header = crashed.header();
-            header.stamp = None;
-            crashed.set_header(&header);
-        }
-        crashed
+        Crashed { file, journal, mark, modified: Some(modified), committed }
     }
 
     /// Turns another file's crash into one of this file.

@@ -1,11 +1,11 @@
 //! `famio check`: searches journals for damage; changes nothing.
 
 use crate::failure::Failure;
-use crate::settings::Options;
+use crate::journals::Journals;
 use crate::text::{name, named, printable, whole};
 use famio::recovery::{self, Checked, Condition, Owner};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// At least one journal is damaged, or contradicts its file.
 const DAMAGED: i32 = 1;
@@ -22,14 +22,8 @@ const IN_USE: i32 = 4;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Files, folders (with everything below) or pools
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// Print a JSON array of objects (docs/json.md)
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    options: Options,
+    journals: Journals,
 }
 
 const HELP: &str = "\
@@ -97,7 +91,7 @@ impl Entry {
 }
 
 /// Checks every path, and reports.
-pub fn main(args: Args) -> Result<i32, Failure> {
+pub fn main(Args { journals: args }: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for path in &args.paths {

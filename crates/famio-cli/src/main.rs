@@ -15,6 +15,7 @@ mod flush;
 mod forget;
 mod generate;
 mod interrupt;
+mod journals;
 mod look;
 mod pool;
 mod program;

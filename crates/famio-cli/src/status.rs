@@ -2,13 +2,13 @@
 
 use crate::color::{Style, paint};
 use crate::failure::{FAILED, Failure};
+use crate::journals::Journals;
 use crate::pool::view::View;
-use crate::settings::Options;
 use crate::text::{bytes, name, named, printable, quoted, table, whole};
 use famio::journal::{Pool, pool_use};
 use famio::recovery::{self, Found, Owner};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// List journals: file, state, epoch, size, owner
 ///
@@ -16,14 +16,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Files, folders (with everything below) or pools
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// Print a JSON array of objects (docs/json.md)
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    options: Options,
+    journals: Journals,
 }
 
 const HELP: &str = "\
@@ -130,7 +124,7 @@ enum Object<'a> {
 }
 
 /// Examines every path, and continues after a failure.
-pub fn main(args: Args) -> Result<i32, Failure> {
+pub fn main(Args { journals: args }: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let mut entries = Vec::new();
     let mut statuses = Vec::new();

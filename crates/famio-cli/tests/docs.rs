@@ -199,6 +199,36 @@ fn a_section_is_found_by_its_name() {
     assert_eq!(named_sections(text), [("a-b", "One: two"), ("c", "Three")]);
 }
 
+/// The files of the library that docs/architecture.md names exist, and have the function that it names behind one.
+#[test]
+fn the_code_is_where_the_architecture_says() {
+    let root = root();
+    let mut sources = Vec::new();
+    ["crates", "tests", "python/src"].iter().for_each(|folder| files(&root.join(folder), &mut sources));
+    let text = prose(&root.join("docs/architecture.md"));
+    let (mut named, mut missing) = (0, Vec::new());
+    let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+    for (at, _) in text.match_indices(".rs`") {
+        let path = &text[text[..at].rfind('`').unwrap() + 1..at + 3];
+        named += 1;
+        let mut found = sources.iter().filter(|source| source.ends_with(path)).peekable();
+        if found.peek().is_none() {
+            missing.push(path.to_string());
+            continue;
+        }
+        let behind = text[at + 4..].strip_prefix(',').map(|rest| rest.trim_start().split('`').collect::<Vec<_>>());
+        let Some(name) = behind.filter(|parts| parts[0].is_empty()).and_then(|parts| parts.get(1).copied()) else {
+            continue;
+        };
+        let last = name.rsplit("::").next().unwrap();
+        if is_name(&name) && !found.any(|source| std::fs::read_to_string(source).unwrap().contains(last)) {
+            missing.push(format!("{path}: {name}"));
+        }
+    }
+    assert!(named > 80, "only {named} are named");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn a_link_that_leads_nowhere_is_found() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ mod common;
 
 use common::agent::{Agent, everywhere, nothing_left, program};
 use common::{Folder, under};
+use famio_test_support::random::Random;
 
 #[test]
 fn each_sees_what_the_others_write() {
@@ -614,35 +615,23 @@ fn all_who_come_at_once_after_a_crash_see_what_was_committed() {
     });
 }
 
-/// Pseudo-random numbers.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
-
 fn seed() -> u64 {
-    (std::env::var("FAMIO_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1) * 0x9e37_79b9_7f4a_7c15) | 1
+    std::env::var("FAMIO_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
 #[test]
 fn any_calls_of_three_are_as_on_a_plain_file() {
     everywhere("any", |folder, domain| {
-        let mut dice = Dice(seed());
+        let mut random = Random::new(seed());
         let mut agents: Vec<_> = (0..3).map(|_| Agent::with(folder, domain)).collect();
         let mut model = vec![b'.'; 10_000];
         let mut log = Vec::new();
         for _ in 0..400 {
-            let who = dice.roll(3) as usize;
+            let who = random.below(3) as usize;
             let size = model.len() as u64;
-            let letters: String = (0..=dice.roll(120)).map(|_| char::from(b'a' + dice.roll(26) as u8)).collect();
-            let at = dice.roll(size + 3000);
-            let what = match dice.roll(10) {
+            let letters: String = (0..=random.below(120)).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+            let at = random.below(size + 3000);
+            let what = match random.below(10) {
                 0..4 => {
                     let end = at as usize + letters.len();
                     model.resize(model.len().max(end), 0);
@@ -654,7 +643,7 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
                     format!("append {letters}")
                 }
                 5 => {
-                    let to = if dice.roll(2) == 0 { dice.roll(size + 1) } else { dice.roll(size + 9000) };
+                    let to = if random.below(2) == 0 { random.below(size + 1) } else { random.below(size + 9000) };
                     model.resize(to as usize, 0);
                     format!("cut {to}")
                 }
@@ -672,7 +661,7 @@ fn any_calls_of_three_are_as_on_a_plain_file() {
                 _ => assert_eq!(agents[who].tell(&what), "ok", "{log:#?}"),
             }
             for _ in 0..3 {
-                let (who, at) = (dice.roll(3) as usize, dice.roll(model.len() as u64 + 100) as usize);
+                let (who, at) = (random.below(3) as usize, random.below(model.len() as u64 + 100) as usize);
                 let end = (at + 200).min(model.len()).max(at);
                 let there: Vec<u8> =
                     model.get(at..end).unwrap_or(&[]).iter().map(|&b| if b == 0 { b'0' } else { b }).collect();
@@ -693,7 +682,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
     const PLACES: usize = 40;
     let place = |who: usize, at: usize| (at * 3 + who) * 80;
     everywhere("kill-any", |folder, domain| {
-        let mut dice = Dice(seed());
+        let mut random = Random::new(seed());
         let mut agents: Vec<_> = (0..3).map(|_| Agent::with(folder, domain)).collect();
         let (mut now, mut base) = ([[b'.'; PLACES]; 3], [[b'.'; PLACES]; 3]);
         let mut log = Vec::new();
@@ -702,18 +691,18 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 std::env::var("FAMIO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2),
             );
         while std::time::Instant::now() < deadline {
-            let victim = if dice.roll(6) == 0 { dice.roll(3) as usize } else { 9 };
+            let victim = if random.below(6) == 0 { random.below(3) as usize } else { 9 };
             let before = now;
             // All at the same time.
             let orders: Vec<_> = (0..3)
                 .map(|who| {
-                    let at = dice.roll(PLACES as u64) as usize;
-                    match dice.roll(8) {
+                    let at = random.below(PLACES as u64) as usize;
+                    match random.below(8) {
                         0 => (at, None, "sync".to_string()),
                         1..3 => (at, None, format!("read {} 1", place(who, at))),
-                        3 => (at, None, format!("read {} 2", place(dice.roll(3) as usize, at))), // no process writes the second byte
+                        3 => (at, None, format!("read {} 2", place(random.below(3) as usize, at))), // no process writes the second byte
                         _ => {
-                            let byte = b'a' + dice.roll(26) as u8;
+                            let byte = b'a' + random.below(26) as u8;
                             (at, Some(byte), format!("write {} {}", place(who, at), char::from(byte)))
                         }
                     }
@@ -727,7 +716,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 agent.ask(&order.2);
             }
             if victim < 3 {
-                let until = std::time::Instant::now() + std::time::Duration::from_micros(dice.roll(6000));
+                let until = std::time::Instant::now() + std::time::Duration::from_micros(random.below(6000));
                 while std::time::Instant::now() < until {}
                 agents[victim].child.kill().unwrap();
                 agents[victim].child.wait().unwrap();
@@ -774,7 +763,7 @@ fn a_kill_at_any_moment_takes_back_ones_own_and_nothing_else() {
                 agents[(victim + 1) % 3].ok("sync");
                 base = now;
             }
-            if dice.roll(10) == 0 {
+            if random.below(10) == 0 {
                 // Everything is there, and each process's own.
                 for who in 0..3 {
                     for (at, &byte) in now[who].iter().enumerate() {

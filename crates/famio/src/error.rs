@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// waits for all earlier stores, which include a block of the caller's data.
 ///
 /// Invariant: an odd word is an errno, shifted by one, or a mark (`mark`); an even word is a pointer from
-/// `Box<Told>`, which the error owns.
+/// `Box<Described>`, which the error owns.
 pub struct Error(NonZeroUsize);
 
 /// An errno and its message.
-struct Told {
+struct Described {
     errno: i32,
     is_nameless: bool,
     sentence: Box<str>,
@@ -28,7 +28,7 @@ pub(crate) trait Lent: Send + Sync {
     fn wait(&self) -> bool;
 }
 
-const _: () = assert!(align_of::<Told>() >= 2 && size_of::<Result<()>>() == 8 && size_of::<Result<usize>>() == 16);
+const _: () = assert!(align_of::<Described>() >= 2 && size_of::<Result<()>>() == 8 && size_of::<Result<usize>>() == 16);
 
 /// The result of everything in this crate that can fail.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -41,29 +41,29 @@ impl Error {
 
     /// An errno with a message.
     pub fn with(errno: i32, detail: impl Into<Box<str>>) -> Self {
-        Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: None })
+        Self::of(Described { errno, is_nameless: false, sentence: detail.into(), lent: None })
     }
 
     /// An errno with a message, for what others have borrowed: once nothing is held, it can be [waited](Self::lent)
     /// for.
     pub(crate) fn of_lent(errno: i32, detail: impl Into<Box<str>>, lent: Arc<dyn Lent>) -> Self {
-        Self::of(Told { errno, is_nameless: false, sentence: detail.into(), lent: Some(lent) })
+        Self::of(Described { errno, is_nameless: false, sentence: detail.into(), lent: Some(lent) })
     }
 
     /// What others have borrowed, if that is the reason.
     pub(crate) fn lent(&self) -> Option<&Arc<dyn Lent>> {
-        self.told().and_then(|told| told.lent.as_ref())
+        self.described().and_then(|described| described.lent.as_ref())
     }
 
     /// `ESTALE`: no path leads to the file, so that there is no folder for what belongs to it. See
     /// [`is_nameless`](Self::is_nameless).
     pub(crate) fn nameless(detail: impl Into<Box<str>>) -> Self {
-        Self::of(Told { errno: libc::ESTALE, is_nameless: true, sentence: detail.into(), lent: None })
+        Self::of(Described { errno: libc::ESTALE, is_nameless: true, sentence: detail.into(), lent: None })
     }
 
-    fn of(told: Told) -> Self {
-        let told = Box::into_raw(Box::new(told));
-        Self(NonZeroUsize::new(told.expose_provenance()).expect("a box has an address"))
+    fn of(described: Described) -> Self {
+        let described = Box::into_raw(Box::new(described));
+        Self(NonZeroUsize::new(described.expose_provenance()).expect("a box has an address"))
     }
 
     /// A word of its own, which no errno has: for a type around this one that also says something else
@@ -78,7 +78,7 @@ impl Error {
         self.0.get() == (1 << 32 | number as usize) << 1 | 1
     }
 
-    fn told(&self) -> Option<&Told> {
+    fn described(&self) -> Option<&Described> {
         if self.0.get() & 1 == 1 {
             return None;
         }
@@ -94,23 +94,23 @@ impl Error {
             None => format!("{what}: {}", describe(errno)),
         };
         let lent = self.lent().cloned();
-        Self::of(Told { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str(), lent })
+        Self::of(Described { errno, is_nameless: self.is_nameless(), sentence: detail.into_boxed_str(), lent })
     }
 
     /// Whether no path leads to the file: it was deleted, or has another name by now, or lies outside this process's
     /// root.
     pub(crate) fn is_nameless(&self) -> bool {
-        self.told().is_some_and(|told| told.is_nameless)
+        self.described().is_some_and(|described| described.is_nameless)
     }
 
     /// The errno for a POSIX caller; always positive.
     pub fn errno(&self) -> i32 {
-        self.told().map_or((self.0.get() >> 1) as i32, |told| told.errno)
+        self.described().map_or((self.0.get() >> 1) as i32, |described| described.errno)
     }
 
     /// The message, if there is one.
     pub fn detail(&self) -> Option<&str> {
-        self.told().map(|told| &*told.sentence)
+        self.described().map(|described| &*described.sentence)
     }
 }
 
@@ -118,7 +118,7 @@ impl Drop for Error {
     fn drop(&mut self) {
         if self.0.get() & 1 == 0 {
             // SAFETY: the pointer came from `Box::into_raw`, and no other value has it (see the invariant).
-            drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<Told>(self.0.get())) });
+            drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<Described>(self.0.get())) });
         }
     }
 }

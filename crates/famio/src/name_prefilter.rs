@@ -79,18 +79,18 @@ pub(crate) fn name_start(path: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio_test_support::random::Random;
 
     #[test]
     fn a_name_begins_after_the_last_slash() {
         let bytes = [b'/', b'.', b'0', b'a', 0xAF, 0x80, 0xFF, 1];
-        let mut random = 1u64;
+        let mut random = Random::new(1);
         for length in 0..40 {
             for _ in 0..2000 {
                 let mut path = Vec::new();
                 for _ in 0..length {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     // Many paths have one slash, or none.
-                    let which = (random >> 33) as usize % 40;
+                    let which = random.below(40) as usize;
                     path.push(bytes[if which < 8 { which } else { 1 + which % 7 }]);
                 }
                 let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -9,6 +9,7 @@ use common::{Opened, Scratch, in_place_settings};
 use crash::{Rest, Size, Step, Sync, history, initial, model, write};
 use famio::recovery::{Outcome, Use};
 use famio::{Durability, OnKill, Settings};
+use famio_test_support::random::Random;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -239,18 +240,9 @@ fn recover_of_a_folder_and_with_a_decision() {
     }
 }
 
-fn seed(n: u64) -> impl FnMut(u64) -> u64 {
-    let mut seed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    move |below| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    }
-}
-
 fn random_steps(n: u64) -> Vec<Step> {
-    let mut random = seed(n);
+    let mut random = Random::new(n);
+    let mut random = |below| random.below(below);
     let step = |_| match random(12) {
         0 => Size(random(60_000)),
         1 => Step::Zero { at: random(50_000), len: random(30_000) },

@@ -5,19 +5,15 @@ mod common;
 
 use common::{Opened, Scratch};
 use famio::{PolicyChoice, Settings};
+use famio_test_support::random::Random;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The changes of epoch `epoch`: writes, and sometimes a new size. The same for the child and the checker.
 fn apply(epoch: u64, mut write: impl FnMut(u64, &[u8]), mut resize: impl FnMut(u64)) {
-    let mut seed = epoch.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut random = |n: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % n
-    };
+    let mut random = Random::new(epoch);
+    let mut random = |below| random.below(below);
     for _ in 0..1 + random(6) {
         if random(12) == 0 {
             resize(random(300_000));

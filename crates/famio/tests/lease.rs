@@ -9,6 +9,7 @@ use common::{Opened, Scratch, in_place_settings, take_lease, takes_lease};
 use crash::{Crashed, Expose, Lease, Size, Sync, write};
 use famio::recovery::Use;
 use famio::{JournalChoice, PolicyChoice, Settings};
+use famio_test_support::random::Random;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -28,16 +29,6 @@ fn leased() -> impl Iterator<Item = Settings> {
 /// With a session from the first change on.
 fn always() -> Settings {
     Settings { journal: JournalChoice::Always, ..Settings::default() }
-}
-
-/// A small random number generator: every run must write the same.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
 }
 
 /// The file as a program without Famio copies it.
@@ -63,7 +54,7 @@ fn an_outsider_who_opens_reads_what_is_committed() {
     for settings in leased() {
         let dir = Scratch::on_tmpfs("an-outsider-who-opens");
         let path = dir.path().join("file");
-        let mut dice = Dice(5);
+        let mut random = Random::new(5);
         let mut model: Vec<u8> = (0..300_000u32).map(|i| (i % 249) as u8).collect();
         fs::write(&path, &model).unwrap();
         let opened = Opened::new(&path, &settings);
@@ -79,16 +70,16 @@ fn an_outsider_who_opens_reads_what_is_committed() {
             for epoch in 0..3 {
                 let committed = model.clone();
                 for _ in 0..30 {
-                    let len = [1, 30, 64, 700, 4096, 9000][dice.below(6) as usize];
-                    let at = dice.below(model.len() as u64 + 100);
-                    let data = vec![dice.below(256) as u8; len];
+                    let len = [1, 30, 64, 700, 4096, 9000][random.below(6) as usize];
+                    let at = random.below(model.len() as u64 + 100);
+                    let data = vec![random.below(256) as u8; len];
                     opened.write(at, &data);
                     let end = at as usize + len;
                     model.resize(model.len().max(end), 0);
                     model[at as usize..end].copy_from_slice(&data);
                 }
-                if dice.below(4) == 0 {
-                    let size = 200_000 + dice.below(150_000);
+                if random.below(4) == 0 {
+                    let size = 200_000 + random.below(150_000);
                     opened.atomic().set_size(size).unwrap();
                     model.resize(size as usize, 0);
                 }
@@ -104,7 +95,7 @@ fn an_outsider_who_opens_reads_what_is_committed() {
                     // More reads than writes: without the lease, the open epoch would use undo.
                     (0..100).for_each(|_| drop(opened.read(0, 64)));
                 }
-                if epoch != 2 || dice.below(2) == 0 {
+                if epoch != 2 || random.below(2) == 0 {
                     opened.atomic().sync().unwrap();
                     assert_ne!(opened.atomic().policy(), Some(PolicyChoice::Undo), "{settings:?}");
                 }
@@ -157,7 +148,7 @@ fn a_copy_adds_up() {
         let path = dir.path().join("book");
         fs::write(&path, vec![0; ACCOUNTS as usize * 8]).unwrap();
         let opened = Opened::new(&path, &settings);
-        let mut dice = Dice(9);
+        let mut random = Random::new(9);
         opened.write(0, &[0; 8]);
         opened.atomic().sync().unwrap();
         for round in 0..40 {
@@ -165,8 +156,8 @@ fn a_copy_adds_up() {
             opened.write(0, &opened.read(0, 8));
             opened.atomic().sync().unwrap();
             for transfer in 0..50 {
-                let (from, to) = (dice.below(ACCOUNTS) * 8, dice.below(ACCOUNTS) * 8);
-                let amount = dice.below(1000) as i64;
+                let (from, to) = (random.below(ACCOUNTS) * 8, random.below(ACCOUNTS) * 8);
+                let amount = random.below(1000) as i64;
                 let add = |at: u64, amount: i64| {
                     let now = i64::from_le_bytes(opened.read(at, 8).try_into().unwrap());
                     opened.write(at, &(now + amount).to_le_bytes());
@@ -198,7 +189,7 @@ fn nobody_sees_what_is_not_committed() {
         opened.write(0, &granule(1));
         take_lease(&opened);
         opened.atomic().sync().unwrap();
-        let mut dice = Dice(3);
+        let mut random = Random::new(3);
         let done = std::sync::atomic::AtomicBool::new(false);
         let reads = [const { std::sync::atomic::AtomicU64::new(0) }; 2];
         let all_have_read = || reads.iter().all(|reads| reads.load(std::sync::atomic::Ordering::Relaxed) > 0);
@@ -224,7 +215,7 @@ fn nobody_sees_what_is_not_committed() {
             // However late they begin; but not forever, if they fail.
             let goes_on = |number: i64| number < 4000 || !all_have_read() && !readers.iter().any(|r| r.is_finished());
             for number in (2..).take_while(|&number| goes_on(number)) {
-                let places: Vec<u64> = (0..5).map(|_| dice.below(GRANULES) * 64).collect();
+                let places: Vec<u64> = (0..5).map(|_| random.below(GRANULES) * 64).collect();
                 places.iter().for_each(|&at| opened.write(at, &granule(-number)));
                 places.iter().for_each(|&at| opened.write(at, &granule(number)));
                 opened.atomic().sync().unwrap();

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Opened, Scratch, in_place_settings};
+use famio_test_support::random::Random;
 
 #[test]
 fn journals_in_place_match_a_model_and_leave_nothing_behind() {
@@ -25,13 +26,8 @@ fn random_writes(dir: &Scratch, all: &[famio::Settings], steps: u64) {
         std::fs::write(&path, vec![7u8; 10_000]).unwrap();
         let mut model = vec![7u8; 10_000];
         let opened = Opened::new(&path, settings);
-        let mut seed = 12345u64 + i as u64;
-        let mut random = |n: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % n
-        };
+        let mut random = Random::new(12345 + i as u64);
+        let mut random = |below| random.below(below);
         for step in 0..steps {
             match random(20) {
                 0 => opened.atomic().sync().unwrap(),

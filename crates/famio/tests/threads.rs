@@ -9,6 +9,7 @@ use common::{Opened, Scratch};
 use everywhere::settings_of;
 use famio::Settings;
 use famio::file::UserBuf;
+use famio_test_support::random::Random;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -123,15 +124,15 @@ impl Progress {
 }
 
 /// Reads until `stop`, from piece to piece; sometimes the same one twice in a row.
-fn read_on(opened: &Opened, writers: &[&Progress], mut seed: u64, stop: &AtomicBool, what: &str) {
+fn read_on(opened: &Opened, writers: &[&Progress], seed: u64, stop: &AtomicBool, what: &str) {
+    let mut random = Random::new(seed);
     let mut seen = vec![0; writers.len()];
     while !stop.load(Ordering::Acquire) {
         for (writer, seen) in writers.iter().zip(&mut seen) {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // Near what is being written, or anywhere.
             let count = writer.pieces.len();
-            let fast_path = (writer.begun.load(Ordering::Relaxed) as usize).wrapping_sub((seed >> 60) as usize % 3);
-            let which = if seed >> 33 & 1 == 0 { fast_path % count } else { (seed >> 40) as usize % count };
+            let fast_path = (writer.begun.load(Ordering::Relaxed) as usize).wrapping_sub(random.below(3) as usize);
+            let which = if random.below(2) == 0 { fast_path % count } else { random.below(count as u64) as usize };
             writer.read(opened, which, seen, what);
         }
     }

@@ -5,6 +5,7 @@ mod common;
 use common::{Opened, Scratch, comes_true, tiered_settings};
 use famio::recovery::check_journal;
 use famio::{Settings, WriteBackRange};
+use famio_test_support::random::Random;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 
@@ -26,10 +27,9 @@ fn with_limit(journal_limit: u64) -> Settings {
 /// Writes whole blocks, each with a SYNC, in an order that depends only on the seed; updates the expected contents.
 fn write_on(opened: &Opened, model: &mut [u8], epochs: core::ops::Range<usize>) {
     let blocks = model.len() / BLOCK;
-    let mut seed = 0x9E37_79B9_7F4A_7C15u64;
+    let mut random = Random::new(0);
     for epoch in epochs {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (seed >> 33) as usize % blocks * BLOCK;
+        let at = random.below(blocks as u64) as usize * BLOCK;
         // Sometimes only a piece of one, which leaves the rest where it was logged before.
         let len = if epoch % 3 == 0 { 200 } else { BLOCK };
         model[at..at + len].fill(epoch as u8);
@@ -114,16 +114,6 @@ fn a_journal_that_was_removed_is_made_anew() {
     assert!(epoch == before + 50 && problems.is_empty(), "{epoch} after {before}: {problems:?}");
     drop(opened);
     assert!(std::fs::read(&path).unwrap() == model && journal().is_none());
-}
-
-/// Numbers that a seed repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
 }
 
 /// The journal is full of committed blocks that the open epoch overwrites: they went to the file with that epoch's
@@ -223,28 +213,29 @@ fn epochs_of_any_size_find_room_in_a_small_journal() {
     let mut model = vec![1; 900 * BLOCK];
     std::fs::write(&path, &model).unwrap();
     let opened = Opened::new(&path, &with_limit(4 << 20));
-    let mut random = Random(19);
+    let mut random = Random::new(19);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
     for epoch in 0..150 {
-        let blocks = match random.below(4) {
-            0 => 1 + random.below(750),
-            1 => 1 + random.below(200),
-            _ => 1 + random.below(20),
+        let blocks = match below(4) {
+            0 => 1 + below(750),
+            1 => 1 + below(200),
+            _ => 1 + below(20),
         };
-        if random.below(6) == 0 {
-            let size = model.len() - random.below(300 * BLOCK);
+        if below(6) == 0 {
+            let size = model.len() - below(300 * BLOCK);
             opened.atomic().set_size(size as u64).unwrap();
             model.truncate(size);
-            if random.below(2) == 0 {
+            if below(2) == 0 {
                 model.resize(900 * BLOCK, 0);
                 opened.atomic().set_size(model.len() as u64).unwrap();
             }
         }
-        let first = random.below(100);
+        let first = below(100);
         for number in 0..blocks {
-            let block = if blocks > 200 { first + number * 7 % 700 } else { random.below(800) };
-            let (at, len) = (block * BLOCK + random.below(BLOCK), 1 + random.below(BLOCK));
+            let block = if blocks > 200 { first + number * 7 % 700 } else { below(800) };
+            let (at, len) = (block * BLOCK + below(BLOCK), 1 + below(BLOCK));
             model.resize(model.len().max(at + len), 0);
-            model[at..at + len].fill(random.below(256) as u8);
+            model[at..at + len].fill(below(256) as u8);
             opened.write(at as u64, &model[at..at + len]);
         }
         opened.atomic().sync().unwrap();

@@ -37,5 +37,5 @@ pub(crate) mod calls {
 
 pub(crate) use arena::Arena;
 pub(crate) use blocks::cell::{Cell, Version};
-pub(crate) use blocks::deferred::{PLACES, PutOff};
+pub(crate) use blocks::deferred::{DeferredWrite, PLACES};
 pub(crate) use radix::Index;

@@ -52,8 +52,8 @@ fn who_reads_along_from_another_process_sees_no_mix() {
 }
 
 #[test]
-fn what_is_put_off_is_seen_and_in_order() {
-    run(20_000, scenario::put_off);
+fn deferred_writes_are_seen_and_in_order() {
+    run(20_000, scenario::deferred_writes);
 }
 
 #[test]

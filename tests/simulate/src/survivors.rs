@@ -8,7 +8,7 @@ const LISTED: [(Option<&str>, &str, &str); 16] = [
         "for readers, not for crashes: a store around the cache must not be seen before the cell says that it changes",
     ),
     (Some("tiered"), "Fsync: journal/live.rs* persist", OWNER_AND_MODE),
-    (None, "Fsync: file/parts/joint_records.rs* create", OWNER_AND_MODE),
+    (None, "Fsync: file/state/joint_records.rs* create", OWNER_AND_MODE),
     (
         Some("tiered"),
         "FenceOfAll: index/calls/exclusive.rs",
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_found_by_parts_of_a_name_in_their_order() {
-        let create = "Fsync: file/parts/joint_records.rs:154  < file/parts/joint_records.rs:151 create";
+        let create = "Fsync: file/state/joint_records.rs:154  < file/state/joint_records.rs:151 create";
         let persist = "Fsync: journal/live.rs:171  < sys/internal/mod.rs:103 persist";
         assert_eq!(reason("pmem", create), Some(OWNER_AND_MODE));
         assert_eq!([reason("tiered", persist), reason("pmem", persist)], [Some(OWNER_AND_MODE), None]);

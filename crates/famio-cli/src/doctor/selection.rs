@@ -4,7 +4,7 @@ use super::finding::Finding;
 use crate::settings::Origins;
 use crate::settings::matches;
 use crate::text::quoted;
-use famio::posix::{Globs, Nearly, patterns};
+use famio::posix::{Globs, NearMiss, patterns};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -43,11 +43,12 @@ fn of_file(path: &Path, origins: &Origins, pool: Option<&Path>) -> Finding {
     if !by.is_empty() {
         return Finding::fine(TOPIC, format!("by {}", by.join(", ")));
     }
-    let nearly = (0..globs.count()).find_map(|glob| Some((glob, globs.nearly(glob, absolute.as_os_str().as_bytes())?)));
+    let nearly =
+        (0..globs.count()).find_map(|glob| Some((glob, globs.near_miss(glob, absolute.as_os_str().as_bytes())?)));
     let hint = match nearly {
         None => String::new(),
-        Some((glob, Nearly::Case)) => format!(" ({} differs in the case of letters)", label(glob)),
-        Some((glob, Nearly::Folder)) => format!(" ({} means another folder)", label(glob)),
+        Some((glob, NearMiss::Case)) => format!(" ({} differs in the case of letters)", label(glob)),
+        Some((glob, NearMiss::Folder)) => format!(" ({} means another folder)", label(glob)),
     };
     let none =
         if globs.count() == 1 { "not by the glob".into() } else { format!("by none of {} globs", globs.count()) };

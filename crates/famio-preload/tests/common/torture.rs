@@ -1,5 +1,6 @@
 //! Several processes that report what is durable, and are killed at random and restarted.
 
+use famio_test_support::random::Random;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -43,13 +44,12 @@ pub fn torture(
 ) -> u64 {
     let mut running: Vec<_> = (0..processes).map(|number| start(begin(number), &said[number])).collect();
     let end = Instant::now() + time;
-    let (mut kills, mut random) = (0, u64::from(std::process::id()) * 2_654_435_761 + 1);
+    let (mut kills, mut random) = (0, Random::new(std::process::id().into()));
     let enough = |said: &Said| said.lock().unwrap().iter().filter(|line| acknowledges(line)).count() >= LEAST;
     let is_enough = || said.iter().all(enough);
     while Instant::now() < end || !is_enough() && Instant::now() < end + PATIENCE {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(pause.mul_f64((random >> 40) as f64 / f64::from(1 << 23)));
-        let number = (random >> 33) as usize % processes;
+        std::thread::sleep(random.time_up_to(2 * pause));
+        let number = random.below(processes as u64) as usize;
         let (mut child, reader) = running.swap_remove(number.min(running.len() - 1));
         // Its index identifies it: it is put back below.
         let ended = child.try_wait().unwrap().filter(|status| !status.success());

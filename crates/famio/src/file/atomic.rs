@@ -5,14 +5,14 @@ use super::session::{OldSession, Session};
 use super::shadow::Slot;
 use super::transaction::{Commits, Joint};
 use crate::error::Error;
-use crate::file::parts::arrivals::Arrivals;
-use crate::file::parts::growing_state::Growing;
-use crate::file::parts::hand_over_image::OpenChanges;
-use crate::file::parts::kernels_size::KernelsSize;
-use crate::file::parts::lease_state::Lease;
-use crate::file::parts::lock_state::Locks;
-use crate::file::parts::ownership::Ownership;
-use crate::file::parts::plain::PlainReads;
+use crate::file::state::arrivals::Arrivals;
+use crate::file::state::growing_state::Growing;
+use crate::file::state::hand_over_image::OpenChanges;
+use crate::file::state::kernels_size::KernelsSize;
+use crate::file::state::lease_state::Lease;
+use crate::file::state::lock_state::Locks;
+use crate::file::state::ownership::Ownership;
+use crate::file::state::plain::PlainReads;
 use crate::index::{Arena, OwnerLock};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
@@ -80,7 +80,7 @@ pub struct AtomicFile {
     pub(super) in_record: AtomicU64,
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
-    pub(super) untold: AtomicI32,
+    pub(super) pending_notice: AtomicI32,
 }
 
 pub(super) struct Inner {

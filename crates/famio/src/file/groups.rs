@@ -3,7 +3,7 @@
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
-use crate::file::parts::per_process::PerProcess;
+use crate::file::state::per_process::PerProcess;
 use crate::settings::{JournalChoice, OnKill, Settings};
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};

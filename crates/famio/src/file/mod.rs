@@ -3,7 +3,7 @@
 //! - `base`, `descriptors`: what everything builds on; the program's descriptors of a file;
 //! - `engine`, `inplace`, `records`: where bytes live and how an epoch is committed, by one of two engines;
 //! - `images`, `session`: a file between its first write and its close;
-//! - `parts`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of; the files of the process;
+//! - `state`, `atomic.rs`, `registry.rs`, `groups.rs`: what an [`AtomicFile`] consists of; the files of the process;
 //! - `lease`, `locks`, `shadow`, `growing`, `background.rs`, `ownership`, `lifetime`, `transaction`, `operations`: what
 //!   is done with it.
 
@@ -21,11 +21,11 @@ mod lifetime;
 pub mod locks;
 mod operations;
 mod ownership;
-mod parts;
 mod records;
 mod registry;
 mod session;
 pub(crate) mod shadow;
+mod state;
 pub(crate) mod transaction;
 
 pub use atomic::AtomicFile;

@@ -1,5 +1,6 @@
 use super::*;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use famio_test_support::random::Random;
 
 static HEAP: Heap = Heap::new();
 
@@ -108,12 +109,11 @@ fn threads_do_not_get_in_each_others_way() {
     static SHARED: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(null_mut()) }; SLOTS];
     let size = |slot: usize| 24 << (slot % 10);
     std::thread::scope(|scope| {
-        for thread in 0..4usize {
+        for thread in 0..4 {
             scope.spawn(move || {
-                let mut random = thread as u64 + 1;
+                let mut random = Random::new(thread);
                 for _ in 0..100_000 {
-                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    let slot = (random >> 33) as usize % SLOTS;
+                    let slot = random.below(SLOTS as u64) as usize;
                     let layout = layout(size(slot), 8);
                     // SAFETY: a thread that takes a block out of a slot has it alone.
                     unsafe {

@@ -12,7 +12,7 @@ mod shared;
 
 pub(crate) use self::blocks::block::{BLOCK, BLOCKS_MAX};
 pub(crate) use self::blocks::cell::{Cell, Changing, Version};
-pub(crate) use self::blocks::deferred::{PLACES, PutOff};
+pub(crate) use self::blocks::deferred::{DeferredWrite, PLACES};
 pub(crate) use self::calls::counts::{CountsLine, Sums};
 pub(crate) use self::calls::entered::{Entered, SLOTS};
 pub(crate) use self::calls::exclusive::{EXCLUSIVE_WORDS, Exclusive};

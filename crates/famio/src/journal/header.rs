@@ -4,7 +4,6 @@ use super::boot::BootId;
 use super::bytes::{bytes_at, is_zero, put, u32_at, u64_at, u128_at};
 use super::identity::Identity;
 use super::mark::JournalId;
-use super::stamp::Stamp;
 use crate::error::{Error, Result};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, holds};
@@ -37,19 +36,11 @@ const KIND: usize = VERSION + 4;
 const STATE: usize = KIND + 4;
 const DOMAIN: usize = STATE + 4;
 const FILE_DOMAIN: usize = DOMAIN + 4;
-const STAMPED: usize = FILE_DOMAIN + 4;
-const SEQUENCE: usize = STAMPED + 4;
+const SEQUENCE: usize = FILE_DOMAIN + 8;
 const JOURNAL_ID: usize = SEQUENCE + 8;
 const BOOT_ID: usize = JOURNAL_ID + 16;
 const IDENTITY: usize = BOOT_ID + 16;
-const FILE_SIZE: usize = IDENTITY + Identity::LEN;
-const MTIME_SEC: usize = FILE_SIZE + 8;
-const CTIME_SEC: usize = MTIME_SEC + 8;
-const MTIME_NSEC: usize = CTIME_SEC + 8;
-const CTIME_NSEC: usize = MTIME_NSEC + 4;
-const EPOCH: usize = CTIME_NSEC + 4;
-const ARENA_ID: usize = EPOCH + 8;
-const GEOMETRY: usize = ARENA_ID + 16;
+const GEOMETRY: usize = IDENTITY + Identity::LEN + 56;
 const HINT_LEN: usize = GEOMETRY + 8 * GEOMETRY_WORDS;
 const HINT: usize = HINT_LEN + 8;
 const END: usize = HINT + HINT_MAX;
@@ -124,12 +115,6 @@ pub struct Header {
     pub boot_id: BootId,
     /// The only file that this journal may touch.
     pub identity: Identity,
-    /// The file's size and times after the last checkpoint; `None` while the process writes to the file.
-    pub stamp: Option<Stamp>,
-    /// The last epoch known to be in the file; informational.
-    pub epoch: u64,
-    /// The arena of the processes that have the file open; zero: none.
-    pub arena_id: u128,
     /// Words that the format defines.
     pub geometry: [u64; GEOMETRY_WORDS],
     /// Where the file was last seen: a hint for people, and for finding the file of a journal in a pool; never
@@ -200,9 +185,6 @@ impl Header {
             journal_id: JournalId::random()?,
             boot_id: BootId::current()?,
             identity,
-            stamp: None,
-            epoch: 0,
-            arena_id: 0,
             geometry: [0; GEOMETRY_WORDS],
             path_hint: if fits { file_path.to_path_buf() } else { PathBuf::new() },
             sequence: 0,
@@ -213,7 +195,6 @@ impl Header {
 
     /// Encodes one copy.
     pub fn encode(&self) -> [u8; COPY_LEN] {
-        let stamp = self.stamp.unwrap_or_default();
         let hint = self.path_hint.as_os_str().as_bytes();
         let hint = if hint.len() <= HINT_MAX { hint } else { &[] };
         let mut out = [0; COPY_LEN];
@@ -223,18 +204,10 @@ impl Header {
         put(&mut out, STATE, &code(&State::ALL, self.state).to_le_bytes());
         put(&mut out, DOMAIN, &code(&Domain::ALL, self.domain).to_le_bytes());
         put(&mut out, FILE_DOMAIN, &code(&Domain::ALL, self.file_domain).to_le_bytes());
-        put(&mut out, STAMPED, &u32::from(self.stamp.is_some()).to_le_bytes());
         put(&mut out, SEQUENCE, &self.sequence.to_le_bytes());
         put(&mut out, JOURNAL_ID, &self.journal_id.0);
         put(&mut out, BOOT_ID, &self.boot_id.0);
         put(&mut out, IDENTITY, &self.identity.encode());
-        put(&mut out, FILE_SIZE, &stamp.size.to_le_bytes());
-        put(&mut out, MTIME_SEC, &stamp.mtime.0.to_le_bytes());
-        put(&mut out, CTIME_SEC, &stamp.ctime.0.to_le_bytes());
-        put(&mut out, MTIME_NSEC, &stamp.mtime.1.to_le_bytes());
-        put(&mut out, CTIME_NSEC, &stamp.ctime.1.to_le_bytes());
-        put(&mut out, EPOCH, &self.epoch.to_le_bytes());
-        put(&mut out, ARENA_ID, &self.arena_id.to_le_bytes());
         for (i, word) in self.geometry.iter().enumerate() {
             put(&mut out, GEOMETRY + 8 * i, &word.to_le_bytes());
         }
@@ -265,11 +238,6 @@ impl Header {
         if hint_len > HINT_MAX as u64 {
             return Err(wrong(format!("has a path of {hint_len} bytes, at most {HINT_MAX} fit")));
         }
-        let stamp = Stamp {
-            size: u64_at(from, FILE_SIZE),
-            mtime: (u64_at(from, MTIME_SEC) as i64, u32_at(from, MTIME_NSEC)),
-            ctime: (u64_at(from, CTIME_SEC) as i64, u32_at(from, CTIME_NSEC)),
-        };
         Ok(Header {
             kind: decoded(&Kind::ALL, u32_at(from, KIND)).ok_or_else(|| unknown("kind", KIND))?,
             state: decoded(&State::ALL, u32_at(from, STATE)).ok_or_else(|| unknown("state", STATE))?,
@@ -279,13 +247,6 @@ impl Header {
             journal_id: JournalId(bytes_at(from, JOURNAL_ID)),
             boot_id: BootId(bytes_at(from, BOOT_ID)),
             identity: Identity::decode(&bytes_at(from, IDENTITY)).map_err(|e| e.context("the header"))?,
-            stamp: match u32_at(from, STAMPED) {
-                0 => None,
-                1 => Some(stamp),
-                _ => return Err(unknown("stamp", STAMPED)),
-            },
-            epoch: u64_at(from, EPOCH),
-            arena_id: u128_at(from, ARENA_ID),
             geometry: core::array::from_fn(|i| u64_at(from, GEOMETRY + 8 * i)),
             path_hint: PathBuf::from(OsStr::from_bytes(&from[HINT..HINT + hint_len as usize])),
             sequence: u64_at(from, SEQUENCE),
@@ -367,28 +328,9 @@ impl Header {
         self.copies.first = Copy::Primary;
     }
 
-    /// As [`store`](Self::store), in a mapped journal.
-    ///
-    /// # Safety
-    /// `base` is valid for writing [`LEN`] bytes, and no other thread or process writes there meanwhile. The caller
-    /// guards against faults.
-    pub unsafe fn store_mapped(&mut self, base: *mut u8, medium: &dyn Medium) {
-        let bytes = self.next();
-        for copy in self.order() {
-            // SAFETY: within the caller's range; the medium's copy is persistent after its fence.
-            unsafe { medium.copy(base.add(copy as usize * COPY_LEN), bytes.as_ptr(), COPY_LEN) };
-            medium.fence();
-        }
-        self.copies = Copies { first: Copy::Mirror, is_other_durable: true };
-    }
-
     fn next(&mut self) -> [u8; COPY_LEN] {
         self.sequence += 1;
         self.encode()
-    }
-
-    fn order(&self) -> [Copy; 2] {
-        [self.copies.first, self.copies.first.other()]
     }
 }
 

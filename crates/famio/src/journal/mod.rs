@@ -25,7 +25,7 @@
 //! | yes | of another boot, in a domain that does not survive one | conflict |
 //! | yes | an outsider has changed the file since | conflict |
 //!
-//! Before recovery stores anything in the file, it stores the header with this boot's id and without a stamp, so that
+//! Before recovery stores anything in the file, it stores the header with this boot's id, so that
 //! a crash of recovery itself does not look like an outsider's change. From a journal of records it first erases what
 //! was not committed, so that what a power cut tore is not judged later by the stricter rules for a journal of this
 //! boot. A journal in place is only read, and ends with its recovery.

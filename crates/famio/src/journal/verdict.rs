@@ -106,19 +106,9 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
     if !same_boot && (volatile(header.domain) || volatile(header.file_domain)) {
         return facts.conflict("the journal was not made to survive the end of its boot, which has ended");
     }
-    // During a checkpoint (no stamp), the file's times are this process's own; what the arena knows is weighed later.
-    // In another boot, they may be older than the stamp, since fdatasync does not write them; but in this boot no
-    // process of the file has touched it. Compares the time of contents, as in the same boot: another name, owner or
-    // mode is no change.
-    let content = |stamp: Stamp| (stamp.size, stamp.mtime);
-    let changed = match header.stamp.map(content) {
-        Some(stamp) if same_boot => stamp != content(facts.stamp),
-        None if same_boot => false,
-        stamp => {
-            facts.boot_clock.has_seen_change(facts.stamp, facts.journal_stamp) && stamp != Some(content(facts.stamp))
-        }
-    };
-    if changed {
+    // In the same boot, the file's times may be the dead process's own; what the arena knows is weighed later. In
+    // another one, no process of the file has touched it.
+    if !same_boot && facts.boot_clock.has_seen_change(facts.stamp, facts.journal_stamp) {
         return facts.conflict("another program changed the file after the crash");
     }
     Verdict::Recover
@@ -171,9 +161,9 @@ mod tests {
         let dir = Scratch::new();
         let identity = Identity::of_path(dir.root()).unwrap();
         let header = Header::new(Kind::Records, PageCache, PageCache, identity, Path::new("/f")).unwrap();
-        let make = |state, domain, same_boot: bool, stamp| {
+        let make = |state, domain, same_boot: bool| {
             let mut h = header.clone();
-            (h.state, h.domain, h.stamp) = (state, domain, stamp);
+            (h.state, h.domain) = (state, domain);
             h.boot_id.0[0] ^= u8::from(!same_boot);
             Some(h)
         };
@@ -188,23 +178,17 @@ mod tests {
         let other = "mark names journal";
         let lost = "has no mark";
         let table = [
-            (make(Creating, PageCache, true, None), BEFORE, ["L", "L", copy, other]),
-            (make(Clean, PageCache, true, Some(BEFORE)), AFTER, ["L", "L", copy, other]),
-            (make(Clean, Process, false, None), AFTER, ["L", "L", copy, other]),
-            (make(Active, PageCache, true, None), AFTER, [lost, "R", copy, other]),
-            (make(Active, PageCache, true, Some(AFTER)), AFTER, [lost, "R", copy, other]),
-            (make(Active, PageCache, true, Some(BEFORE)), AFTER, [lost, "another program changed", copy, other]),
-            (make(Active, PageCache, false, Some(AFTER)), BEFORE, [lost, "R", copy, other]),
-            (make(Active, Pmem, false, None), BEFORE, [lost, "R", copy, other]),
-            (make(Active, Pmem, false, None), AFTER, [lost, "another program changed", copy, other]),
-            (make(Active, Pmem, false, Some(AFTER)), AFTER, [lost, "R", copy, other]),
-            (make(Active, Pmem, false, None), RENAMED, [lost, "R", copy, other]),
-            (make(Active, PageCache, false, Some(BEFORE)), RENAMED, [lost, "R", copy, other]),
-            (make(Active, PageCache, true, Some(BEFORE)), RENAMED, [lost, "R", copy, other]),
-            (make(Suspect, PageCache, true, None), BEFORE, [lost, "R", copy, other]),
-            (make(Active, Process, true, None), AFTER, [lost, "R", copy, other]),
-            (make(Active, Process, false, None), BEFORE, [lost, "end of its boot", copy, other]),
-            (make(Suspect, Domain::Emulated, false, None), BEFORE, [lost, "end of its boot", copy, other]),
+            (make(Creating, PageCache, true), BEFORE, ["L", "L", copy, other]),
+            (make(Clean, PageCache, true), AFTER, ["L", "L", copy, other]),
+            (make(Clean, Process, false), AFTER, ["L", "L", copy, other]),
+            (make(Active, PageCache, true), AFTER, [lost, "R", copy, other]),
+            (make(Active, Pmem, false), BEFORE, [lost, "R", copy, other]),
+            (make(Active, Pmem, false), AFTER, [lost, "another program changed", copy, other]),
+            (make(Active, Pmem, false), RENAMED, [lost, "R", copy, other]),
+            (make(Suspect, PageCache, true), BEFORE, [lost, "R", copy, other]),
+            (make(Active, Process, true), AFTER, [lost, "R", copy, other]),
+            (make(Active, Process, false), BEFORE, [lost, "end of its boot", copy, other]),
+            (make(Suspect, Domain::Emulated, false), BEFORE, [lost, "end of its boot", copy, other]),
         ];
         let damage = Error::with(libc::EIO, "the header is damaged");
         let file = Path::new("/dir/file");
@@ -251,7 +235,7 @@ mod tests {
         let sub = dir.path("sub");
         std::fs::create_dir(&sub).unwrap();
         let stranger = Identity::of_path(&sub).unwrap();
-        let active = make(Active, PageCache, true, None).unwrap();
+        let active = make(Active, PageCache, true).unwrap();
         check(None, Journal::Valid(&active), BEFORE, &stranger, "is another file's", "stranger");
     }
 }

@@ -162,7 +162,7 @@ impl Mapping {
     }
 
     /// Collapses the whole huge pages of `start..end` of the file, which must have memory there. Advice, see
-    /// [`huge::gather`]. Returns whether further calls are worthwhile.
+    /// `huge::gather`. Returns whether further calls are worthwhile.
     pub fn gather(&self, start: u64, end: u64) -> bool {
         match self.ptr(start, end.saturating_sub(start) as usize) {
             Some(at) => huge::gather(at, (end - start) as usize),

@@ -52,7 +52,7 @@ pub use paths::streams::{stream_closing, stream_opened, stream_opening, streams_
 pub use paths::times::{mode_was_set, owner_was_set, set_by_descriptor, set_by_path};
 pub use route::{ROUTED, syscall};
 pub use selection::config::Config;
-pub use selection::globs::{Globs, MOST_TOLD_APART, Marks, Nearly};
+pub use selection::globs::{Globs, MOST_TOLD_APART, Marks, NearMiss};
 
 use call::look::look;
 pub use call::result::Ret;

@@ -13,54 +13,40 @@ use std::os::fd::RawFd;
 pub const ROUTED: [bool; 512] = routed();
 
 const fn routed() -> [bool; 512] {
-    let mut table = [false; 512];
+    mark(mark(mark([false; 512], &OLD), &OTHERS), &BY_DESCRIPTOR)
+}
+
+const fn mark(mut table: [bool; 512], numbers: &[c_long]) -> [bool; 512] {
     let mut index = 0;
-    while index < NUMBERS.len() {
-        table[NUMBERS[index] as usize] = true;
+    while index < numbers.len() {
+        table[numbers[index] as usize] = true;
         index += 1;
     }
     table
 }
 
+/// Calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_dup2];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
-const NEW: [c_long; 52] = [
+/// Calls by path or without a descriptor, and those that check their descriptors themselves.
+const OTHERS: [c_long; 32] = [
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_close,
     libc::SYS_close_range,
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_pread64,
-    libc::SYS_pwrite64,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_preadv,
-    libc::SYS_pwritev,
-    libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_lseek,
-    libc::SYS_ftruncate,
     libc::SYS_truncate,
-    libc::SYS_fallocate,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_fcntl,
-    libc::SYS_ioctl,
-    libc::SYS_flock,
-    libc::SYS_fsync,
-    libc::SYS_fdatasync,
-    libc::SYS_sync_file_range,
     libc::SYS_sync,
-    libc::SYS_syncfs,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -68,7 +54,6 @@ const NEW: [c_long; 52] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_msync,
     libc::SYS_madvise,
-    libc::SYS_fadvise64,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -81,16 +66,6 @@ const NEW: [c_long; 52] = [
     libc::SYS_execve,
     libc::SYS_execveat,
 ];
-
-const NUMBERS: [c_long; OLD.len() + NEW.len()] = {
-    let mut all = [0; OLD.len() + NEW.len()];
-    let mut index = 0;
-    while index < all.len() {
-        all[index] = if index < NEW.len() { NEW[index] } else { OLD[index - NEW.len()] };
-        index += 1;
-    }
-    all
-};
 
 /// Calls by descriptor that do not check themselves whether the descriptor is internal.
 const BY_DESCRIPTOR: [c_long; 20] = [

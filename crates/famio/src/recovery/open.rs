@@ -11,7 +11,7 @@ use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
 use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of};
 use crate::pmem::{Domain, medium};
-use crate::recovery::formats::{growing, in_place, joint, records, tiered};
+use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
 use crate::settings::Settings;
 use crate::sys::log::{self, Level};
@@ -379,13 +379,13 @@ fn replay(
         // Its flush also covers what the caller has written to the journal before.
         header.secure(journal, medium)?;
         header.boot_id = BootId::current()?;
-        header.stamp = None;
         header.store(journal, medium)
     };
+    let source = Source { file, journal, length, header: &found, medium };
     match found.kind {
-        Kind::InPlace => in_place::replay(file, journal, length, &found, medium, options, progress, adopt),
+        Kind::InPlace => in_place::replay(source, options, progress, adopt),
         Kind::Records => records::replay(file, owner_lock, journal, header, medium, options, progress),
-        Kind::Tiered => tiered::replay(file, journal, length, &found, medium, options, progress, adopt),
+        Kind::Tiered => tiered::replay(source, options, progress, adopt),
     }
 }
 

@@ -4,7 +4,7 @@ use super::arena;
 use crate::error::Result;
 use crate::index::calls::exclusive::prepare_process;
 use crate::index::calls::gate::LONG;
-use crate::index::{Arena, PLACES, PutOff};
+use crate::index::{Arena, DeferredWrite, PLACES};
 use crate::sync::{AtomicU64, Ordering, Running, fence, spawn};
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ pub fn read_in_a_long_call() {
     reader.join();
 }
 
-/// A reader in another process (`file/parts/owner_session.rs`) revokes nothing: it checks for exclusive mode before it
+/// A reader in another process (`file/state/owner_session.rs`) revokes nothing: it checks for exclusive mode before it
 /// reads a block's sequence, between that and the bytes (unless `looks_between` is false), and after them.
 fn read_from_outside(looks_between: bool) {
     if !prepare_process() {
@@ -259,7 +259,7 @@ impl Blocks {
         self.arena.shared().deferred.carry_out(alone, |what, place| self.store_deferred(alone, what, place)).unwrap();
     }
 
-    fn store_deferred(&self, alone: bool, what: PutOff, place: usize) -> Result<()> {
+    fn store_deferred(&self, alone: bool, what: DeferredWrite, place: usize) -> Result<()> {
         self.store(alone, what.block as usize, self.places[place].load(Ordering::Relaxed));
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Blocks {
         let deferred = &shared.deferred;
         let place = deferred.free_place();
         self.places[place].store(value, Ordering::Relaxed);
-        let next = PutOff { block: block as u64, start: 0, len: 8, shift: 0 };
+        let next = DeferredWrite { block: block as u64, start: 0, len: 8, shift: 0 };
         if deferred.is_one() && deferred.newest().is_some_and(|newest| newest.block == next.block) {
             return deferred.replace(place, next);
         }
@@ -310,7 +310,7 @@ impl Blocks {
 }
 
 /// A deferred write must be seen by every later reader, and must not overwrite a later write.
-pub fn put_off() {
+pub fn deferred_writes() {
     if !prepare_process() {
         return; // there is no exclusive mode here
     }

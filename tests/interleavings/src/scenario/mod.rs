@@ -9,7 +9,9 @@ mod trees;
 
 pub use blocks::{checkpointing, pending_words};
 pub use cells::optimistic_reads;
-pub use gates::{one_alone, put_off, read_alone, read_along, read_along_without_a_look, read_in_a_long_call, together};
+pub use gates::{
+    deferred_writes, one_alone, read_alone, read_along, read_along_without_a_look, read_in_a_long_call, together,
+};
 pub use lists::free_entries;
 pub use locks::mutual_exclusion;
 pub use trees::same_cells;

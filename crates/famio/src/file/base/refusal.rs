@@ -139,8 +139,8 @@ mod tests {
             let bare = Refusal::from(Error::new(errno));
             assert!(!bare.is_session_ended() && !bare.is_needs_follow_up());
             assert_eq!(Error::from(bare).errno(), errno);
-            let told = Refusal::from(Error::with(errno, "why")).map_failure(|e| e.context("file"));
-            assert!(matches!(told.reason(), Reason::Failed(e) if e.to_string() == "file: why"));
+            let refusal = Refusal::from(Error::with(errno, "why")).map_failure(|e| e.context("file"));
+            assert!(matches!(refusal.reason(), Reason::Failed(e) if e.to_string() == "file: why"));
         }
         let ended = Refusal::session_ended().map_failure(|e| e.context("file"));
         assert!(ended.is_session_ended() && Error::from(ended).errno() == libc::ESTALE);

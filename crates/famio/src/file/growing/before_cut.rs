@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
-use crate::file::parts::growing_state::State;
 use crate::file::session::attach::is_out_of_reach;
+use crate::file::state::growing_state::State;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 

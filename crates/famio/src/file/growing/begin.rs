@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
 use crate::file::lease;
-use crate::file::parts::growing_order::Order;
-use crate::file::parts::growing_state::State;
 use crate::file::shadow;
+use crate::file::state::growing_order::Order;
+use crate::file::state::growing_state::State;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};
 use crate::pmem::{TestHooks, detect, keeps_order, medium};
@@ -23,7 +23,7 @@ impl AtomicFile {
     pub(super) fn begin_to_grow(&self, from: u64) -> bool {
         if self.growing.is_over.load(Ordering::Relaxed)
             || self.ownership.membership.has_attached()
-            || self.ownership.membership.is_here()
+            || self.ownership.membership.is_attached()
         {
             return false;
         }

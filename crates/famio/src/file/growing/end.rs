@@ -3,8 +3,8 @@
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
 use crate::file::lease;
-use crate::file::parts::growing_state::State;
 use crate::file::session::sync::failed;
+use crate::file::state::growing_state::State;
 use crate::journal::mark;
 use crate::recovery::end_growing;
 use crate::settings::Durability;

@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
 use crate::file::lease;
-use crate::file::parts::growing_state::State;
 use crate::file::session::sync::failed;
+use crate::file::state::growing_state::State;
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;

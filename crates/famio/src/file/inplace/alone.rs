@@ -103,7 +103,7 @@ impl InPlace {
         cell.changed_alone();
         let len = (end - start) as u64;
         let (journal, file) = if to_log { (len, 0) } else { (0, len) };
-        shared.counts.mine().went(journal, file);
+        shared.counts.mine().stored(journal, file);
         turn.leave_clean();
         Some(stored.map_err(|fault| self.fault_of_copy(cx, fault, home)))
     }

@@ -111,7 +111,7 @@ impl InPlace {
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let _changing = self.changing(piece);
         self.put(piece, home.wrapping_add(start), buf.wrapping_add(start), end - start)?;
-        cx.shared().counts.mine().went(0, (end - start) as u64);
+        cx.shared().counts.mine().stored(0, (end - start) as u64);
         // An earlier write may have left the block's entry dirty.
         self.conclude(piece, entry, owed)
     }
@@ -208,7 +208,7 @@ impl InPlace {
             bits()?;
         }
         let logged = if missing == 0 { 0 } else { missing.count_ones() as usize * GRANULE };
-        cx.shared().counts.mine().went(logged as u64, (end - start) as u64);
+        cx.shared().counts.mine().stored(logged as u64, (end - start) as u64);
         self.conclude(piece, Some(entry), owed && missing == 0)
     }
 
@@ -248,7 +248,7 @@ impl InPlace {
         };
         let in_log = put_all(to_log, log)?;
         let in_file = put_all(to_file, home)?;
-        cx.shared().counts.mine().went(in_log, in_file);
+        cx.shared().counts.mine().stored(in_log, in_file);
         self.set_open(cx, cell, &mut state, cx.shared().committed() + 1, base & !to_file | to_log)?;
         self.conclude(piece, Some(state.entry), owed)
     }

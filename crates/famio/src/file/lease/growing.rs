@@ -3,7 +3,7 @@
 
 use super::kernel::{self, Taken};
 use crate::file::base::lease_wakeup;
-use crate::file::parts::lease_state::Lease;
+use crate::file::state::lease_state::Lease;
 use crate::sys::users::may_come_back;
 use std::os::fd::BorrowedFd;
 

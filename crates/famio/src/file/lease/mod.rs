@@ -18,7 +18,7 @@ use super::AtomicFile;
 use super::atomic::GROWING;
 use super::session::Session;
 use crate::error::{Error, Result};
-use crate::file::parts::lease_state::{Lease, NEVER, State, now};
+use crate::file::state::lease_state::{Lease, NEVER, State, now};
 use crate::index::lease::{EXPOSED, HELD, NONE};
 use crate::settings::PolicyChoice;
 use crate::sys::users::may_come_back;

@@ -44,7 +44,7 @@ pub struct Waiting<'a> {
     /// A process that does not begin within so long, or has stopped, is not waited for any more.
     pub patience: Duration,
     /// Called once for a file whose owner has not answered after a second.
-    pub told: &'a dyn Fn(&Path, Option<Owner>),
+    pub report: &'a dyn Fn(&Path, Option<Owner>),
 }
 
 /// Files that are asked for at once: for each, a descriptor and a map.
@@ -100,7 +100,7 @@ fn one(
         }
         if attempt > 0 {
             if !is_told && now > begun + LONG {
-                (waiting.told)(&file, found.owner);
+                (waiting.report)(&file, found.owner);
                 is_told = true;
             }
             let _ = rustix::thread::nanosleep(&PAUSE);
@@ -123,7 +123,7 @@ fn one(
         match asked.take().unwrap_or_else(|| ask(&found, &settings)) {
             Ok(Some(request)) => {
                 progress.begin(found.waiting.unwrap_or(0));
-                let waited = wait(request, &found.file, others, waiting.told, progress);
+                let waited = wait(request, &found.file, others, waiting.report, progress);
                 progress.end();
                 match waited {
                     Waited::Flushed(bytes) => return flush(Flush::Flushed(bytes)),

@@ -107,7 +107,7 @@ impl AtomicFile {
     pub(in crate::file) fn check_session_can_begin(&self) -> Result<()> {
         self.check_limit(crate::sys::file_size_limit())?;
         self.check_numbers()?;
-        if self.ownership.membership.is_here() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
+        if self.ownership.membership.is_attached() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
     }
 
     /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
@@ -127,7 +127,7 @@ impl AtomicFile {
             }
             let come = |inner: &mut Inner| -> Answer<bool> {
                 self.check_session_can_begin()?;
-                self.arrive_at_its_place(inner)?;
+                self.follow_control_file(inner)?;
                 let has_session = self.acquire_ownership_or_session(inner)?;
                 if self.ownership.membership.state() & MOVED != 0 && !has_session {
                     self.release_owner_lock(inner); // the owner has moved to another control file meanwhile
@@ -304,8 +304,8 @@ impl AtomicFile {
     /// The file has another name: its members move to where processes that open it by that name find them.
     pub(crate) fn follow_its_name(&self) {
         let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN && self.ownership.membership.is_here() {
-            let _ = self.arrive_at_its_place(&mut inner); // the next write tries again, and reports errors
+        if self.state.load(Ordering::Acquire) == PLAIN && self.ownership.membership.is_attached() {
+            let _ = self.follow_control_file(&mut inner); // the next write tries again, and reports errors
         }
     }
 

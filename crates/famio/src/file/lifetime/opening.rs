@@ -4,15 +4,15 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
 use crate::file::base::{background_wakeup, lease_wakeup};
 use crate::file::groups;
-use crate::file::parts::arrivals::Arrivals;
-use crate::file::parts::growing_state::Growing;
-use crate::file::parts::kernels_size::KernelsSize;
-use crate::file::parts::lease_state::Lease;
-use crate::file::parts::lock_state::Locks;
-use crate::file::parts::ownership::Ownership;
-use crate::file::parts::plain::PlainReads;
 use crate::file::registry::files;
 use crate::file::shadow::Slot;
+use crate::file::state::arrivals::Arrivals;
+use crate::file::state::growing_state::Growing;
+use crate::file::state::kernels_size::KernelsSize;
+use crate::file::state::lease_state::Lease;
+use crate::file::state::lock_state::Locks;
+use crate::file::state::ownership::Ownership;
+use crate::file::state::plain::PlainReads;
 use crate::file::transaction::{Commits, Joint};
 use crate::file::{Access, Descriptors, background, lease};
 use crate::index::Membership;
@@ -125,7 +125,7 @@ impl AtomicFile {
             arrivals: Arrivals::default(),
             joint: Joint::default(),
             in_record: AtomicU64::new(0),
-            untold: AtomicI32::new(0),
+            pending_notice: AtomicI32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something
@@ -163,7 +163,7 @@ impl AtomicFile {
     fn has_attached(&self, access: Access) {
         if access == Access::Write {
             self.ownership.membership.set_writes(true);
-            self.say_what_is_untold();
+            self.say_pending_notice();
         }
     }
 

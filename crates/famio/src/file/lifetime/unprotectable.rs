@@ -56,7 +56,7 @@ impl AtomicFile {
     /// `EMFILE`.
     pub(in crate::file) fn check_numbers(&self) -> Result<()> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
-        if limit >= FEWEST || self.settings.require || self.ownership.membership.is_here() {
+        if limit >= FEWEST || self.settings.require || self.ownership.membership.is_attached() {
             return Ok(());
         }
         let what = format!("the process may have {limit} descriptors (ulimit -n), and its journal takes some of them");
@@ -107,7 +107,7 @@ impl AtomicFile {
     pub(crate) fn take_home(&self) {
         // A child that has made no call yet is not attached to the control page that says so.
         if !self.ownership.membership.has_attached() && self.fds.has_writable() && !self.is_unknown() {
-            let _ = self.arrive();
+            let _ = self.become_member();
         }
         if self.ownership.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
             let _ = self.session_for_write(); // if this fails, the next write reports it
@@ -116,7 +116,11 @@ impl AtomicFile {
 
     /// Whether other processes may have the file open.
     pub(crate) fn may_have_others(&self) -> bool {
-        if self.ownership.membership.is_here() { self.ownership.membership.has_others() } else { !self.is_unknown() }
+        if self.ownership.membership.is_attached() {
+            self.ownership.membership.has_others()
+        } else {
+            !self.is_unknown()
+        }
     }
 
     /// Whether there is no control file for it.
@@ -179,7 +183,7 @@ impl AtomicFile {
             if self.fds.has_writable() {
                 self.say_left(&error);
             } else {
-                self.untold.store(error.errno(), Ordering::Release);
+                self.pending_notice.store(error.errno(), Ordering::Release);
             }
             crate::sys::events::count_demotion();
             self.state.store(DEMOTED, Ordering::SeqCst);
@@ -188,8 +192,8 @@ impl AtomicFile {
     }
 
     /// The file becomes writable: if it was left to the kernel when it was only read, the notice comes now.
-    pub(in crate::file) fn say_what_is_untold(&self) {
-        let errno = self.untold.swap(0, Ordering::AcqRel);
+    pub(in crate::file) fn say_pending_notice(&self) {
+        let errno = self.pending_notice.swap(0, Ordering::AcqRel);
         if errno != 0 {
             self.say_left(&Error::new(errno));
         }

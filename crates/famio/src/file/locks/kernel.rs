@@ -1,7 +1,7 @@
 //! Locks in the kernel, by a descriptor of the file.
 
 use crate::error::Result;
-use crate::file::parts::lock_ranges::{Kind, Lock, Owner, Range};
+use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
 use crate::sys::{check, syscall};
 use core::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};

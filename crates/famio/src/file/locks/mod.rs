@@ -15,9 +15,9 @@ mod twins;
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
-pub use crate::file::parts::lock_ranges::{Kind, Lock, Owner, Range};
-use crate::file::parts::lock_state::Table;
-pub(super) use crate::file::parts::lock_state::{IN_MEMORY, Locks};
+pub use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
+use crate::file::state::lock_state::Table;
+pub(super) use crate::file::state::lock_state::{IN_MEMORY, Locks};
 use crate::settings::LocksChoice;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;

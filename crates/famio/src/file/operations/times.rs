@@ -12,7 +12,7 @@ impl Session {
     /// Makes a system call that preallocates space up to `end` and changes times as a write does.
     fn preallocating<T>(&self, fds: &Descriptors, end: u64, call: impl FnOnce() -> Result<T>) -> Answer<T> {
         let mut cx = self.context(fds);
-        let _inside = self.go_in(&mut cx)?;
+        let _inside = self.enter_gate(&mut cx)?;
         self.check(cx)?;
         let done = call()?;
         self.touch(cx);
@@ -39,16 +39,16 @@ impl AtomicFile {
 
     /// The program has set the file's times: they stay until it writes again.
     pub fn times_were_set(&self, modified: libc::timespec) {
-        let told = self.with_session(|session| {
+        let accepted = self.with_session(|session| {
             let mut cx = session.context(&self.fds);
-            let inside = session.go_in(&mut cx)?;
+            let inside = session.enter_gate(&mut cx)?;
             session.check(cx)?;
             cx.shared().set_last_change(modified);
             drop(inside);
             Ok::<(), Refusal>(())
         });
         self.time_was_set_growing();
-        drop(told); // without a session there is no checkpoint to come: the kernel has them
+        drop(accepted); // without a session there is no checkpoint to come: the kernel has them
     }
 
     /// When the file was last changed, if the inode does not have that time yet.

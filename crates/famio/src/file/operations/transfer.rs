@@ -555,7 +555,7 @@ impl AtomicFile {
         }
         if synced.is_ok() && session.was_lost.swap(false, Ordering::Relaxed) {
             drop(session);
-            self.come_back();
+            self.try_regain_place();
         }
         Some(synced.map_err(|refusal| self.named(refusal.into())))
     }

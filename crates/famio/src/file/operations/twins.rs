@@ -37,7 +37,7 @@ impl AtomicFile {
         };
         if new.is_some() {
             self.ownership.membership.set_writes(true);
-            self.say_what_is_untold();
+            self.say_pending_notice();
         }
         new
     }

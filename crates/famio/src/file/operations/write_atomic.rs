@@ -59,15 +59,15 @@ impl AtomicFile {
             }
             return Ok(place);
         }
-        let coming = self.arrivals.come();
-        let is_alone = !self.arrivals.are_others();
+        let announced = self.arrivals.announce();
+        let is_alone = !self.arrivals.has_others();
         // SAFETY: the caller's promise.
         let (place, is_durable) = unsafe { self.put_whole(at, bufs, whole, is_alone) }?;
-        drop(coming);
+        drop(announced);
         if !is_durable {
             // A commit that ends from here on includes this write: it began when no thread was writing any more.
             let ended = self.ownership.commits();
-            self.arrivals.let_in();
+            self.arrivals.wait_for_others();
             self.sync_unless(|| self.ownership.commits() != ended)?;
         }
         Ok(place)

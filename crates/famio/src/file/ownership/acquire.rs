@@ -4,9 +4,9 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::base::doing::doing;
 use crate::file::descriptors::set_id::keeping_bits;
-use crate::file::parts::hand_over_image::What;
-use crate::file::parts::ownership::{LOOKS, PATIENCE};
 use crate::file::session::Session;
+use crate::file::state::hand_over_image::What;
+use crate::file::state::ownership::{LOOKS, PATIENCE};
 use crate::file::{UserBuf, shadow};
 use crate::index::{HAS_IMAGE, LIVES, MOVED, OwnerLock, RELEASED, SESSION, Writer, WriterState, follow_up};
 use crate::journal::{control, path_of};
@@ -47,7 +47,7 @@ impl AtomicFile {
     /// Takes over an unowned session, if this process has owned it before. Returns whether it did.
     pub(in crate::file) fn take_unowned(&self, inner: &mut Inner) -> Result<bool> {
         let membership = &self.ownership.membership;
-        if inner.left.is_none() || inner.owner_lock.is_some() || membership.is_apart() || !membership.is_here() {
+        if inner.left.is_none() || inner.owner_lock.is_some() || membership.is_apart() || !membership.is_attached() {
             return Ok(false);
         }
         if membership.state() & (SESSION | MOVED) != SESSION {
@@ -72,7 +72,7 @@ impl AtomicFile {
             return Ok(false);
         }
         let membership = &self.ownership.membership;
-        self.arrive()?;
+        self.become_member()?;
         let asked = membership.change_count();
         let (mut look, mut moments) = (0, 0);
         loop {
@@ -97,7 +97,7 @@ impl AtomicFile {
                         self.has_acquired_ownership();
                         return Ok(true);
                     }
-                    Ok(false) if self.is_everybodys_gone() => break,
+                    Ok(false) if self.is_unowned_session_lost() => break,
                     // A member that can attach to the session has to end it.
                     Ok(false) => {
                         membership.ask_for_end();
@@ -130,25 +130,26 @@ impl AtomicFile {
         Ok(false)
     }
 
-    /// Attaches, and makes the control file if there is none: before this process changes anything, or maps the file.
+    /// Attaches to the control file, and makes it if there is none: before this process changes anything, or maps the
+    /// file.
     ///
     /// # Errors
     /// `EACCES`: it may not write the file, or not its folder. `EIO`: the control file was removed while others had
     /// written.
-    pub(in crate::file) fn arrive(&self) -> Result<()> {
+    pub(in crate::file) fn become_member(&self) -> Result<()> {
         let membership = &self.ownership.membership;
-        let is_new = !membership.is_here();
+        let is_new = !membership.is_attached();
         if is_new {
-            let come = |fd: BorrowedFd<'_>| {
+            let attach = |fd: BorrowedFd<'_>| {
                 let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-                membership.come(open, || self.has_left(fd))
+                membership.attach(open, || self.is_journal_left(fd))
             };
-            let come = || self.fds.with(false, come);
-            let come_by_a_name = || match come() {
-                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => come(),
-                come => come,
+            let attach = || self.fds.with(false, attach);
+            let attach_by_a_name = || match attach() {
+                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
+                attached => attached,
             };
-            self.check_limit_of_membership().and_then(|()| come_by_a_name()).map_err(|e| self.leave_unseen(e))?;
+            self.check_limit_of_membership().and_then(|()| attach_by_a_name()).map_err(|e| self.leave_unseen(e))?;
         }
         if membership.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::base::background_wakeup::watch_members(); // to notice its end
@@ -160,8 +161,8 @@ impl AtomicFile {
     /// another user.
     pub(crate) fn is_out_of_childs_reach(&self) -> bool {
         let Some(control) = self.ownership.membership.control() else { return false };
-        let can_come = || open_again(control.as_fd(), OFlags::RDWR).is_ok() && self.fds.with(false, path_of).is_ok();
-        !can_come() && !self.ownership.membership.has_others()
+        let can_attach = || open_again(control.as_fd(), OFlags::RDWR).is_ok() && self.fds.with(false, path_of).is_ok();
+        !can_attach() && !self.ownership.membership.has_others()
     }
 
     /// Whether there is a journal or a mark.
@@ -173,7 +174,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// `EBUSY`: the process lives, and its control file was removed.
-    fn has_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+    fn is_journal_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
         let mut look = 0;
         loop {
             if !self.has_journal(fd, Known::default())? {
@@ -196,16 +197,16 @@ impl AtomicFile {
         if self.is_unused_by_others(fd, known) || !self.has_journal(fd, known).unwrap_or(true) {
             return Ok(());
         }
-        let come = |fd: BorrowedFd<'_>| {
+        let attach = |fd: BorrowedFd<'_>| {
             let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-            self.ownership.membership.come(open, || self.has_left(fd)).map_err(|e| {
+            self.ownership.membership.attach(open, || self.is_journal_left(fd)).map_err(|e| {
                 match recovery::look(fd, &self.settings) {
                     Err(conflict) if conflict.errno() == libc::EIO => conflict, // for example: its pool is gone
                     _ => e,
                 }
             })
         };
-        if let Err(e) = self.check_limit_of_membership().and_then(|()| self.fds.with(false, come)) {
+        if let Err(e) = self.check_limit_of_membership().and_then(|()| self.fds.with(false, attach)) {
             if self.ownership.membership.is_kept_out() {
                 return Ok(()); // they live: reads and writes of what they changed fail
             }
@@ -246,7 +247,7 @@ impl AtomicFile {
         if free && self.ownership.membership.has_unowned() {
             match self.end_unowned(inner) {
                 Ok(true) => {}
-                Ok(false) if self.is_everybodys_gone() => self.catch_up(inner)?,
+                Ok(false) if self.is_unowned_session_lost() => self.catch_up(inner)?,
                 // It could not end, and goes on here; or other members have to end it.
                 _ if inner.session.is_some() || inner.kept.is_some() || self.ownership.membership.has_unowned() => {
                     self.give_up_unless_held(inner);

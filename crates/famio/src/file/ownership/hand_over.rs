@@ -10,11 +10,11 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::engine::context::Words;
-use crate::file::parts::hand_over_image::MOST;
-use crate::file::parts::ownership::PATIENCE;
 use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
+use crate::file::state::hand_over_image::MOST;
+use crate::file::state::ownership::PATIENCE;
 use crate::index::{
     Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
 };
@@ -100,19 +100,19 @@ impl Session {
 
     /// Closes the gate. Does not wait for processes that were killed while they entered a session that was not theirs
     /// any more.
-    pub(in crate::file) fn close_but_for_the_gone(&self) -> Result<Closed<'_>> {
+    pub(in crate::file) fn close_gate_past_dead(&self) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
         match shared.gate.close(self.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
-                self.strike_the_gone();
+                self.remove_dead_from_gate();
                 shared.gate.close(self.me, &shared.entered, &LONG)
             }
             closed => closed,
         }
     }
 
-    /// Strikes killed processes from the gate.
-    pub(in crate::file) fn strike_the_gone(&self) {
+    /// Removes killed processes from the gate.
+    pub(in crate::file) fn remove_dead_from_gate(&self) {
         let shared = self.arena.shared();
         for place in 0..SLOTS as u32 {
             if place != self.me && shared.gate.is_held_by(place, &shared.entered) && !self.imaging.is_there(place) {
@@ -126,7 +126,7 @@ impl Session {
     /// the result is dropped.
     fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
         let shared = self.arena.shared();
-        let closed = self.close_but_for_the_gone()?;
+        let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);
         shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
@@ -342,7 +342,7 @@ impl AtomicFile {
 
     /// For an unowned session to which this process, with the owner lock, cannot attach. If no other member can
     /// either, it counts as left by a killed owner. Returns whether that is so.
-    pub(super) fn is_everybodys_gone(&self) -> bool {
+    pub(super) fn is_unowned_session_lost(&self) -> bool {
         let membership = &self.ownership.membership;
         let is_gone = !membership.is_attached_by_others(membership.arena());
         if is_gone {
@@ -410,7 +410,8 @@ impl AtomicFile {
     /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
     pub(super) fn end_for_others(&self) -> bool {
         let membership = &self.ownership.membership;
-        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_here()) {
+        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_attached())
+        {
             return false;
         }
         let Some(_changing) = self.shadow.try_lock() else { return true };
@@ -432,7 +433,7 @@ impl AtomicFile {
         let shared = left.arena.shared();
         let is_mine = shared.generation.load(Ordering::Acquire) == left.generation.load(Ordering::Acquire) + 1;
         let is_flush_wanted = membership.flush_wanted().is_some();
-        if !(is_mine || is_flush_wanted) || !membership.is_here() {
+        if !(is_mine || is_flush_wanted) || !membership.is_attached() {
             return false;
         }
         let left_at = self.ownership.since.load(Ordering::Relaxed);

@@ -4,8 +4,8 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
-use crate::file::parts::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::session::{CLOSED, OldSession, Session};
+use crate::file::state::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::{Access, shadow};
 use crate::index::{LIVES, OwnerLock, SESSION};
 use crate::recovery;
@@ -113,17 +113,14 @@ impl AtomicFile {
         let is_of_group = session.of_group.load(Ordering::Acquire);
         let ended = if !is_of_group && self.fds.stat()?.st_nlink == 0 {
             // The file has no name, so no recovery would find its journal: what it contains stays.
-            self.close_journal(session, true).map(|()| None).map_err(Error::from)
+            self.close_journal(session, true).map(|()| None)
         } else {
             session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
         };
-        if let Err(e) = &ended
-            && is_of_group
-            && e.errno() == libc::EBUSY
-        {
+        if ended.as_ref().is_err_and(Refusal::is_needs_group) {
             session.open_to_others(); // it goes on, and others read along
             self.lease.begin(session);
-            return ended.map(drop);
+            return Err(Error::new(libc::EBUSY));
         }
         self.lease_ends(ended.is_ok());
         let open_changes = ended.inspect_err(|_| session.stays_closed_to_others())?;
@@ -272,7 +269,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) == PLAIN
             && !self.fds.has_writable()
-            && membership.is_here()
+            && membership.is_attached()
             && membership.state() & SESSION != 0
             && !membership.has_others()
         {

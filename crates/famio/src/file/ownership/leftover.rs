@@ -5,8 +5,8 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::file::base::bits::{GRANULE, runs};
-use crate::file::parts::hand_over_image::{HandOverImage, MOST, What};
 use crate::file::session::write::SIZE_MAX;
+use crate::file::state::hand_over_image::{HandOverImage, MOST, What};
 use crate::file::{Access, inplace, records};
 use crate::index::{
     BLOCK, Calls, Cell, DeadArena, OwnerLock, PLACE, What as Call, Writer, WriterState, images, images_of_dead,
@@ -143,9 +143,9 @@ fn look_whose(
 /// Those of opening it, and of a SYNC.
 pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr, settings: &Settings) -> Result<bool> {
     let atomic = AtomicFile::open(file, access, path, settings)?;
-    let arrived = atomic.arrive(); // the journal may be gone: the killed process may have recovered the file
+    let attached = atomic.become_member(); // the journal may be gone: the killed process may have recovered the file
     atomic.commit_kept();
-    let closed = arrived.and(atomic.remove_descriptor(file.as_raw_fd()));
+    let closed = attached.and(atomic.remove_descriptor(file.as_raw_fd()));
     closed.map(|()| atomic.ownership.has_kept.load(Ordering::Acquire))
 }
 

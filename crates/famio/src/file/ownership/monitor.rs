@@ -56,7 +56,7 @@ impl AtomicFile {
             }
             return false;
         }
-        if !membership.has_unowned() || !membership.is_here() {
+        if !membership.has_unowned() || !membership.is_attached() {
             return false;
         }
         let Some(mut inner) = self.inner.try_lock() else { return true };
@@ -76,7 +76,7 @@ impl AtomicFile {
             return false;
         }
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        if inner.owner_lock.is_some() || !self.ownership.membership.is_here() {
+        if inner.owner_lock.is_some() || !self.ownership.membership.is_attached() {
             return false;
         }
         let state = self.ownership.membership.state();
@@ -114,14 +114,14 @@ impl AtomicFile {
 
     /// The dead members whose changes may show in a map and were not undone yet, as one number.
     fn dead_to_reap(&self) -> Option<u64> {
-        let dead = if self.is_shown() { self.ownership.membership.dead_in_one() } else { None };
+        let dead = if self.is_shown() { self.ownership.membership.dead_hash() } else { None };
         dead.filter(|&dead| dead != self.ownership.reaped.load(Ordering::Relaxed))
     }
 
     /// Whether this process is attached, and members share a shadow.
     fn is_shown(&self) -> bool {
         let membership = &self.ownership.membership;
-        membership.has_attached() && !self.is_disowned() && membership.shadow().is_some() && membership.is_here()
+        membership.has_attached() && !self.is_disowned() && membership.shadow().is_some() && membership.is_attached()
     }
 
     /// Undoes them; returns whether that is done.
@@ -129,7 +129,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         let Some(_changing) = self.shadow.try_lock() else { return Ok(false) };
         let Some(mut inner) = self.inner.try_lock() else { return Ok(false) };
-        if !membership.is_here() {
+        if !membership.is_attached() {
             return Ok(true); // it detached meanwhile, under that lock
         }
         if inner.owner_lock.is_none() {
@@ -211,7 +211,7 @@ impl AtomicFile {
         let is_shown = self.is_shown();
         let mut watched = true;
         if self.ownership.is_owner.load(Ordering::Acquire)
-            || self.is_wanted.load(Ordering::Acquire) && membership.is_here()
+            || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {
             on.words.push(Word::shared(membership.requests(), self.ownership.requests_seen.load(Ordering::Relaxed)));
             if self.is_wanted.load(Ordering::Acquire) {

@@ -3,22 +3,23 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
-use crate::file::parts::hand_over_image::HandOverImage;
 use crate::file::registry::files;
+use crate::file::state::hand_over_image::HandOverImage;
 use crate::index::{HAS_IMAGE, MOVED, Writer, WriterState};
 use crate::journal::control;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
-    /// As [`arrive`](Self::arrive), at the control file by which others find the file now. Without a session.
+    /// As [`become_member`](Self::become_member), at the control file by which others find the file now.
+    /// Without a session.
     ///
     /// # Errors
-    /// Those of `arrive`, and of acquiring ownership. `EIO`: others have written there since, and there are
+    /// Those of `become_member`, and of acquiring ownership. `EIO`: others have written there since, and there are
     /// uncommitted changes here.
-    pub(in crate::file) fn arrive_at_its_place(&self, inner: &mut Inner) -> Result<()> {
+    pub(in crate::file) fn follow_control_file(&self, inner: &mut Inner) -> Result<()> {
         let membership = &self.ownership.membership;
         let pool = self.settings.pool.as_deref();
-        let Some(here) = membership.control() else { return self.arrive() };
+        let Some(here) = membership.control() else { return self.become_member() };
         let is_here = self.fds.with(false, |fd| control::is_found(fd, pool, &here))?;
         if is_here {
             return Ok(());
@@ -31,7 +32,7 @@ impl AtomicFile {
         membership.leave_behind();
         self.release_owner_lock(inner); // waiting members see that all have moved
         if carried.changes.is_empty() {
-            return self.arrive();
+            return self.become_member();
         }
         self.put_down_there(inner, &carried).map_err(|e| {
             let what = "its control file was removed, and what processes wrote since the last SYNC is lost with it";
@@ -67,7 +68,7 @@ impl AtomicFile {
     /// Stores what was picked up as hand-over image at the new control file.
     fn put_down_there(&self, inner: &mut Inner, carried: &HandOverImage) -> Result<()> {
         let membership = &self.ownership.membership;
-        self.arrive()?;
+        self.become_member()?;
         self.acquire_ownership(inner)?;
         let sent = if membership.state() & HAS_IMAGE == 0 {
             let (mut there, me) = (carried.clone(), membership.me());
@@ -86,7 +87,7 @@ impl AtomicFile {
     /// one.
     ///
     /// # Errors
-    /// Those of a session's end, and of [`arrive_at_its_place`](Self::arrive_at_its_place).
+    /// Those of a session's end, and of [`follow_control_file`](Self::follow_control_file).
     fn regain_place(&self) -> Result<()> {
         let has_lost_it = || self.ownership.membership.control().is_some_and(|control| !control.has_name());
         if !has_lost_it() || self.ownership.membership.shadow().is_some() {
@@ -97,14 +98,17 @@ impl AtomicFile {
             if self.settings.group.is_some() { self.close_session()? } else { self.end_ownership()? }
         }
         let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) != PLAIN || !self.ownership.membership.is_here() || inner.kept.is_some() {
+        if self.state.load(Ordering::Acquire) != PLAIN
+            || !self.ownership.membership.is_attached()
+            || inner.kept.is_some()
+        {
             return Ok(()); // another thread was first
         }
-        self.arrive_at_its_place(&mut inner)
+        self.follow_control_file(&mut inner)
     }
 
     /// After a SYNC that had to make the journal again: other processes have to be able to find this one.
-    pub(in crate::file) fn come_back(&self) {
+    pub(in crate::file) fn try_regain_place(&self) {
         let _ = self.regain_place(); // the next hand-over tries again, and reports errors
     }
 }
@@ -114,6 +118,6 @@ impl AtomicFile {
 pub(crate) fn regain_places() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
-        file.come_back();
+        file.try_regain_place();
     }
 }

@@ -1,9 +1,10 @@
 //! The end of a session whose open epoch another owner continues.
 
 use crate::error::{Error, Result};
+use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::descriptors::set_id::keeping_bits;
-use crate::file::parts::hand_over_image::{Change, HandOverImage, MOST, OpenChanges};
 use crate::file::session::Session;
+use crate::file::state::hand_over_image::{Change, HandOverImage, MOST, OpenChanges};
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, Images, RELEASED};
 use core::sync::atomic::Ordering;
@@ -13,9 +14,9 @@ impl Session {
     /// returns the changes of the open epoch, and leaves the journal as a crash would.
     ///
     /// # Errors
-    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on. So it does after `EBUSY`: something
-    /// is uncommitted, which is committed with a group.
-    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Result<Option<OpenChanges>> {
+    /// `EFBIG`: the epoch is too large for a hand-over image; the session goes on. So it does if something is
+    /// uncommitted that is committed with a group ([`Refusal::needs_group`]).
+    pub(super) fn end(&self, fds: &Descriptors, nothing_open: impl FnOnce()) -> Answer<Option<OpenChanges>> {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
@@ -28,7 +29,7 @@ impl Session {
             keeping_bits(fds, || self.engine.retire(cx))?;
             None
         } else if self.of_group.load(Ordering::Acquire) {
-            return Err(Error::new(libc::EBUSY));
+            return Err(Refusal::needs_group());
         } else {
             let open_changes = self.open_changes(fds)?;
             if !self.engine.looks_for_journal(cx) {

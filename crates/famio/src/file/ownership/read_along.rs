@@ -1,9 +1,9 @@
-//! Looks into another process's session ([`crate::file::parts::owner_session`]).
+//! Looks into another process's session ([`crate::file::state::owner_session`]).
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::parts::owner_session::{Look, OwnerSession};
-use crate::file::parts::ownership::Ownership;
+use crate::file::state::owner_session::{Look, OwnerSession};
+use crate::file::state::ownership::Ownership;
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;

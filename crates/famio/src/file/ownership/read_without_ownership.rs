@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::owner_session::{Look, OwnerSession};
-use crate::file::parts::ownership::{LOOKS, PATIENCE};
+use crate::file::state::hand_over_image::HandOverImage;
+use crate::file::state::owner_session::{Look, OwnerSession};
+use crate::file::state::ownership::{LOOKS, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ impl AtomicFile {
         mut along: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Option<T>> {
         Self::may_lock()?;
-        if !self.ownership.membership.is_here() {
+        if !self.ownership.membership.is_attached() {
             self.look()?;
             return Ok(None); // to be looked at in the usual way
         }
@@ -33,7 +33,7 @@ impl AtomicFile {
             }
             let (state, count) = (membership.state(), membership.change_count());
             if state & MOVED != 0 {
-                self.arrive_at_its_place(&mut self.inner())?;
+                self.follow_control_file(&mut self.inner())?;
                 return Ok(None);
             }
             if state & SESSION == 0 {
@@ -150,9 +150,9 @@ impl AtomicFile {
     /// # Errors
     /// `EDEADLK`: another process does not release it. Those of attaching.
     pub(crate) fn lock_positions(&self) -> Result<Option<Positions<'_>>> {
-        match self.arrive() {
+        match self.become_member() {
             Err(e) if self.is_mere_reader(&e) => Ok(None),
-            arrived => arrived.and_then(|()| self.ownership.membership.lock_positions()).map(Some),
+            attached => attached.and_then(|()| self.ownership.membership.lock_positions()).map(Some),
         }
     }
 

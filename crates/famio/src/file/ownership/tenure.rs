@@ -4,8 +4,8 @@
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::base::doing::is_doing;
-use crate::file::parts::hand_over_image::OpenChanges;
 use crate::file::session::Session;
+use crate::file::state::hand_over_image::OpenChanges;
 use crate::index::{RELEASED, STORES, Writer, WriterState};
 use core::ops::Range;
 use core::sync::atomic::Ordering;

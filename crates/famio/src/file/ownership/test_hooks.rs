@@ -27,7 +27,7 @@ impl AtomicFile {
         }
         let left = self.hand_over()?;
         if self.ownership.membership.has_attached() {
-            self.ownership.membership.die_and_come()?;
+            self.ownership.membership.die_and_attach()?;
         }
         Ok(left)
     }

@@ -1,8 +1,8 @@
 //! Two processes in one: the other one only has a control page of its own.
 
 use crate::Settings;
-use crate::file::parts::hand_over_image::HandOverImage;
-use crate::file::parts::hand_over_image::{Change, What};
+use crate::file::state::hand_over_image::HandOverImage;
+use crate::file::state::hand_over_image::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION, WriterState, follow_up};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
 
     let other = Membership::new();
-    other.come(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
+    other.attach(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
     let writer = other.me();
     let theirs = Change { writer, what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();

@@ -51,7 +51,7 @@ impl AtomicFile {
     fn is_still_alone(&self, quiet: u64) -> bool {
         let unattached = &self.ownership.unattached;
         if unattached.looks.fetch_add(1, Ordering::Relaxed) == LOOKS && self.fds.has(Access::Write) {
-            let _ = self.arrive(); // if that fails, it goes on looking
+            let _ = self.become_member(); // if that fails, it goes on looking
         }
         if self.ownership.membership.has_attached() {
             return false;
@@ -77,7 +77,7 @@ impl AtomicFile {
         };
         let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
-            if self.arrive().is_ok() {
+            if self.become_member().is_ok() {
                 return None;
             }
             // Changes of members that share memory elsewhere cannot be read from here; an unchanged file can.
@@ -126,11 +126,11 @@ impl AtomicFile {
     /// Those of attaching.
     pub(in crate::file) fn look(&self) -> Result<()> {
         if self.ownership.membership.has_attached() {
-            return self.arrive();
+            return self.become_member();
         }
         // A changed state is looked at again.
         if self.quiet_now().is_none() && self.quiet().is_none() && self.ownership.membership.is_kept_out() {
-            return self.arrive();
+            return self.become_member();
         }
         Ok(())
     }

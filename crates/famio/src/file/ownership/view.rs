@@ -4,8 +4,8 @@
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::parts::hand_over_image::{HandOverImage, MOST, What};
-use crate::file::parts::ownership::{Ownership, Seen, View};
+use crate::file::state::hand_over_image::{HandOverImage, MOST, What};
+use crate::file::state::ownership::{Ownership, Seen, View};
 use crate::index::{HAS_IMAGE, OwnerLock};
 use crate::recovery::{self, Step};
 use crate::settings::Settings;

@@ -100,7 +100,7 @@ impl Session {
             false
         } else {
             let mut alone = cx;
-            let _inside = self.go_in(&mut alone)?;
+            let _inside = self.enter_gate(&mut alone)?;
             self.carry_out(&alone)?;
             if self.check(cx).is_err() {
                 return Ok(Left::Nothing);

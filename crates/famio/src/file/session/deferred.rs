@@ -16,7 +16,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::engine::context::Context;
 use crate::file::engine::home::copy_in;
 use crate::file::{Descriptors, UserBuf};
-use crate::index::{Arena, BLOCK, Closed, CountsLine, Inside, LONG, PLACE, PLACES, PutOff, SHORT};
+use crate::index::{Arena, BLOCK, Closed, CountsLine, DeferredWrite, Inside, LONG, PLACE, PLACES, SHORT};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,7 +104,7 @@ impl Session {
         if let Err(e) = stored {
             return Some(Err(e.into()));
         }
-        let next = PutOff { block, start: 0, len: BLOCK, shift };
+        let next = DeferredWrite { block, start: 0, len: BLOCK, shift };
         if newest == Some(block) && deferred.is_one() {
             deferred.replace(place, next); // the only one is all written over
             return Some(Ok(()));
@@ -144,7 +144,7 @@ impl Session {
         }
         let done = self.carry_out_but(cx, STAY - 1);
         if done.is_ok() {
-            deferred.put(place, PutOff { block, start, len: buf.len, shift: 0 });
+            deferred.put(place, DeferredWrite { block, start, len: buf.len, shift: 0 });
         }
         Some(done.map_err(Refusal::from))
     }
@@ -177,7 +177,7 @@ impl Session {
     }
 
     #[inline]
-    fn carry_out_one(&self, cx: &Context<'_>, what: PutOff, place: usize) -> Result<()> {
+    fn carry_out_one(&self, cx: &Context<'_>, what: DeferredWrite, place: usize) -> Result<()> {
         let written = self
             .place(place, what.shift)
             .and_then(|bytes| self.engine.write_deferred(cx, what.block, what.part(), bytes));
@@ -187,11 +187,11 @@ impl Session {
 
     /// Enters as a writer. Nothing is deferred then, except by this thread in exclusive mode.
     #[inline]
-    pub(in crate::file) fn go_in<'a>(&'a self, cx: &mut Context<'a>) -> Answer<Inside<'a>> {
+    pub(in crate::file) fn enter_gate<'a>(&'a self, cx: &mut Context<'a>) -> Answer<Inside<'a>> {
         let shared = self.arena.shared();
         let inside = match shared.gate.enter(cx.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
-                self.strike_the_gone();
+                self.remove_dead_from_gate();
                 shared.gate.enter(cx.me, &shared.entered, &LONG)?
             }
             inside => inside?,
@@ -233,7 +233,7 @@ impl Session {
             return Err(Error::new(libc::EDEADLK).into()); // a signal handler, which may have interrupted just this
         }
         let mut cx = self.context(fds);
-        let _inside = self.go_in(&mut cx)?;
+        let _inside = self.enter_gate(&mut cx)?;
         self.carry_out(&cx)
     }
 
@@ -252,7 +252,7 @@ impl Session {
     /// As [`close_gate`](Self::close_gate), after [`show_before_close`](Self::show_before_close).
     #[inline]
     pub(in crate::file) fn close_shown(&self, fds: &Descriptors) -> Answer<Closed<'_>> {
-        let closed = self.close_but_for_the_gone()?;
+        let closed = self.close_gate_past_dead()?;
         self.carry_out(&self.context(fds))?;
         Ok(closed)
     }
@@ -316,7 +316,7 @@ mod tests {
         /// Writes a block so that it is deferred: again if the background has carried it out before this thread ran
         /// on.
         #[track_caller]
-        fn put_off(&self, block: u64, value: u8) {
+        fn defer_block(&self, block: u64, value: u8) {
             let is_put_off = |round| {
                 if round > 0 {
                     self.atomic.sync().unwrap(); // exclusive mode again after some SYNCs
@@ -372,9 +372,9 @@ mod tests {
     #[test]
     fn a_whole_block_is_put_off_until_the_next_call() {
         let opened = Opened::new("next");
-        opened.put_off(1, 10);
-        opened.put_off(2, 20);
-        opened.put_off(2, 21); // replaces it
+        opened.defer_block(1, 10);
+        opened.defer_block(2, 20);
+        opened.defer_block(2, 21); // replaces it
         assert_eq!((opened.read(1), opened.read(2), opened.read(3)), (10, 21, 3));
         assert_eq!(opened.deferred(), None);
         opened.write(3, 30);
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn the_time_of_the_last_change_is_that_of_carrying_it_out() {
         let opened = Opened::new("time");
-        opened.put_off(1, 10);
+        opened.defer_block(1, 10);
         let set = |session: &Session| {
             session.arena.shared().leave_at(libc::timespec { tv_sec: 1, tv_nsec: 0 });
         };
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn reads_of_other_blocks_leave_it() {
         let opened = Opened::new("reads");
-        opened.put_off(1, 10);
+        opened.defer_block(1, 10);
         assert_eq!((opened.read(0), opened.read(2), opened.deferred()), (3, 3, Some(1)));
         let mut bytes = [0; 2];
         let mut read = |offset: u64| {
@@ -605,7 +605,7 @@ mod tests {
             is_in.recv().unwrap();
             opened.atomic.checkpoint().unwrap();
             opened.own(4);
-            opened.put_off(1, 10);
+            opened.defer_block(1, 10);
             to_thread.send(()).unwrap();
             assert_eq!(reader.join().unwrap(), [true; 2]);
         });

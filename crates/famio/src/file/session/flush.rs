@@ -43,7 +43,7 @@ impl Session {
         let mut first_size = None;
         loop {
             {
-                let _inside = self.go_in(&mut { cx })?; // no commit meanwhile
+                let _inside = self.enter_gate(&mut { cx })?; // no commit meanwhile
                 self.check(cx)?;
                 let size = *first_size.get_or_insert(cx.shared().committed_size.load(Ordering::Acquire));
                 let until = wanted.until(self.engine.epoch_of_journal(cx));
@@ -70,7 +70,7 @@ impl Session {
     fn flush_round(&self, fds: &Descriptors, wanted: &FlushWanted<'_>) -> Answer<bool> {
         let cx = self.context(fds);
         let mut alone = cx;
-        let _inside = self.go_in(&mut alone)?;
+        let _inside = self.enter_gate(&mut alone)?;
         self.carry_out(&alone)?;
         self.check(cx)?;
         let moved = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_round(cx)));

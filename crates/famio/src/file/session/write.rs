@@ -110,7 +110,7 @@ impl Session {
         let mine = shared.counts.mine();
         let turn = mine.writes() ^ shared.committed.load(Ordering::Relaxed);
         let timer = Timer::begin(&shared.totals.write_times, turn.is_multiple_of(WRITES_TIMED));
-        let _inside = self.go_in(&mut cx)?;
+        let _inside = self.enter_gate(&mut cx)?;
         self.check_change(cx)?;
         if let Some(offset) = at
             // SAFETY: the caller's promise.

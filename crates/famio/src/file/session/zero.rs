@@ -19,7 +19,7 @@ impl Session {
     pub fn zero_some(&self, fds: &Descriptors, from: u64, to: u64) -> Answer<u64> {
         let mut cx = self.context(fds);
         let shared = cx.shared();
-        let _inside = self.go_in(&mut cx)?;
+        let _inside = self.enter_gate(&mut cx)?;
         self.check_change(cx)?;
         self.carry_out(&cx)?;
         // Only the thread that closes the gate makes it smaller.

@@ -1,5 +1,5 @@
 //! Copies into a map and out of one (`nvmemcpy` and the like). They use the library's own map of the shadow, which is
-//! not watched and so does not fault once per epoch, note what they store (`file::parts::shadow_notes`), and take no
+//! not watched and so does not fault once per epoch, note what they store (`file::state::shadow_notes`), and take no
 //! lock.
 
 use super::Shadow;

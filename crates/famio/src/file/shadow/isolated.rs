@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, PLAIN, disowned};
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::home::copy_in;
-use crate::file::parts::page_tables::{PageTables, Wanted};
-use crate::file::parts::shadow_pages::{PAGE, PIECE};
+use crate::file::state::page_tables::{PageTables, Wanted};
+use crate::file::state::shadow_pages::{PAGE, PIECE};
 use crate::sys::{ALL_BUT_LIBCS, block_signals, check, read_at, restore_signals, syscall};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl AtomicFile {
         }
         self.grow_no_more()?;
         let _kept = self.ownership.keep();
-        self.arrive()?;
+        self.become_member()?;
         self.look_after_dead()?;
         let _inner = self.inner();
         if !self.is_complete() {

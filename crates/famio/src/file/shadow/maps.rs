@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::disowned;
 use crate::file::atomic::{AtomicFile, PLAIN};
-use crate::file::parts::cow_maps::second_map;
-use crate::file::parts::shadow_pages::{PAGE, check_size, fill, new_memory, size_limit};
-use crate::file::parts::shadow_slot::Changing;
+use crate::file::state::cow_maps::second_map;
+use crate::file::state::shadow_pages::{PAGE, check_size, fill, new_memory, size_limit};
+use crate::file::state::shadow_slot::Changing;
 use crate::index::KERNELS;
 use crate::map::ahead::Ahead;
 use crate::sys::{InternalFd, syscall};
@@ -51,10 +51,10 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     }
     file.grow_no_more()?;
     let _kept = file.ownership.keep();
-    match file.arrive() {
+    match file.become_member() {
         // A process that may only read the file sees the kernel's bytes, as a program without this library does.
         Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
-        arrived => arrived?,
+        attached => attached?,
     }
     file.join_shadow()?;
     file.look_after_dead()?;

@@ -31,14 +31,14 @@ pub(crate) use ranges::{
 };
 pub(crate) use request::MapRequest;
 
-pub(super) use crate::file::parts::shadow_slot::Slot;
+pub(super) use crate::file::state::shadow_slot::Slot;
 
 use super::atomic::AtomicFile;
 use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
-use crate::file::parts::shadow_memory::Shadow;
-use crate::file::parts::shadow_pages::{PAGE, PIECE, check_size, fill, fill_by, is_zeros, size_limit};
+use crate::file::state::shadow_memory::Shadow;
+use crate::file::state::shadow_pages::{PAGE, PIECE, check_size, fill, fill_by, is_zeros, size_limit};
 use crate::index::follow_up;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};

@@ -251,6 +251,7 @@ fn replaced(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio_test_support::random::Random;
     use std::collections::BTreeMap;
 
     fn slot(start: usize, end: usize) -> Slot {
@@ -305,11 +306,8 @@ mod tests {
     #[test]
     fn maps_that_come_and_go_are_found_at_every_address() {
         let mut model = Model { maps: BTreeMap::new(), chunks: vec![Chunk::new(0, usize::MAX, &[])] };
-        let mut random = 1u64;
-        let mut next = |below: u64| {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((random >> 33) % below) as usize
-        };
+        let mut random = Random::new(1);
+        let mut next = |below| random.below(below) as usize;
         for round in 0..3000 {
             let start = 0x10000 + next(2000) * 0x1000;
             // First more are added than removed, later the other way round.

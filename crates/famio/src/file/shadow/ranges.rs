@@ -4,7 +4,7 @@ use super::mapped_range::MappedRange;
 use super::places::{self, Old, Slot};
 use super::watch;
 use crate::fast_path::FAST_PATH;
-use crate::file::parts::shadow_memory::Shadow;
+use crate::file::state::shadow_memory::Shadow;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};

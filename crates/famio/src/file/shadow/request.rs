@@ -4,7 +4,7 @@ use super::loads::Loads;
 use super::mapped_range::{MappedRange, OfFile};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::file::parts::shadow_pages::PAGE;
+use crate::file::state::shadow_pages::PAGE;
 use crate::sys::{check, syscall};
 use std::os::fd::RawFd;
 use std::sync::Arc;

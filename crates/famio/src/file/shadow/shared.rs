@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::descriptors::shared_memory;
-use crate::file::parts::shadow_memory::Shadow;
-use crate::file::parts::shadow_pages::{PIECE, check_size, next_data, size_limit};
 use crate::file::session::Session;
+use crate::file::state::shadow_memory::Shadow;
+use crate::file::state::shadow_pages::{PIECE, check_size, next_data, size_limit};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
 use crate::settings::OnKill;
@@ -304,7 +304,7 @@ impl AtomicFile {
     fn reap_dead_mappers(&self) -> Result<()> {
         let membership = &self.ownership.membership;
         Self::may_lock()?;
-        self.arrive()?; // a detached process cannot tell which members are dead
+        self.become_member()?; // a detached process cannot tell which members are dead
         for look in 0..LOOKS {
             if !membership.has_dead() {
                 return Ok(());

@@ -6,9 +6,9 @@ use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
 use crate::file::base::bits::GRANULE;
 use crate::file::base::doing::doing;
-use crate::file::parts::shadow_memory::Shadow;
-use crate::file::parts::shadow_pages::PIECE;
 use crate::file::session::Session;
+use crate::file::state::shadow_memory::Shadow;
+use crate::file::state::shadow_pages::PIECE;
 use crate::rule::{Rule, holds};
 use core::ops::Range;
 

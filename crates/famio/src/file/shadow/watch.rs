@@ -4,8 +4,8 @@
 
 use super::mapped_range::MappedRange;
 use crate::error::{Error, Result};
-use crate::file::parts::page_tables::PageTables;
-use crate::file::parts::shadow_pages::PAGE;
+use crate::file::state::page_tables::PageTables;
+use crate::file::state::shadow_pages::PAGE;
 use crate::sys::{InternalFd, check, syscall};
 use core::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -241,7 +241,7 @@ mod tests {
     impl Watched {
         /// A map of so many bytes with one store, in page 2; `None`: the kernel cannot say what was stored.
         fn new(size: u64) -> Option<Self> {
-            let memory = crate::file::parts::shadow_pages::new_memory(size).unwrap();
+            let memory = crate::file::state::shadow_pages::new_memory(size).unwrap();
             let map = Mapping::reserve(memory.as_fd(), Domain::Process, size, true, 0).unwrap();
             let start = map.base() as usize;
             let mut range = MappedRange {
@@ -280,7 +280,7 @@ mod tests {
         fn take(&mut self, size: u64) -> Vec<Range<u64>> {
             let memory = &self.memory;
             take(&mut self.range, OFFSET + size, |at| {
-                Ok(crate::file::parts::shadow_pages::next_data(memory, at - OFFSET)?.map(|at| at + OFFSET))
+                Ok(crate::file::state::shadow_pages::next_data(memory, at - OFFSET)?.map(|at| at + OFFSET))
             })
         }
     }

@@ -65,7 +65,7 @@ impl Session {
     ) -> Answer<bool> {
         let mut cx = self.context(fds);
         if !set.changes_size() {
-            let inside = self.go_in(&mut cx)?;
+            let inside = self.enter_gate(&mut cx)?;
             if inside.exclusive {
                 // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;

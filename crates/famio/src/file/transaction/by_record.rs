@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::file::base::refusal::Answer;
 use crate::file::engine::context::Context;
-use crate::file::parts::joint_records::{Records, Written};
 use crate::file::session::Session;
+use crate::file::state::joint_records::{Records, Written};
 use crate::journal::joint::Builder;
 use crate::journal::records::Keeper;
 use crate::pmem::TestHooks;
@@ -36,7 +36,7 @@ impl<'a> Participant<'a> {
     }
 
     /// No reader in another process can follow a thread in exclusive mode.
-    pub fn heed_readers(&self) {
+    pub fn bar_exclusive_mode_if_read(&self) {
         if self.file.ownership.membership.is_read_along() {
             self.session.may_be_exclusive.store(false, Ordering::Relaxed);
         }
@@ -144,7 +144,7 @@ fn write(all: &[Participant<'_>], record: &Complete) -> Answer<Written> {
         keeping.for_each(|participant| participant.session.arena.shared().moving.store(is_moving, Ordering::Release));
     };
     moving(1);
-    let tell = |is_durable: bool| TestHooks::current().joint.iter().for_each(|told| told(is_durable));
+    let tell = |is_durable: bool| TestHooks::current().joint.iter().for_each(|report| report(is_durable));
     tell(false);
     let Participant { file, session } = all[0];
     let written = file.fds.with(true, |fd| Ok(record.records.write(&record.bytes, fd, session.engine.journal())))?;

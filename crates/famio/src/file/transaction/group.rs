@@ -194,7 +194,7 @@ impl AtomicFile {
         }
         let all: Vec<Participant<'_>> = sessions.iter().map(|(file, session)| Participant { file, session }).collect();
         for participant in &all {
-            participant.heed_readers();
+            participant.bar_exclusive_mode_if_read();
             participant.session.show_before_close(&participant.file.fds)?;
         }
         let _closed = all

@@ -93,7 +93,7 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
     let all = shares.iter().zip(&sessions).map(|(share, session)| Participant { file: share.file, session });
     let all: Vec<Participant<'_>> = all.collect();
     for participant in &all {
-        participant.heed_readers();
+        participant.bar_exclusive_mode_if_read();
         participant.session.show_before_close(&participant.file.fds)?;
     }
     let _closed = all

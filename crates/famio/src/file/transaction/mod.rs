@@ -15,8 +15,8 @@ mod seen;
 mod whole;
 mod write_set;
 
-pub(crate) use crate::file::parts::commits::Commits;
-pub(in crate::file) use crate::file::parts::joint_records::Joint;
+pub(crate) use crate::file::state::commits::Commits;
+pub(in crate::file) use crate::file::state::joint_records::Joint;
 pub(crate) use joint::{Share, commit_joint};
 pub(crate) use seen::Seen;
 pub(crate) use write_set::{AT_END, WriteSet};
@@ -25,7 +25,7 @@ use super::AtomicFile;
 use super::session::Session;
 use crate::error::{Error, Result};
 use crate::file::base::waiting::waiting_for_room;
-use crate::file::parts::commits::UnderWay;
+use crate::file::state::commits::UnderWay;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl AtomicFile {
             }
             if session.was_lost.load(Ordering::Relaxed) && session.was_lost.swap(false, Ordering::Relaxed) {
                 drop(session);
-                self.come_back();
+                self.try_regain_place();
             }
         }
     }

@@ -212,7 +212,7 @@ impl AtomicFile {
         }
         Ok(self.writing(
             |session| match session.note(session.context(&self.fds), range, seen) {
-                Err(refusal) if refusal.is_error(libc::EAGAIN) => Ok(()),
+                Err(_) if seen.is_broken => Ok(()),
                 noted => noted.map(drop),
             },
             || Err(self.without_transactions()),

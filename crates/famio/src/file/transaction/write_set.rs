@@ -317,6 +317,7 @@ fn add_to_index(index: &mut BTreeMap<u64, Vec<u32>>, number: u32, step: Step) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio_test_support::random::Random;
 
     fn write(set: &mut WriteSet, offset: u64, bytes: &mut [u8]) {
         // SAFETY: a live buffer.
@@ -336,11 +337,8 @@ mod tests {
     /// Compares with a plain vector, with few steps and with many.
     #[test]
     fn it_shows_what_a_file_would_be_after_it() {
-        let mut random = 7u64;
-        let mut next = |below: u64| {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (random >> 33) % below
-        };
+        let mut random = Random::new(7);
+        let mut next = |below| random.below(below);
         for round in 0..60 {
             let before: Vec<u8> = (0..next(20_000)).map(|i| (i % 251) as u8).collect();
             let (mut model, mut set) = (before.clone(), WriteSet::default());

@@ -25,7 +25,7 @@ pub(crate) struct Cell {
     pub kind: AtomicU32,
     epochs: [AtomicU64; 2],
     granules: [AtomicU64; 2],
-    /// The value of [`Shared::transactions`](super::Shared) after the last transaction that changed the block; 0:
+    /// The value of `Shared::transactions` after the last transaction that changed the block; 0:
     /// none has.
     pub transaction: AtomicU64,
     /// Granules written by ordinary stores and not flushed yet.
@@ -76,7 +76,7 @@ impl Cell {
     }
 
     /// As [`changing`](Self::changing), at the end of a change in exclusive mode. A thread that read meanwhile finds
-    /// the writer still named ([`is_joined`](super::gate::Gate::is_joined)), or else a new sequence.
+    /// the writer still named (`Gate::is_joined`), or else a new sequence.
     #[inline]
     pub fn changed_alone(&self) {
         self.sequence.store(self.sequence.load(Ordering::Relaxed).wrapping_add(2), Ordering::Release);

@@ -23,7 +23,7 @@ const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// A deferred write to one block, and the buffer with its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PutOff {
+pub(crate) struct DeferredWrite {
     pub block: u64,
     /// Bytes `start..start + len` of the block. They have the same offset in the buffer, after `shift`.
     pub start: usize,
@@ -32,7 +32,7 @@ pub(crate) struct PutOff {
     pub shift: usize,
 }
 
-impl PutOff {
+impl DeferredWrite {
     /// Where in the block the bytes begin and end.
     #[inline]
     pub fn part(&self) -> (usize, usize) {
@@ -81,13 +81,13 @@ impl Deferred {
     }
 
     #[inline]
-    fn write_at(&self, place: usize) -> PutOff {
+    fn write_at(&self, place: usize) -> DeferredWrite {
         let words = &self.writes[place % PLACES];
-        PutOff::of_words([words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)])
+        DeferredWrite::of_words([words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)])
     }
 
     /// The writes in order, each with the number of its buffer.
-    pub fn all(&self) -> impl Iterator<Item = (PutOff, usize)> {
+    pub fn all(&self) -> impl Iterator<Item = (DeferredWrite, usize)> {
         let (first, count) = Self::read(self.queue.load(Ordering::Relaxed));
         (first..first + count).map(|place| (self.write_at(place), place % PLACES))
     }
@@ -99,7 +99,7 @@ impl Deferred {
 
     /// The newest write, for the thread in exclusive mode.
     #[inline]
-    pub fn newest(&self) -> Option<PutOff> {
+    pub fn newest(&self) -> Option<DeferredWrite> {
         let (first, count) = Self::read(self.queue.load(Ordering::Relaxed));
         Some(self.write_at(first + count.checked_sub(1)?))
     }
@@ -139,20 +139,20 @@ impl Deferred {
     /// Defers `next`, whose bytes are in the buffer `place`: the [free one](Self::free_place), before or after others
     /// were carried out. For the thread in exclusive mode.
     #[inline]
-    pub fn put(&self, place: usize, next: PutOff) {
+    pub fn put(&self, place: usize, next: DeferredWrite) {
         let (first, count) = Self::read(self.queue.load(Ordering::Relaxed));
         self.put_after((first, count), place, next);
     }
 
     /// As [`put`](Self::put), instead of the only write that is deferred.
     #[inline]
-    pub fn replace(&self, place: usize, next: PutOff) {
+    pub fn replace(&self, place: usize, next: DeferredWrite) {
         debug_assert!(self.is_one());
         self.put_after((place, 0), place, next);
     }
 
     #[inline]
-    fn put_after(&self, (first, count): (usize, usize), place: usize, next: PutOff) {
+    fn put_after(&self, (first, count): (usize, usize), place: usize, next: DeferredWrite) {
         // An empty queue has forgotten where it was.
         let first = if count == 0 { place } else { first };
         debug_assert_eq!((first + count) % PLACES, place);
@@ -177,7 +177,11 @@ impl Deferred {
     /// Carries out the oldest writes until at most `keep` are left, by `write`. For the thread in exclusive mode. After
     /// an error, none is left.
     #[inline]
-    pub fn carry_out_oldest(&self, keep: usize, mut write: impl FnMut(PutOff, usize) -> Result<()>) -> Result<()> {
+    pub fn carry_out_oldest(
+        &self,
+        keep: usize,
+        mut write: impl FnMut(DeferredWrite, usize) -> Result<()>,
+    ) -> Result<()> {
         let (mut first, mut count) = Self::read(self.queue.load(Ordering::Relaxed));
         while count > keep {
             let written = write(self.write_at(first), first);
@@ -191,7 +195,7 @@ impl Deferred {
     /// Makes sure that nothing is deferred: calls `write` for each if it falls to this thread, else waits for the
     /// thread that does it. `alone`: this thread is in exclusive mode. It is inside the gate or has closed it.
     #[inline]
-    pub fn carry_out(&self, alone: bool, mut write: impl FnMut(PutOff, usize) -> Result<()>) -> Result<()> {
+    pub fn carry_out(&self, alone: bool, mut write: impl FnMut(DeferredWrite, usize) -> Result<()>) -> Result<()> {
         let word = self.queue.load(Ordering::Acquire);
         if word == 0 {
             return Ok(());

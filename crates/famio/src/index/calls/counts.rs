@@ -15,9 +15,9 @@ pub(crate) struct CountsLine {
     writes: AtomicU64,
     /// Bytes of those writes.
     bytes: AtomicU64,
-    /// Bytes that went to the log of an in-place journal.
+    /// Bytes stored to the log of an in-place journal.
     journal: AtomicU64,
-    /// Bytes that went directly to the file.
+    /// Bytes stored directly to the file.
     file: AtomicU64,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Sums {
     pub writes: u64,
     /// Bytes of those writes.
     pub bytes: u64,
-    /// Bytes that went to the log of an in-place journal.
+    /// Bytes stored to the log of an in-place journal.
     pub journal: u64,
-    /// Bytes that went directly to the file.
+    /// Bytes stored directly to the file.
     pub file: u64,
 }
 
@@ -60,9 +60,9 @@ impl CountsLine {
         count(&self.bytes, bytes);
     }
 
-    /// Counts bytes that went to the log and to the file.
+    /// Counts bytes stored to the log and to the file.
     #[inline]
-    pub fn went(&self, journal: u64, file: u64) {
+    pub fn stored(&self, journal: u64, file: u64) {
         count(&self.journal, journal);
         count(&self.file, file);
     }
@@ -130,8 +130,8 @@ mod tests {
         counts.0[0].read();
         counts.0[1].wrote(2, 100);
         counts.0[3].wrote(1, 10);
-        counts.0[3].went(64, 128);
-        counts.0[2].went(1, 2);
+        counts.0[3].stored(64, 128);
+        counts.0[2].stored(1, 2);
         counts.0[2].read();
         let done = Sums { reads: 2, writes: 3, bytes: 110, journal: 65, file: 130 };
         assert_eq!((counts.sums(), counts.take()), (done, done));

@@ -194,7 +194,7 @@ impl Gate {
         }
     }
 
-    /// Strikes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
+    /// Removes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
     /// by the owner of the session. Changes that `gone` made inside it made as an owner: recovery deals with those.
     pub fn remove_dead(&self, gone: u32, entered: &Entered) {
         entered.remove_dead(gone);

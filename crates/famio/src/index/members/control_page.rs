@@ -184,7 +184,7 @@ pub(in crate::index) fn map(file: impl AsFd, old: *mut Page) -> Result<NonNull<P
 /// # Safety
 /// It came from [`map`], and no reference to it is left.
 pub(in crate::index) unsafe fn unmap(page: NonNull<Page>) {
-    guard::stand_in_no_more(page.as_ptr() as usize);
+    guard::end_stand_in(page.as_ptr() as usize);
     // SAFETY: the caller's promise.
     let _ = unsafe { rustix::mm::munmap(page.as_ptr().cast(), SIZE) };
 }

@@ -132,7 +132,7 @@ mod tests {
 
     fn owner(file: &TestControl) -> (Membership, OwnerLock) {
         let membership = Membership::new();
-        membership.come(|| Ok(file.open()), || Ok(false)).unwrap();
+        membership.attach(|| Ok(file.open()), || Ok(false)).unwrap();
         let owner_lock = OwnerLock::try_take(Arc::new(file.again())).unwrap().unwrap();
         membership.begin_session();
         (membership, owner_lock)

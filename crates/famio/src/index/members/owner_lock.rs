@@ -42,7 +42,7 @@ impl OwnerLock {
     }
 
     /// Takes the lock exclusively if it is free. For a member: there may be an unowned session. It [records itself as
-    /// the owner](super::Membership::set_owner).
+    /// the owner](crate::index::Membership::set_owner).
     pub fn try_take(control: Arc<Control>) -> Result<Option<Self>> {
         Ok(control.lock_owner_lock(Lock::Exclusive, false)?.then_some(Self { control, exclusive: true }))
     }

@@ -215,7 +215,7 @@ mod tests {
         let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let file = for_test();
         let membership = Membership::new();
-        membership.come(|| Ok(file.open()), || Ok(false)).unwrap();
+        membership.attach(|| Ok(file.open()), || Ok(false)).unwrap();
         let number = membership.begin_epoch();
         let path = membership.epoch_path(number);
         let memory = std::fs::File::create_new(&path).unwrap();

@@ -34,12 +34,12 @@ const LOOKS: u32 = 100;
 const RESTS: u32 = 400;
 const REST: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// Values of [`Zone::wish`].
+/// Values of [`Zone::request`].
 const IDLE: u8 = 0;
 /// The background should be woken.
 const WANTED: u8 = 1;
 /// It was woken.
-const TOLD: u8 = 2;
+const WOKEN: u8 = 2;
 
 /// What is prepared of a journal, in the process that owns it.
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub(super) struct Zone {
     /// Prepared pieces, to be put on the free list. 0: none.
     laid_down: [AtomicU64; PIECES],
     /// Whether the background has work.
-    wish: AtomicU8,
+    request: AtomicU8,
     /// The background is preparing a piece or collapsing pages, or the journal is being cut: never both, since pages
     /// that got memory beyond the new end would keep it.
     pub is_busy: AtomicBool,
@@ -94,7 +94,7 @@ impl Log {
             return Free::of(arena).take();
         }
         if ready(arena.shared().ready.load(Ordering::Relaxed)) > FIRST_FROM {
-            self.wish();
+            self.request_more();
         }
         Ok(None)
     }
@@ -113,15 +113,15 @@ impl Log {
     }
 
     /// Tells the background to go on.
-    fn wish(&self) {
-        let _ = self.zone.wish.compare_exchange(IDLE, WANTED, Ordering::AcqRel, Ordering::Relaxed);
+    fn request_more(&self) {
+        let _ = self.zone.request.compare_exchange(IDLE, WANTED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Whether the background should be woken to [prepare more](Self::make_ready). True once per request.
     #[inline]
     pub fn wants_more(&self) -> bool {
-        self.zone.wish.load(Ordering::Relaxed) == WANTED
-            && self.zone.wish.compare_exchange(WANTED, TOLD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.zone.request.load(Ordering::Relaxed) == WANTED
+            && self.zone.request.compare_exchange(WANTED, WOKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Puts a prepared piece on the free list. Returns whether there was one.
@@ -133,7 +133,7 @@ impl Log {
                 && piece.cuts == cuts_now
             {
                 self.add_early(arena);
-                self.wish();
+                self.request_more();
                 Free::of(arena).add(piece.first, piece.count.into())?;
                 return Ok(true);
             }
@@ -205,23 +205,23 @@ impl Log {
     /// more may be wanted.
     pub fn make_ready(&self, arena: &Arena) -> bool {
         let zone = &self.zone;
-        if zone.wish.load(Ordering::Acquire) == IDLE {
+        if zone.request.load(Ordering::Acquire) == IDLE {
             return false;
         }
         let used = arena.shared().used.load(Ordering::Relaxed);
         let pieces = (used as usize / (HUGE >> super::segment::CLASS)).clamp(1, PIECES);
         let Some(place) = zone.laid_down[..pieces].iter().find(|place| place.load(Ordering::Relaxed) == 0) else {
-            zone.wish.store(IDLE, Ordering::Release); // until a writer takes one
+            zone.request.store(IDLE, Ordering::Release); // until a writer takes one
             return false;
         };
         // Before the entries are reserved: a writer that finds them neither free nor coming would be refused.
         if zone.is_busy.swap(true, Ordering::SeqCst) {
-            zone.wish.store(IDLE, Ordering::Release); // until a writer needs more than the cut leaves
+            zone.request.store(IDLE, Ordering::Release); // until a writer needs more than the cut leaves
             return false;
         }
         let Some(piece) = self.next_piece(arena, 1, u64::from(u16::MAX)) else {
             zone.is_busy.store(false, Ordering::Release);
-            zone.wish.store(IDLE, Ordering::Release);
+            zone.request.store(IDLE, Ordering::Release);
             return false;
         };
         match self.give_memory(piece) {
@@ -229,7 +229,7 @@ impl Log {
             Err(_) => {
                 // A full disk is reported to the write that needs the space.
                 self.put_back(arena, piece);
-                zone.wish.store(IDLE, Ordering::Release);
+                zone.request.store(IDLE, Ordering::Release);
             }
         }
         zone.is_busy.store(false, Ordering::Release);
@@ -394,7 +394,7 @@ mod tests {
         log.shrink(&arena).unwrap();
         assert_eq!(log.segments(), 2);
         // Nor is one prepared meanwhile.
-        log.wish();
+        log.request_more();
         assert!(!log.make_ready(&arena));
         log.zone.is_busy.store(false, Ordering::SeqCst);
         log.shrink(&arena).unwrap();

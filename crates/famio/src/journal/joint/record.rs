@@ -219,7 +219,7 @@ impl Record {
             }
             let end =
                 usize::try_from(len).ok().and_then(|len| at.checked_add(len)).filter(|&end| end <= self.bytes.len());
-            let end = end.ok_or_else(senseless)?;
+            let end = end.ok_or_else(damaged)?;
             visit(Step::Write { offset, bytes: &self.bytes[at..end] })?;
             at = end;
         }
@@ -227,7 +227,7 @@ impl Record {
     }
 
     fn bytes<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
-        if at + N <= self.bytes.len() { Ok(bytes_at(&self.bytes, at)) } else { Err(senseless()) }
+        if at + N <= self.bytes.len() { Ok(bytes_at(&self.bytes, at)) } else { Err(damaged()) }
     }
 }
 
@@ -235,7 +235,7 @@ fn too_long(length: u64) -> Error {
     Error::with(libc::E2BIG, format!("a commit of several files with {length} bytes: at most {MOST}"))
 }
 
-fn senseless() -> Error {
+fn damaged() -> Error {
     Error::with(libc::EIO, "the record of a joint commit makes no sense")
 }
 

@@ -231,7 +231,8 @@ impl RecordLog {
         self.shared.header()
     }
 
-    /// Changes the header (state, stamp, arena), durably. After an error the log is suspect.
+    /// Changes the header, durably. After an error the log is suspect.
+    #[cfg(test)]
     pub fn change_header(&self, mut change: impl FnMut(&mut Header)) -> Result<()> {
         self.shared.change_header(&mut change)
     }

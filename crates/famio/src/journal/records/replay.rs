@@ -69,7 +69,7 @@ pub fn apply(journal: BorrowedFd<'_>, header: &Header, file: BorrowedFd<'_>, med
     Ok(scan.committed)
 }
 
-/// Gives what the committed epochs that the file may lack have written: see [`each_run`](super::apply::each_run).
+/// Gives what the committed epochs that the file may lack have written: see `apply::each_run`.
 ///
 /// # Errors
 /// As there.
@@ -115,7 +115,6 @@ fn checkpoint_journal(journal: BorrowedFd<'_>, header: &mut Header, scan: &Scan,
         }
     }
     header.boot_id = BootId::current()?;
-    header.stamp = None;
     // Flushes everything. The header may become durable first: after a power cut, its boot is over anyway.
     header.store(journal, medium)
 }

@@ -131,7 +131,7 @@ pub fn ignore_shortage() {
 }
 
 /// Memory is short.
-fn clear_if_heeded() {
+fn clear_on_shortage() {
     if HEEDS_SHORTAGE.load(Relaxed) {
         clear();
     }

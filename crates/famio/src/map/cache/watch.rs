@@ -1,7 +1,7 @@
 //! Notices when the file of a kept map is deleted: by inotify, in a thread that sleeps until then. The same thread
 //! notices that memory is short. It ends a while after the last map.
 
-use super::{clear, clear_if_heeded, drop_like, pressure};
+use super::{clear, clear_on_shortage, drop_like, pressure};
 use crate::map::ahead::workers;
 use crate::sys::{InternalFd, high_duplicate, monotonic_now};
 use crate::thread::Mutex;
@@ -140,10 +140,10 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
         } else if fds.get(1).is_some_and(|stall| stall.revents().contains(PollFlags::PRI)) {
             // A first report may be of waits before this thread began: the kernel sums them up late.
             if monotonic_now() - begun > pressure::WINDOW {
-                clear_if_heeded();
+                clear_on_shortage();
             }
         }
-        let (spoiled, short) = hear(watch, inotify);
+        let (spoiled, short) = read_events(watch, inotify);
         if short {
             clear();
         } else if !spoiled.is_empty() {
@@ -160,7 +160,7 @@ fn listen(watch: &Watch, inotify: &InternalFd, stall: Option<&InternalFd>) {
 }
 
 /// Reads events: the watches of files to which something happened, and whether memory is short. Records them first.
-fn hear(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
+fn read_events(watch: &Watch, inotify: &InternalFd) -> (Vec<i32>, bool) {
     let mut room = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(inotify, &mut room);
     let (mut spoiled, mut short) = (Vec::new(), false);

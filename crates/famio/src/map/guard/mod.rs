@@ -12,7 +12,7 @@ mod standin;
 
 pub(crate) use chain::{handler, let_through};
 pub use chain::{host_action, install, is_installed};
-pub(crate) use standin::{stand_in_for, stand_in_no_more};
+pub(crate) use standin::{end_stand_in, stand_in_for};
 
 use crate::pmem::ordinary;
 use core::mem::MaybeUninit;

@@ -45,7 +45,7 @@ pub(crate) fn stand_in_for(start: usize, len: usize) {
 }
 
 /// To be called before the mapping goes.
-pub(crate) fn stand_in_no_more(start: usize) {
+pub(crate) fn end_stand_in(start: usize) {
     for area in each() {
         let _ = area.start.compare_exchange(start, 0, AcqRel, Relaxed);
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(word.load(SeqCst), 0);
         word.store(8, SeqCst);
         assert_eq!(word.load(SeqCst), 8);
-        stand_in_no_more(at as usize);
+        end_stand_in(at as usize);
         assert!(!stand_in(at as usize));
         // SAFETY: no reference is used after this.
         unsafe { munmap(at, 4096) }.unwrap();

@@ -141,11 +141,11 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
         }
     }
     // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
-    let told = match i32::from(lock.l_type) == libc::F_UNLCK {
+    let done = match i32::from(lock.l_type) == libc::F_UNLCK {
         true => user::put(theirs.wrapping_byte_add(offset_of!(libc::flock, l_type)).cast(), &lock.l_type),
         false => user::put(theirs, &*lock),
     };
-    told.map_or_else(|error| fail(error.errno()), |()| 0)
+    done.map_or_else(|error| fail(error.errno()), |()| 0)
 }
 
 /// Fills in a lock as the kernel would.

@@ -30,7 +30,7 @@ pub(in crate::posix) fn config() -> Option<&'static Config> {
     config_to_look()
 }
 
-/// As [`config`], without checking for a forked child that the library has not noticed yet: for calls that change
+/// As `config`, without checking for a forked child that the library has not noticed yet: for calls that change
 /// nothing.
 #[inline]
 pub(in crate::posix) fn config_to_look() -> Option<&'static Config> {

@@ -7,7 +7,7 @@ use super::run_record::{
 };
 use super::why;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::globs::Nearly;
+use crate::posix::selection::globs::NearMiss;
 use crate::sys;
 use core::sync::atomic::Ordering;
 
@@ -147,7 +147,7 @@ fn say_synced(joined: &OwnerSession, config: &Config) -> bool {
         let mut room = room();
         let path = slot.path(&mut room).unwrap_or_default();
         line.comma(index, named + usize::from(count > named)).add(path);
-        let nearly = |glob: &usize| config.globs.nearly(*glob, path).is_some();
+        let nearly = |glob: &usize| config.globs.near_miss(*glob, path).is_some();
         if let Some(glob) = (0..config.globs.count()).find(nearly) {
             line.add(b" (nearly ").add(joined.label(glob)).add(b")");
         }
@@ -190,12 +190,12 @@ fn say_globs(joined: &OwnerSession, config: &Config) -> bool {
 /// Adds the file that was nearly selected, for a user who has mistyped a glob.
 fn add_nearest(line: &mut Line, joined: &OwnerSession, config: &Config, glob: usize) {
     for (wanted, text) in
-        [(Nearly::Case, &b", except for the case of letters"[..]), (Nearly::Folder, b", in another folder")]
+        [(NearMiss::Case, &b", except for the case of letters"[..]), (NearMiss::Folder, b", in another folder")]
     {
         for slot in joined.record.synced.iter().filter(|slot| is_unselected(slot, config)) {
             let mut room = room();
             let path = slot.path(&mut room).unwrap_or_default();
-            if config.globs.nearly(glob, path) == Some(wanted) {
+            if config.globs.near_miss(glob, path) == Some(wanted) {
                 line.add(b"; it nearly selected ").add(path).add(text);
                 return;
             }

@@ -45,7 +45,7 @@ impl Marks {
 
 /// How a glob just fails to select a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Nearly {
+pub enum NearMiss {
     /// It would, without regard to case.
     Case,
     /// It would, in another folder: the last component matches.
@@ -352,7 +352,7 @@ impl Globs {
     }
 
     /// How `glob` just fails to select an absolute path. Allocates nothing.
-    pub fn nearly(&self, glob: usize, path: &[u8]) -> Option<Nearly> {
+    pub fn near_miss(&self, glob: usize, path: &[u8]) -> Option<NearMiss> {
         const ANY_CASE: MatchOptions = MatchOptions { case_sensitive: false, ..OPTIONS };
         let path = core::str::from_utf8(path).ok()?;
         let name = &path[name_start(path.as_bytes())..];
@@ -363,9 +363,9 @@ impl Globs {
         if names().any(|(pattern, _)| pattern.matches_with(name, ANY_CASE))
             || places().any(|place| place.whole.matches_with(path, ANY_CASE))
         {
-            Some(Nearly::Case)
+            Some(NearMiss::Case)
         } else if places().any(|place| tells(&place.last) && place.last.matches_with(name, ANY_CASE)) {
-            Some(Nearly::Folder)
+            Some(NearMiss::Folder)
         } else {
             None
         }
@@ -546,14 +546,14 @@ mod tests {
             assert_eq!((found, hit(&globs, path)), (marks.clone(), !marks.is_empty()), "{path}");
         }
         for (glob, path, nearly) in [
-            (0, "/y/A.DB", Some(Nearly::Case)),
-            (1, "/DATA/a.db", Some(Nearly::Case)),
-            (1, "/y/a.db", Some(Nearly::Folder)),
+            (0, "/y/A.DB", Some(NearMiss::Case)),
+            (1, "/DATA/a.db", Some(NearMiss::Case)),
+            (1, "/y/a.db", Some(NearMiss::Folder)),
             (1, "/y/c.db", None),
             (2, "/y/c.db", None),
             (3, "/y/c.db", None),
         ] {
-            assert_eq!(globs.nearly(glob, path.as_bytes()), nearly, "{glob} {path}");
+            assert_eq!(globs.near_miss(glob, path.as_bytes()), nearly, "{glob} {path}");
         }
     }
 

@@ -210,6 +210,7 @@ fn escape_braces(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use famio_test_support::random::Random;
 
     fn all(glob: &str) -> Vec<String> {
         expand(glob, Some("/home/me [1]")).unwrap_or_else(|error| panic!("{glob}: {error}"))
@@ -284,12 +285,11 @@ mod tests {
     #[test]
     fn names_are_escaped() {
         let pieces = ["a", "{", "}", ",", "\\", "~", "*", "?", "[", "]", "!", "..", "é", " "];
-        let mut random = 7u64;
+        let mut random = Random::new(7);
         for _ in 0..3000 {
             let mut name = String::new();
-            for _ in 0..1 + random % 6 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                name.push_str(pieces[(random >> 33) as usize % pieces.len()]);
+            for _ in 0..1 + random.below(6) {
+                name.push_str(pieces[random.below(pieces.len() as u64) as usize]);
             }
             let patterns = all(&escape(&name));
             assert_eq!(patterns.len(), 1, "{name}: {patterns:?}");

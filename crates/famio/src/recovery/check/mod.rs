@@ -222,14 +222,14 @@ fn with_file(
         Err(e) if e.errno() == libc::EACCES => None,
         owner_lock => owner_lock?,
     };
-    let done =
-        examine(file, owner_lock.as_ref(), settings, false, given).and_then(|examined| weigh(file, &examined, checked));
+    let done = examine(file, owner_lock.as_ref(), settings, false, given)
+        .and_then(|examined| check_against_mark(file, &examined, checked));
     owner_lock.into_iter().for_each(OwnerLock::leave);
     done
 }
 
 /// Compares mark and header, then checks the rest of the journal.
-fn weigh(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Result<()> {
+fn check_against_mark(file: BorrowedFd<'_>, examined: &Examined, checked: &mut Checked) -> Result<()> {
     if examined.growing.is_none() || examined.journal.is_some() {
         checked.journal.clone_from(&examined.journal_path);
     }

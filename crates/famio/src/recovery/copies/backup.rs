@@ -22,7 +22,7 @@ use crate::journal::tiered::scan as scan_tiered;
 use crate::journal::{Header, State, Verdict, control, lock};
 use crate::pmem::{Domain, medium};
 use crate::recovery::examine::{Examined, examine};
-use crate::recovery::formats::{in_place, tiered};
+use crate::recovery::formats::{Source, in_place, tiered};
 use crate::recovery::found_file::FoundFile;
 use crate::recovery::unfinished::Unfinished;
 use crate::settings::Settings;
@@ -256,7 +256,8 @@ fn of_epochs(
     let epoch = match now.kind {
         Kind::Tiered => {
             let length = fstat(&copy)?.st_size as u64;
-            tiered::list(to, copy.as_fd(), length, &now, medium(Domain::Emulated, false), kernels())?
+            let medium = medium(Domain::Emulated, false);
+            tiered::list(Source { file: to, journal: copy.as_fd(), length, header: &now, medium }, kernels())?
         }
         _ => apply(copy.as_fd(), &now, to, kernels())?,
     };
@@ -304,14 +305,15 @@ fn in_place_of(
     }
     if header.state == State::Clean {
         let is_reflink = copy_all(file, to)?;
-        return done(!is_used && activity() == before, to, header.epoch, is_reflink);
+        return done(!is_used && activity() == before, to, 0, is_reflink);
     }
     let is_reflink = copy_all(file, to)?;
     let copy = copy_to_memory(journal.as_fd(), &|| ())?;
     if activity() != before || lock::is_in_session(journal) != is_used && before.is_none() {
         return Ok(Tried::Again(BUSY));
     }
-    let epoch = in_place::list(to, copy.as_fd(), length, header, medium(Domain::Emulated, false), kernels())?;
+    let medium = medium(Domain::Emulated, false);
+    let epoch = in_place::list(Source { file: to, journal: copy.as_fd(), length, header, medium }, kernels())?;
     done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 

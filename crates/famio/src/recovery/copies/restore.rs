@@ -35,14 +35,14 @@ pub struct Restored {
     pub unread_journal: Option<PathBuf>,
 }
 
-/// Replaces the file `to`, which need not exist, by a copy of `from`, made as by [`backup`](super::backup()), with
-/// one rename. Owner, group and mode are those of the old file, as far as this process may set them. Then the old
-/// file's journal is removed, unless the file has another name.
+/// Replaces the file `to`, which need not exist, by a copy of `from`, made as by
+/// [`backup`](fn@crate::recovery::backup), with one rename. Owner, group and mode are those of the old file, as far as
+/// this process may set them. Then the old file's journal is removed, unless the file has another name.
 ///
 /// # Errors
 /// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same file. Others are
-/// [`backup`](super::backup())'s. After any error, the old file and its journal are unchanged, unless the text says
-/// that it was restored.
+/// [`backup`](fn@crate::recovery::backup)'s. After any error, the old file and its journal are unchanged, unless the
+/// text says that it was restored.
 pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let source = source(from)?;

@@ -8,7 +8,7 @@ use crate::journal::header::Kind;
 use crate::journal::records::apply;
 use crate::pmem::{Medium, medium};
 use crate::recovery::examine::{Examined, conflict, examine};
-use crate::recovery::formats::{in_place, tiered};
+use crate::recovery::formats::{Source, in_place, tiered};
 use crate::recovery::found_file::FoundFile;
 use crate::settings::Settings;
 use crate::thread::Mutex;
@@ -48,10 +48,11 @@ pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Set
     medium(header.domain, false).fdatasync(journal.as_fd())?;
     let native = medium(header.file_domain, false);
     let list = List { native, steps: Mutex::default(), left: Mutex::new(most) };
+    let source = Source { file, journal: journal.as_fd(), length, header: &header, medium: native };
     let listed = match header.kind {
-        Kind::InPlace => in_place::list(file, journal.as_fd(), length, &header, native, &list),
+        Kind::InPlace => in_place::list(source, &list),
         Kind::Records => apply(journal.as_fd(), &header, file, &list),
-        Kind::Tiered => tiered::list(file, journal.as_fd(), length, &header, native, &list),
+        Kind::Tiered => tiered::list(source, &list),
     };
     let epoch = listed.map_err(|e| e.context("its journal can't be read"))?;
     crate::recovery::formats::joint::refuse_unfinished(pool.as_ref(), file, &header, epoch)?;

@@ -1,13 +1,13 @@
 //! Recovery of a journal in place. First everything is read and checked; then undo is rolled back, committed granules
 //! go to the file, and the file gets its size.
 
+use super::Source;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, BLOCKS_MAX, Version};
 use crate::journal::Header;
 use crate::journal::inplace::{Commit, GRANULES, Image, Key, Kind, Stored, Used};
 use crate::pmem::Medium;
-use crate::recovery::Replayed;
-use crate::recovery::{Options, Progress, processors};
+use crate::recovery::{Options, Progress, Replayed, processors};
 use crate::rule::{Rule, holds};
 use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
@@ -26,18 +26,14 @@ struct Move {
 
 /// See the module. `adopt` is called after everything is checked and before the file is changed. It writes the header
 /// once more, and makes the whole journal durable.
-#[allow(clippy::too_many_arguments)]
 pub(in crate::recovery) fn replay(
-    file: BorrowedFd<'_>,
-    journal: BorrowedFd<'_>,
-    length: u64,
-    header: &Header,
-    medium: &'static dyn Medium,
+    source: Source<'_>,
     options: Options,
     progress: &dyn Progress,
     adopt: impl FnOnce() -> Result<()>,
 ) -> Result<Replayed> {
-    let Found { image, last, moves, bytes } = find(file, journal, length, header, medium)?;
+    let Source { file, medium, .. } = source;
+    let Found { image, last, moves, bytes } = find(source)?;
     let replayed = Replayed { epoch: last.epoch, bytes };
     if options.dry_run {
         return Ok(replayed);
@@ -78,15 +74,9 @@ pub(in crate::recovery) fn keep_entries(
 
 /// Tells the medium `to` what a replay would do to the file; changes nothing else. Returns the epoch of the last
 /// commit.
-pub(in crate::recovery) fn list(
-    file: BorrowedFd<'_>,
-    journal: BorrowedFd<'_>,
-    length: u64,
-    header: &Header,
-    medium: &'static dyn Medium,
-    to: &dyn Medium,
-) -> Result<u64> {
-    let Found { image, last, moves, bytes } = find(file, journal, length, header, medium)?;
+pub(in crate::recovery) fn list(source: Source<'_>, to: &dyn Medium) -> Result<u64> {
+    let file = source.file;
+    let Found { image, last, moves, bytes } = find(source)?;
     to.ftruncate(file, last.size)?;
     copy_all(file, &image, &moves, bytes, 1, to, &crate::recovery::Silent)?;
     to.ftruncate(file, last.size)?;
@@ -101,13 +91,7 @@ struct Found<'a> {
     bytes: u64,
 }
 
-fn find<'a>(
-    file: BorrowedFd<'_>,
-    journal: BorrowedFd<'a>,
-    length: u64,
-    header: &Header,
-    medium: &'static dyn Medium,
-) -> Result<Found<'a>> {
+fn find(Source { file, journal, length, header, medium }: Source<'_>) -> Result<Found<'_>> {
     let mut image = Image::open(journal, length, Key::of(header.journal_id), medium)?;
     let Some(last) = image.slots().last() else {
         return Err(Error::with(libc::EIO, "the journal has no valid commit slot"));

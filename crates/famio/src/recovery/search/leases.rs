@@ -19,9 +19,9 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// within milliseconds.
 const LONG: u64 = 1_000_000_000;
 
-/// Opens a file for reading, after waiting for the end of another process's lease. If that takes long, calls `told`
+/// Opens a file for reading, after waiting for the end of another process's lease. If that takes long, calls `report`
 /// with the process.
-pub(in crate::recovery) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -> Result<InternalFd, Errno> {
+pub(in crate::recovery) fn open_after(path: &Path, report: &dyn Fn(Option<u32>)) -> Result<InternalFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     let begun = monotonic_now();
     let mut is_told = false;
@@ -31,7 +31,7 @@ pub(in crate::recovery) fn open_after(path: &Path, told: &dyn Fn(Option<u32>)) -
             opened => return opened,
         }
         if !is_told && monotonic_now() > begun + LONG {
-            told(stat(path).ok().and_then(|stat| holder(stat.st_dev, stat.st_ino)));
+            report(stat(path).ok().and_then(|stat| holder(stat.st_dev, stat.st_ino)));
             is_told = true;
         }
         let _ = rustix::thread::nanosleep(&PAUSE);

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// any.
 pub(in crate::recovery) type Commit = dyn Fn(BorrowedFd<'_>, &CStr, &Settings) -> Result<bool>;
 
-/// See [`recover_path`](super::recover_path). `commit`: makes what a killed process left durable.
+/// See [`recover_path`](crate::file::recover_path). `commit`: makes what a killed process left durable.
 pub(crate) fn recover_path(
     path: &Path,
     settings: &Settings,
@@ -153,7 +153,7 @@ pub(in crate::recovery) fn open_own(looked: BorrowedFd<'_>, access: OFlags, erro
 
 /// Whether a file without a journal, according to its mark, could not trust this journal. It may be the file's own,
 /// from before its owner or mode changed.
-fn is_strangers(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
+fn is_untrusted(place: &Place, name: &str, file: BorrowedFd<'_>) -> bool {
     matches!(mark::of_looked_at(file), Ok(None)) && place.pool.open_read_only(name, Some(file)).is_err()
 }
 
@@ -180,7 +180,7 @@ impl Visitor for All<'_> {
             Ok((key, found)) => {
                 self.seen.add(key, &journal);
                 report.file = Some(found.path.clone());
-                if is_strangers(place, name, found.file.as_fd()) {
+                if is_untrusted(place, name, found.file.as_fd()) {
                     report.journal = journal;
                     return self.reports.push(report);
                 }

@@ -241,10 +241,10 @@ pub(in crate::recovery) fn epoch_of(place: &Place, name: &str, header: &Header, 
     if header.kind == Kind::InPlace {
         let medium = medium(header.domain, false);
         let image = Image::open(fd.as_fd(), size, Key::of(header.journal_id), medium).ok();
-        return image.and_then(|image| image.slots().last().map(|commit| commit.epoch)).unwrap_or(header.epoch);
+        return image.and_then(|image| image.slots().last().map(|commit| commit.epoch)).unwrap_or(0);
     }
     if header.kind == Kind::Tiered {
-        return last_epoch(fd.as_fd(), size, header, medium(header.domain, false)).unwrap_or(header.epoch);
+        return last_epoch(fd.as_fd(), size, header, medium(header.domain, false)).unwrap_or(0);
     }
     // While the owner commits, the header and the chain may be read in different states.
     const LOOKS: usize = 8;
@@ -256,5 +256,5 @@ pub(in crate::recovery) fn epoch_of(place: &Place, name: &str, header: &Header, 
         let Ok((header, fd)) = place.header(name) else { break };
         last = scan(fd.as_fd(), &header).map(|scan| scan.plan().epoch);
     }
-    last.unwrap_or(0).max(header.epoch)
+    last.unwrap_or(0)
 }

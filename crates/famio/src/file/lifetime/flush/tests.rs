@@ -46,7 +46,7 @@ fn a_file_that_its_program_removes_meanwhile_has_nothing_to_flush() {
     let mut found = survey(&path, &settings).unwrap().pop().unwrap();
     atomic.remove_descriptor(file.as_raw_fd()).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let waiting = Waiting { patience: PATIENCE, told: &|_, _| {} };
+    let waiting = Waiting { patience: PATIENCE, report: &|_, _| {} };
     for in_use in [true, false] {
         found.in_use = in_use;
         let mut clock = Clock::new(monotonic_now(), PATIENCE);

@@ -23,12 +23,12 @@ pub(super) enum Waited {
     Over,
 }
 
-/// Waits for the answer. `told`: called once if it takes long.
+/// Waits for the answer. `report`: called once if it takes long.
 pub(super) fn wait(
     mut request: FlushRequest,
     file: &Path,
     others: &mut Others<'_>,
-    told: &dyn Fn(&Path, Option<Owner>),
+    report: &dyn Fn(&Path, Option<Owner>),
     progress: &dyn Progress,
 ) -> Waited {
     let begun = monotonic_now();
@@ -61,7 +61,7 @@ pub(super) fn wait(
             return Waited::NoAnswer(owner, no_answer(asked, owner, clock.patience));
         }
         if !is_told && now > begun + LONG {
-            told(file, request.control().owner());
+            report(file, request.control().owner());
             is_told = true;
         }
     }

@@ -1,9 +1,9 @@
 //! Requests of `famio flush`, as an owner carries them out.
 
 use crate::Settings;
-use crate::file::parts::hand_over_image::{Change, HandOverImage, What};
 use crate::file::session::flush::FlushStep;
 use crate::file::session::flush_tries::FlushTries;
+use crate::file::state::hand_over_image::{Change, HandOverImage, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION};
 use crate::journal::testing::{KERNEL, kernels_memory};
@@ -146,7 +146,7 @@ fn a_request_begins_anew_whatever_was_left_of_one_that_another_process_has_answe
 fn what_others_have_written_is_not_moved_in_the_session() {
     let file = Opened::new("/dev/shm", "others", 1);
     let other = Membership::new();
-    other.come(|| crate::journal::control::find_or_make(file.file.as_fd(), None), || Ok(false)).unwrap();
+    other.attach(|| crate::journal::control::find_or_make(file.file.as_fd(), None), || Ok(false)).unwrap();
     let theirs = Change { writer: other.me(), what: What::Bytes { offset: 50, data: b"theirs".to_vec() } };
     let number = other.begin_epoch();
     let memory =

@@ -22,7 +22,7 @@ mod read;
 mod trim;
 mod update_maps;
 
-use crate::file::parts::cow_maps::{CowMaps, PAGE, page_end, second_map};
+use crate::file::state::cow_maps::{CowMaps, PAGE, page_end, second_map};
 
 pub(super) use map::remap;
 pub(super) use trim::{is_alone, many};

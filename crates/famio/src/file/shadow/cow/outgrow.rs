@@ -8,7 +8,7 @@ use super::map::{move_pages, reserve, unmap};
 use super::{CowMaps, page_end};
 use crate::error::Result;
 use crate::file::atomic::AtomicFile;
-use crate::file::parts::shadow_pages::check_size;
+use crate::file::state::shadow_pages::check_size;
 use core::sync::atomic::Ordering;
 use rustix::fs::ftruncate;
 

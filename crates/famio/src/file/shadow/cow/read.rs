@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
 use crate::file::engine::home::copy_out;
-use crate::file::parts::shadow_pages::PIECE;
+use crate::file::state::shadow_pages::PIECE;
 
 impl AtomicFile {
     /// Reads into the caller's buffers.

@@ -182,7 +182,7 @@ impl Membership {
     }
 
     /// The dead members as one number, which is different after another death; `None`: there are none.
-    pub fn dead_in_one(&self) -> Option<u64> {
+    pub fn dead_hash(&self) -> Option<u64> {
         let ids = self.unreaped().map(|member| member.id.load(Ordering::Acquire));
         ids.reduce(|all, id| all.wrapping_mul(1_000_003).wrapping_add(id))
     }

@@ -1,8 +1,8 @@
 //! The control page of an atomic file: all processes that have the file open (its *members*) map it.
 //!
-//! One member at a time owns the file (it holds the [`OwnerLock`](super::OwnerLock), the owner lock) and has a session.
-//! The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside the page
-//! that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
+//! One member at a time owns the file (it holds the [`OwnerLock`](crate::index::OwnerLock), the owner lock) and has a
+//! session. The page says whether a session exists, and whether the open epoch lies in a hand-over image: a file beside
+//! the page that the next owner takes up. A process that wants ownership requests it; the owner hands it over.
 
 mod flush;
 mod hand_over_image;
@@ -85,7 +85,7 @@ impl Membership {
     }
 
     /// Whether this process is attached. A detached process cannot tell which members live.
-    pub fn is_here(&self) -> bool {
+    pub fn is_attached(&self) -> bool {
         self.control.lock().is_some()
     }
 
@@ -101,7 +101,7 @@ impl Membership {
     /// # Errors
     /// Those of `open`. `EBUSY`: the file has too many members, or they share memory in another folder. Errors of a
     /// configured folder.
-    pub fn come(
+    pub fn attach(
         &self,
         mut open: impl FnMut() -> Result<InternalFd>,
         mut has_journal: impl FnMut() -> Result<bool>,
@@ -134,13 +134,13 @@ impl Membership {
             self.of[0].store(device, Ordering::Release);
             self.of[1].store(inode, Ordering::Release);
             self.has_attached.store(true, Ordering::Release);
-            let came = self.come_in(&control, shm, &mut has_journal);
+            let attached = self.attach_locked(&control, shm, &mut has_journal);
             drop(attaching);
-            if came.is_err() {
+            if attached.is_err() {
                 self.has_attached.store(false, Ordering::Release); // the page says nothing about this process
                 control.remove_if_unused();
             }
-            came?;
+            attached?;
             *here = Some(Arc::new(control));
             return Ok(());
         }
@@ -161,7 +161,12 @@ impl Membership {
         }
     }
 
-    fn come_in(&self, control: &Control, shm: (u64, u64), has_journal: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
+    fn attach_locked(
+        &self,
+        control: &Control,
+        shm: (u64, u64),
+        has_journal: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<()> {
         let page = self.page();
         control.key()?;
         let magic = page.magic.load(Ordering::Acquire);

@@ -79,7 +79,7 @@ mod tests {
         let file = for_test();
         let open = || {
             let membership = Membership::new();
-            membership.come(|| Ok(file.open()), || Ok(false)).unwrap();
+            membership.attach(|| Ok(file.open()), || Ok(false)).unwrap();
             membership
         };
         let (first, second) = (open(), open());

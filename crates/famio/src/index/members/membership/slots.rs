@@ -155,7 +155,7 @@ impl Membership {
     /// Whether other living members can commit.
     pub fn has_other_writers(&self) -> bool {
         let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
-        self.is_here() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
+        self.is_attached() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
     }
 
     /// Whether other members can commit, or could until they were killed. Only looks at the page, without a system
@@ -241,7 +241,7 @@ impl Membership {
     pub fn lives(&self, place: usize) -> bool {
         let Some(member) = self.page().members.get(place) else { return false };
         let life = &member.life;
-        let is_me = place == self.place.load(Ordering::Acquire) as usize && self.is_here();
+        let is_me = place == self.place.load(Ordering::Acquire) as usize && self.is_attached();
         !life.is_over()
             && !is_me
             && (life.is_kept() || self.control.lock().as_ref().is_none_or(|control| is_taken(control, place)))
@@ -252,7 +252,7 @@ impl Membership {
     ///
     /// Returns whether this is new.
     pub fn be_seen(&self) -> bool {
-        let is_new = self.is_here() && LIVES.add(&self.page().members[self.place() as usize].life);
+        let is_new = self.is_attached() && LIVES.add(&self.page().members[self.place() as usize].life);
         if is_new {
             self.announce_change(); // processes that watch others have to watch this one, too
         }

@@ -11,7 +11,7 @@ impl Membership {
     /// The paths of what exists: the page, the shadow, and the hand-over image. Empty before this process has
     /// attached.
     pub fn paths(&self) -> Vec<String> {
-        if !self.is_here() {
+        if !self.is_attached() {
             return Vec::new();
         }
         let shadow = self.shadow().map(|number| self.shadow_path(number));
@@ -21,17 +21,17 @@ impl Membership {
 
     /// This member dies while another one is attached, and attaches again with a new number. It must not be the
     /// owner.
-    pub fn die_and_come(&self) -> Result<()> {
+    pub fn die_and_attach(&self) -> Result<()> {
         let Some(control) = self.control() else { return Ok(()) };
         let open = || Ok(open_again(control.as_fd(), OFlags::RDWR)?);
         let other = Self::new();
-        other.come(open, || Ok(false))?;
+        other.attach(open, || Ok(false))?;
         let life = &self.page().members[self.place.load(Ordering::Acquire) as usize].life;
         super::LIVES.remove(life);
         life.end();
         *self.control.lock() = None;
         unlock(&*control, place(self.place.load(Ordering::Acquire))); // as after a kill: nothing is recorded on the page
-        self.come(open, || Ok(false))?;
+        self.attach(open, || Ok(false))?;
         other.leave();
         Ok(())
     }

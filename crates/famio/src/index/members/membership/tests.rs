@@ -6,7 +6,7 @@ use crate::index::members::life::{Life, Lives};
 
 fn open(file: &TestControl) -> Membership {
     let membership = Membership::new();
-    membership.come(|| Ok(file.open()), || Ok(false)).unwrap();
+    membership.attach(|| Ok(file.open()), || Ok(false)).unwrap();
     membership
 }
 
@@ -39,12 +39,12 @@ fn a_page_of_another_version_is_left_alone_while_its_processes_live() {
     old.set_session(true);
     old.page().magic.store(OTHER, Ordering::Relaxed);
     let state = old.state();
-    let come = || Membership::new().come(|| Ok(file.open()), || Ok(false));
-    assert_eq!(come().unwrap_err().errno(), libc::EBUSY);
+    let attach = || Membership::new().attach(|| Ok(file.open()), || Ok(false));
+    assert_eq!(attach().unwrap_err().errno(), libc::EBUSY);
     assert_eq!((old.state(), old.page().magic.load(Ordering::Relaxed)), (state, OTHER));
     assert!(file.path().exists());
     killed(old);
-    come().unwrap();
+    attach().unwrap();
 }
 
 #[test]
@@ -148,10 +148,10 @@ fn who_comes_anew_after_the_control_file_was_removed_leaves_the_old_one() {
     let (mine, third) = (open(&file), open(&file));
     std::fs::remove_file(file.path()).unwrap();
     mine.leave_behind();
-    assert!(!mine.is_here() && third.state() & MOVED != 0 && !third.has_others());
+    assert!(!mine.is_attached() && third.state() & MOVED != 0 && !third.has_others());
     std::fs::write(file.path(), [0; 4096]).unwrap();
     let other = open(&file);
-    mine.come(|| Ok(file.open()), || Ok(false)).unwrap();
+    mine.attach(|| Ok(file.open()), || Ok(false)).unwrap();
     assert!(mine.has_others() && mine.leave() && other.leave());
 }
 
@@ -213,7 +213,7 @@ fn noise_in_the_page_crashes_nobody() {
                 membership.has_others(),
                 membership.dead(),
                 membership.has_dead(),
-                membership.dead_in_one(),
+                membership.dead_hash(),
             );
             let _ = (
                 membership.others_map(STORES),
@@ -240,7 +240,7 @@ fn makes_shadows_until_it_is_killed() {
     let Ok(path) = std::env::var("FAMIO_CONTROL_OF") else { return };
     let control = || InternalFd::adopt(std::fs::File::options().read(true).write(true).open(&path).unwrap().into());
     let membership = Membership::new();
-    membership.come(control, || Ok(false)).unwrap();
+    membership.attach(control, || Ok(false)).unwrap();
     std::io::stderr().write_all(b"ready\n").unwrap();
     loop {
         let path = membership.shadow_path(membership.begin_shadow());

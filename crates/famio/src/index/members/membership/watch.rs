@@ -10,7 +10,7 @@ impl Membership {
     /// Adds the words that change when a session begins, ends, or loses its process. Not for the owner. Returns false
     /// if the state is such now and was not when it was `known`.
     pub fn watch(&self, words: &mut Vec<Word>, holders: &mut Vec<Word>, known: u64) -> bool {
-        if !self.is_here() {
+        if !self.is_attached() {
             return true;
         }
         self.watch_given(words);
@@ -35,7 +35,7 @@ impl Membership {
 
     /// Whether the process that has the session has died, and nobody has put the file in order.
     pub fn is_orphaned(&self) -> bool {
-        self.is_here() && self.holder().is_some_and(Life::is_over)
+        self.is_attached() && self.holder().is_some_and(Life::is_over)
     }
 
     /// Whether another process has the session and is known to live. It turns false before a lock that the process

@@ -75,12 +75,12 @@ fn is_trusted(file: &Stat, folder: &Stat) -> bool {
     is_file && [0, folder.st_uid, rustix::process::geteuid().as_raw()].contains(&file.st_uid)
 }
 
-/// Gives a notice, once for each pool of this process. `told`: a bit for each, by a hash; of two with the same bit, one
+/// Gives a notice, once for each pool of this process. `said`: a bit for each, by a hash; of two with the same bit, one
 /// is told of.
-fn tell_once(pool: &Pool, told: &AtomicU64, what: &[u8]) {
+fn tell_once(pool: &Pool, said: &AtomicU64, what: &[u8]) {
     let path = pool.path().as_os_str().as_bytes();
     let bit = 1 << (xxh3_64(path) % 64);
-    if told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+    if said.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         crate::sys::notice_parts(&[path, what]);
     }
 }

@@ -12,6 +12,7 @@ use crate::journal::pools::pool::Pool;
 use crate::journal::testing::Scratch;
 use crate::pmem::TestHooks;
 use crate::sys::monotonic_now;
+use famio_test_support::random::Random;
 use rustix::fs::OFlags;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Arc;
@@ -399,14 +400,9 @@ fn a_file_that_makes_no_sense_is_a_pool_without_a_size() {
         member.change(-1, 0);
         file.write_all_at(&whole, 0).unwrap();
     }
-    let mut random = 1u64;
+    let mut random = Random::new(1);
     for _ in 0..200 {
-        let noise: Vec<u8> = std::iter::repeat_with(|| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 56) as u8
-        })
-        .take(FILE_MAX - 40 + 999)
-        .collect();
+        let noise: Vec<u8> = std::iter::repeat_with(|| random.next_u64() as u8).take(FILE_MAX - 40 + 999).collect();
         file.write_all_at(&noise, 40).unwrap();
         let _ = (member.grow(MIB, MIB), member.would_grow(MIB, u64::MAX), member.look());
         let _ = pool_use(pool.dir.root()).unwrap();

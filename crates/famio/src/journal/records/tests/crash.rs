@@ -10,6 +10,7 @@ use crate::pmem::Domain;
 use crate::pmem::record::{Plan, Recorder};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
+use famio_test_support::random::Random;
 use proptest::prelude::*;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -111,14 +112,13 @@ fn power_cut(test_hooks: &TestHooks, seed: u64) -> Vec<u8> {
 
 /// Some sectors of `now`, the cached content, over the durable one.
 fn some_sectors(now: &[u8], mut image: Vec<u8>, seed: u64) -> Vec<u8> {
-    let mut random = seed | 1;
+    let mut random = Random::new(seed);
     let durable = image.len();
     image.resize(now.len().max(durable), 0);
     // Some seeds keep nearly everything, some nearly nothing.
     let odds = seed % 7 + 1;
     for (sector, new) in now.chunks(512).enumerate() {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        if (random >> 33) % 8 < odds {
+        if random.below(8) < odds {
             image[sector * 512..sector * 512 + new.len()].copy_from_slice(new);
         }
     }

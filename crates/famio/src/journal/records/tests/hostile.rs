@@ -6,6 +6,7 @@ use super::test_hooks::{SMALL, TestHooks, recover, rewrite};
 use crate::error::Result;
 use crate::journal::Header;
 use crate::journal::testing::KERNEL;
+use famio_test_support::random::Random;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -185,21 +186,18 @@ fn noise_is_survived() {
     let path = test_hooks.copy();
     let good = fs::read(&path).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    let mut random = 1u64;
-    let mut next = || {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        random >> 33
-    };
+    let mut random = Random::new(1);
+    let mut next = |below: usize| random.below(below as u64) as usize;
     for _ in 0..2000 {
         let mut bad = good.clone();
-        for _ in 0..1 + next() % 3 {
-            let (at, len) = (4096 + next() as usize % (good.len() - 4096), 1 + next() as usize % 6000);
+        for _ in 0..1 + next(3) {
+            let (at, len) = (4096 + next(good.len() - 4096), 1 + next(6000));
             let end = (at + len).min(good.len());
-            match next() % 3 {
+            match next(3) {
                 0 => bad[at..end].fill(0),
-                1 => bad[at..end].fill_with(|| next() as u8),
+                1 => bad[at..end].fill_with(|| next(256) as u8),
                 _ => {
-                    let from = 4096 + next() as usize % (good.len() - 4096);
+                    let from = 4096 + next(good.len() - 4096);
                     let len = (end - at).min(good.len() - from);
                     bad[at..at + len].copy_from_slice(&good[from..from + len]);
                 }

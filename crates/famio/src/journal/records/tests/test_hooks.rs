@@ -2,6 +2,7 @@
 
 use super::super::{BLOCK, Batch, Block, GRANULE, Geometry, Keeper, PAGE, RecordLog, Replayed, replay};
 use crate::error::{Error, Result};
+use crate::journal::header::LEN;
 use crate::journal::testing::{KERNEL, Scratch, kernels_memory};
 use crate::journal::{BootId, Header, Identity, Kind, State};
 use crate::pmem::{Domain, Medium};
@@ -296,8 +297,8 @@ pub fn rewrite(path: &Path, mut bytes: Vec<u8>, same_boot: bool) {
     if let Ok((mut header, _)) = Header::read(&bytes) {
         header.boot_id = BootId::current().unwrap();
         header.boot_id.0[0] ^= u8::from(!same_boot);
-        // SAFETY: Header::read saw that there are as many bytes.
-        unsafe { header.store_mapped(bytes.as_mut_ptr(), &KERNEL) };
+        let copy = header.encode();
+        bytes[..LEN].copy_from_slice(&[copy, copy].concat());
     }
     fs::write(path, bytes).unwrap();
 }

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[derive(Default)]
 pub(in crate::file) struct Arrivals(AtomicU32);
 
-pub(in crate::file) struct Coming<'a>(&'a AtomicU32);
+pub(in crate::file) struct Announced<'a>(&'a AtomicU32);
 
-impl Drop for Coming<'_> {
+impl Drop for Announced<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -19,18 +19,18 @@ impl Drop for Coming<'_> {
 pub(in crate::file) const PATIENCE: u64 = 100_000;
 
 impl Arrivals {
-    pub(in crate::file) fn come(&self) -> Coming<'_> {
+    pub(in crate::file) fn announce(&self) -> Announced<'_> {
         self.0.fetch_add(1, Ordering::AcqRel);
-        Coming(&self.0)
+        Announced(&self.0)
     }
 
-    pub(in crate::file) fn are_others(&self) -> bool {
+    pub(in crate::file) fn has_others(&self) -> bool {
         self.0.load(Ordering::Acquire) > 1
     }
 
     /// Waits, but not for long, until the threads on their way have written.
     #[cold]
-    pub(in crate::file) fn let_in(&self) {
+    pub(in crate::file) fn wait_for_others(&self) {
         let until = monotonic_now() + PATIENCE;
         while self.0.load(Ordering::Acquire) > 0 && monotonic_now() < until {
             rustix::thread::sched_yield();

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::base::refusal::{Answer, Refusal};
-use crate::file::parts::per_process::PerProcess;
+use crate::file::state::per_process::PerProcess;
 use crate::journal::joint::Folder;
 use crate::journal::live::Live;
 use crate::journal::{Pool, lock};
