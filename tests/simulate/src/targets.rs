@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use famio::pmem::record::Call;
 
 /// For a journal in place; `?` stands for each policy.
-const IN_PLACE: [&str; 42] = [
+const IN_PLACE: [&str; 45] = [
     "?: w100+60 s c",
     "?: w100+60 s w200+60 s w100+60 w4000+200 s c",
     "?: w0+6000 s x100+60 x100+60 s",
