@@ -118,6 +118,12 @@ pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
 
 /// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
+    static KNOWN: internal::undisturbed::OfFile<PathBuf> = internal::undisturbed::OfFile::new();
+    KNOWN.get(file, || path_now(file))
+}
+
+/// As [`path_of`], of this very moment.
+pub(crate) fn path_now(file: BorrowedFd<'_>) -> Result<PathBuf> {
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
         .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;

@@ -15,6 +15,7 @@ use crate::index::MOVED;
 use crate::journal::pools::shares::promised;
 use crate::journal::{has_lost_its_name, keeping_folders};
 use crate::pmem::TestHooks;
+use crate::sys::internal::Undisturbed;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
@@ -91,9 +92,11 @@ impl AtomicFile {
             return Ok(None);
         }
         let mut inner = self.inner();
+        let undisturbed = Undisturbed::begin();
         let mut tail = self.stop_growing(&mut inner)?;
         let begun = self.begin_session(&mut inner, &mut tail);
         let put_back = self.tail_is_taken(tail);
+        drop(undisturbed);
         drop(inner);
         begun.and(put_back.map_err(Refusal::from))?;
         match self.session() {
@@ -340,6 +343,7 @@ impl AtomicFile {
     /// As [`leave`](Self::leave). Refused, too, if a file of a group has something to commit.
     fn leave_as_committed(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
+        let _undisturbed = Undisturbed::begin();
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
         if to == DEMOTED && state == PLAIN && self.ownership.is_disturbed() && self.fds.has_writable() {

@@ -18,6 +18,7 @@ use crate::file::{Access, Descriptors, background, lease};
 use crate::index::Membership;
 use crate::recovery::Known;
 use crate::settings::Settings;
+use crate::sys::internal::Undisturbed;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
@@ -86,6 +87,7 @@ impl AtomicFile {
         let (device, inode) = looked.key;
         // Held to the end: two threads that open the same file get the same one, recovered once.
         let mut files = files();
+        let _undisturbed = Undisturbed::begin();
         if let Some(file) = files.get(&(device, inode)) {
             groups::check_reopened(file, settings).and_then(|()| file.reopen(fd, access)).map_err(named)?;
             return Ok(file.clone());
@@ -191,6 +193,7 @@ impl AtomicFile {
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             let mut files = files();
+            let _undisturbed = Undisturbed::begin();
             if self.fds.goes_as_last(fd) {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
                     files.remove(&self.key());

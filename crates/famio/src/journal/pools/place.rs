@@ -34,7 +34,7 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
 
 /// Whether the name by which an open file was opened is gone. The file may have others: the kernel does not tell.
 pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
-    path_of(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
+    crate::sys::path_now(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
         && folder_of(file).is_err_and(|e| e.is_nameless())
 }
 
