@@ -2,7 +2,7 @@
 
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
 use crate::error::{Error, Result};
-use crate::sys::internal::undisturbed;
+use crate::sys::internal::undisturbed::Answer;
 use crate::sys::{check, syscall, with_number};
 use core::fmt;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -51,8 +51,8 @@ impl Identity {
 
     /// The identity of an open file; `O_PATH` is sufficient.
     pub fn of_fd(fd: BorrowedFd<'_>) -> Result<Identity> {
-        static KNOWN: undisturbed::OfFile<Identity> = undisturbed::OfFile::new();
-        KNOWN.get(fd, || Self::ask(fd))
+        static KNOWN: Answer<Identity> = Answer::new();
+        KNOWN.of_file(fd, || Self::ask(fd))
     }
 
     fn ask(fd: BorrowedFd<'_>) -> Result<Identity> {

@@ -25,7 +25,7 @@ pub use clock::coarse_now;
 pub(crate) use clock::monotonic_now;
 pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
-pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
+pub(crate) use identity::{identity, identity_and_size, identity_at, look_at, owner_and_mode};
 pub use raw::{check, syscall};
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
@@ -33,6 +33,7 @@ use crate::error::Error;
 use crate::error::Result;
 use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
+use internal::undisturbed::{Answer, Number};
 use rustix::fs::CWD;
 
 pub use signal::{
@@ -66,6 +67,18 @@ pub(crate) fn keep_from_children(at: *mut u8, len: usize) {
 pub(crate) fn give_to_children(at: *mut u8, len: usize) {
     // SAFETY: our mapping, or one of the program's, for which it is the default.
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
+}
+
+/// The id of this process.
+pub(crate) fn process_id() -> u32 {
+    static KNOWN: Number = Number::new();
+    KNOWN.get(|| rustix::process::getpid().as_raw_nonzero().get() as u64) as u32
+}
+
+/// The user whose rights this process has.
+pub(crate) fn effective_user() -> u32 {
+    static KNOWN: Number = Number::new();
+    KNOWN.get(|| rustix::process::geteuid().as_raw().into()) as u32
 }
 
 /// The machine's memory in bytes, as it was at the first call.
@@ -118,8 +131,8 @@ pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
 
 /// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
-    static KNOWN: internal::undisturbed::OfFile<PathBuf> = internal::undisturbed::OfFile::new();
-    KNOWN.get(file, || path_now(file))
+    static KNOWN: Answer<PathBuf> = Answer::new();
+    KNOWN.of_file(file, || path_now(file))
 }
 
 /// As [`path_of`], of this very moment.

@@ -35,7 +35,7 @@ pub(in crate::file) fn start() {
     if crate::pmem::TestHooks::current().still {
         return;
     }
-    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let me = crate::sys::process_id();
     let seen = OWNER.load(Ordering::Acquire);
     if seen != me && !crate::thread::may_start() {
         WANTED.store(true, Ordering::Relaxed);

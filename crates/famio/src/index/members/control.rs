@@ -46,7 +46,7 @@ impl Owner {
     }
 
     pub(in crate::index) fn me() -> Self {
-        Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
+        Self { pid: crate::sys::process_id(), is_contained: false }
     }
 
     /// As the control page stores it.
@@ -97,6 +97,16 @@ impl Control {
     /// `file` has at least [`SIZE`] bytes, and its permissions were checked.
     pub fn new(file: InternalFd) -> Self {
         Self { file }
+    }
+
+    /// What a new file holds: a [key](Self::key).
+    ///
+    /// # Errors
+    /// Those of `getrandom(2)`.
+    pub fn first_page() -> Result<[u8; SIZE]> {
+        let mut page = [0; SIZE];
+        page[offset_of!(Page, key)..][..8].copy_from_slice(&random()?.to_ne_bytes());
+        Ok(page)
     }
 
     /// Its device and inode.
@@ -210,8 +220,9 @@ impl Control {
 
     /// The path of the last session's arena, in the folder of shared memory; `None`: there is none.
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
-        let number = self.word(offset_of!(Page, arena));
-        (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
+        const { assert!(offset_of!(Page, arena) == offset_of!(Page, key) + 8) };
+        let [key, number] = self.words(offset_of!(Page, key));
+        (number != 0).then(|| Page::path(self.identity(), key, number, "arena"))
     }
 
     /// Opens the arena of the last session for reading. `None`: there is none.
@@ -290,9 +301,14 @@ impl Control {
 
     /// A word of the page; 0 if another process has cut the file.
     fn word(&self, at: usize) -> u64 {
-        let mut word = [0; 8];
-        let _ = read_at(&self.file, at as u64, &mut word);
-        u64::from_ne_bytes(word)
+        self.words::<1>(at)[0]
+    }
+
+    /// As [`word`](Self::word), of several that follow each other.
+    fn words<const N: usize>(&self, at: usize) -> [u64; N] {
+        let mut words = [[0; 8]; N];
+        let _ = read_at(&self.file, at as u64, words.as_flattened_mut());
+        words.map(u64::from_ne_bytes)
     }
 
     fn set_word(&self, at: usize, word: u64) {

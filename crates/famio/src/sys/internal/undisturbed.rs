@@ -85,25 +85,30 @@ impl Number {
     }
 }
 
-/// What the kernel says about the file that a stretch is about. It is asked once.
-pub(crate) struct OfFile<T>(Mutex<Option<(u64, T)>>);
+/// What is asked once in a stretch.
+pub(crate) struct Answer<T>(Mutex<Option<(u64, T)>>);
 
-impl<T: Clone> OfFile<T> {
+impl<T: Clone> Answer<T> {
     pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// By `ask`, unless `fd` is the file's and this was asked before.
-    pub fn get<E>(&self, fd: BorrowedFd<'_>, ask: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let Some(now) = now().filter(|_| FILE.load(Relaxed) == fd.as_raw_fd()) else { return ask() };
+    /// By `ask`, unless this was asked before.
+    pub fn get<E>(&self, ask: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let Some(now) = now() else { return ask() };
         let mut known = self.0.lock();
-        match &*known {
-            Some((when, said)) if *when == now => Ok(said.clone()),
-            _ => {
-                let said = ask()?;
-                *known = Some((now, said.clone()));
-                Ok(said)
-            }
+        if let Some((when, said)) = &*known
+            && *when == now
+        {
+            return Ok(said.clone());
         }
+        let said = ask()?;
+        *known = Some((now, said.clone()));
+        Ok(said)
+    }
+
+    /// As [`get`](Self::get), of the file behind `fd`: asked again if that is not the file that the stretch is about.
+    pub fn of_file<E>(&self, fd: BorrowedFd<'_>, ask: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        if FILE.load(Relaxed) == fd.as_raw_fd() { self.get(ask) } else { ask() }
     }
 }
