@@ -45,11 +45,9 @@ impl Arena {
     }
 
     fn reserving(file: InternalFd, beside: &Path, reserved: usize) -> Result<Self> {
-        rustix::fs::ftruncate(&file, 0)?;
         let mut growth = Growth::new(file, beside);
         growth.take(0, FIRST, FIRST)?;
         growth.map(reserved, RESERVED_MIN)?;
-        growth.populate(0, FIRST);
         let base = AtomicPtr::new(growth.base());
         let arena = Self {
             base,

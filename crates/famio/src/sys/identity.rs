@@ -1,9 +1,8 @@
 //! The identity and the kind of an open file, without asking for its times: on a kernel with fine-grained time stamps
 //! (since 6.13) that would make the next write change the inode, which the next `fdatasync` may then have to write.
 
-use super::internal::undisturbed::Answer;
 use crate::error::Result;
-use rustix::fs::{AtFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -11,12 +10,6 @@ use std::os::fd::BorrowedFd;
 /// The device and inode of an open file.
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64)> {
     Ok(identity_and_size(fd)?.0)
-}
-
-/// What `fstat` says, for the file's owner, group, mode and identity only: size and times may be older.
-pub(crate) fn owner_and_mode(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
-    static KNOWN: Answer<Stat> = Answer::new();
-    KNOWN.of_file(fd, || rustix::fs::fstat(fd))
 }
 
 /// As [`identity`], with the file's size.

@@ -12,6 +12,7 @@ pub(crate) mod locks;
 pub mod log;
 pub(crate) mod membarrier;
 pub(crate) mod namespaces;
+mod owner;
 mod raw;
 pub mod shm;
 mod signal;
@@ -25,15 +26,16 @@ pub use clock::coarse_now;
 pub(crate) use clock::monotonic_now;
 pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
-pub(crate) use identity::{identity, identity_and_size, identity_at, look_at, owner_and_mode};
+pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
+pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
 pub use raw::{check, syscall};
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
 use crate::error::Result;
 use core::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use internal::undisturbed::{Answer, Number};
+pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use rustix::fs::CWD;
 
 pub use signal::{

@@ -25,8 +25,14 @@ pub(crate) fn of_paths() -> String {
     KNOWN.get(|| Ok::<_, Infallible>(of_paths_now())).unwrap_or_default()
 }
 
+/// Device and inode of this process's root folder.
+pub(crate) fn root_folder() -> (u64, u64) {
+    static KNOWN: Answer<(u64, u64)> = Answer::new();
+    KNOWN.get(|| rustix::fs::stat(c"/").map(|stat| (stat.st_dev, stat.st_ino))).unwrap_or_default()
+}
+
 fn of_paths_now() -> String {
     let mounts = rustix::fs::stat(c"/proc/thread-self/ns/mnt").map_or(0, |stat| stat.st_ino);
-    let root = rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+    let root = root_folder();
     format!("{mounts:x}-{:x}-{:x}", root.0, root.1)
 }

@@ -3,6 +3,7 @@
 use super::lease_wakeup;
 use crate::index::LIVES;
 use crate::sys::Word;
+use crate::sys::internal::undisturbed;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -99,7 +100,8 @@ pub(crate) fn run_every_round(task: fn() -> bool) {
 
 /// There is something to look at again later.
 pub(crate) fn remind() {
-    notify();
+    start_if_wanted();
+    rouse();
 }
 
 /// There is work at once: space is low.
@@ -114,6 +116,12 @@ pub(in crate::file) fn wake() {
 #[inline]
 pub(in crate::file) fn notify() {
     start_if_wanted();
+    if ASLEEP.load(Ordering::SeqCst) == DEEP && !undisturbed::put_off(rouse) {
+        wake();
+    }
+}
+
+fn rouse() {
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }

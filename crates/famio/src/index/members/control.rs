@@ -278,7 +278,7 @@ impl Control {
     pub(in crate::index) fn remove_arena(&self) {
         let Some(path) = self.arena_path() else { return };
         let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
-        if matches!(removed, Ok(()) | Err(Errno::NOENT)) && !shm::is_gone() {
+        if removed == Ok(()) || removed == Err(Errno::NOENT) && !shm::is_gone() {
             self.set_arena(0);
         }
     }
@@ -339,8 +339,7 @@ impl Control {
     /// process attaches. Best effort: a file that stays is used again, or removed by the next process.
     pub(in crate::index) fn remove_name(&self) {
         let Ok(path) = path_of(self.file.as_fd()) else { return };
-        let Ok(own) = rustix::fs::fstat(&self.file) else { return };
-        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino));
+        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.identity());
         if same && rustix::fs::unlinkat(CWD, &path, AtFlags::empty()).is_ok() {
             remove_folder(&path);
         }

@@ -4,7 +4,7 @@
 use super::beside::is_sticky;
 use super::kept::open_folder_at;
 use crate::error::{Error, Result};
-use crate::sys::{effective_user, owner_and_mode};
+use crate::sys::{effective_user, owner_and_mode, owner_and_mode_of_folder};
 use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -25,7 +25,7 @@ pub(in crate::journal) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: 
         Err(Errno::NOENT) => return Ok(()), // removed again; the caller notices
         Err(e) => return Err(e.into()),
     };
-    let (above, here) = (fstat(parent)?, fstat(&folder)?);
+    let (above, here) = (owner_and_mode_of_folder(parent)?, fstat(&folder)?);
     if is_sticky(&above) {
         let owner = owner_and_mode(file)?;
         if is_root() && owner.st_uid != here.st_uid {
@@ -53,7 +53,7 @@ pub(in crate::journal) fn check_folder(
     file: Option<BorrowedFd<'_>>,
 ) -> Result<()> {
     let stat = fstat(folder)?;
-    let parent = parent.map(fstat).transpose()?;
+    let parent = parent.map(owner_and_mode_of_folder).transpose()?;
     let owner = file.map(owner_and_mode).transpose()?.map(|file| file.st_uid);
     let me = effective_user();
     let keeper = parent.filter(|parent| !is_sticky(parent)).map(|parent| parent.st_uid);

@@ -11,7 +11,7 @@ mod passing;
 mod registry;
 pub(crate) mod undisturbed;
 
-pub(crate) use numbers::{at_number, enlarge_table, occupy_standard, with_number};
+pub(crate) use numbers::{at_number, closed, enlarge_table, occupy_standard, with_number};
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 pub(crate) use undisturbed::Undisturbed;
 

@@ -73,12 +73,22 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 /// since, unless by a system call that chose a number itself.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
+/// How often.
+static TIMES: AtomicU64 = AtomicU64::new(0);
+
+/// How often the library has closed a descriptor. As long as that stays the same, a number of its own leads to the same
+/// file.
+pub(crate) fn closed() -> u64 {
+    TIMES.load(Ordering::Relaxed)
+}
+
 fn bit_of(number: RawFd) -> u64 {
     (number < TOP).then(|| 1u64.checked_shl((TOP - 1 - number) as u32)).flatten().unwrap_or(0)
 }
 
 /// The library has just closed this number.
 pub(super) fn note_closed(number: RawFd) {
+    TIMES.fetch_add(1, Ordering::Relaxed);
     CLOSED.fetch_or(bit_of(number), Ordering::Relaxed);
 }
 
@@ -86,7 +96,8 @@ pub(super) fn note_closed(number: RawFd) {
 /// it since it was free.
 fn is_free(number: RawFd) -> bool {
     let bit = bit_of(number);
-    undisturbed::now().is_some() && CLOSED.fetch_and(!bit, Ordering::Relaxed) & bit != 0 || !is_open(number)
+    let is_known = CLOSED.fetch_and(!bit, Ordering::Relaxed) & bit != 0;
+    is_known && undisturbed::now().is_some() || !is_open(number)
 }
 
 /// Enlarges the kernel's table of this process's descriptors to where the library's will be, while it has a single
