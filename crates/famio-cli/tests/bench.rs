@@ -286,6 +286,7 @@ fn small_shows_every_kind_of_file() {
         "made, written, closed (--on-close leave)",
         "made, written, synced, closed",
         "replaced: made, written, synced, renamed",
+        "existing: opened, overwritten, closed",
     ];
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     whole(&rows(&library, folder.path(), &["small", "--files", "3", "--rounds", "1"]), &firsts, 1);

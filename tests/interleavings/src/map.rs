@@ -16,6 +16,9 @@ pub(crate) mod huge {
         Ok(unsafe { mmap(core::ptr::null_mut(), len, protection, flags, fd, 0) }?.cast())
     }
 
+    /// Places are not used again here.
+    pub(crate) fn note_unmapped(_at: *mut u8) {}
+
     pub(crate) fn take(file: BorrowedFd<'_>, _at: *mut u8, offset: u64, len: usize) -> rustix::io::Result<bool> {
         rustix::fs::fallocate(file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len as u64).map(|()| false)
     }

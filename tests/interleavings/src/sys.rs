@@ -22,6 +22,11 @@ pub(crate) fn file_size_limit() -> u64 {
     i64::MAX as u64
 }
 
+/// Users do not change here.
+pub(crate) fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 #[cfg(test)]
 pub(crate) fn high_duplicate(fd: std::os::fd::BorrowedFd<'_>) -> crate::error::Result<InternalFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)

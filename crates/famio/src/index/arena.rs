@@ -14,8 +14,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first allocation: the shared state and the radix tree of a small file.
-const FIRST: u64 = 64 << 10;
+/// The first allocation: the shared state and the radix tree of a small file, with the buffers of its first writes.
+const FIRST: u64 = 80 << 10;
+/// The least that any arena has.
+const LEAST: u64 = 64 << 10;
 const HUGE: u64 = huge::HUGE as u64;
 /// It grows in steps of a quarter of its size, within these bounds: a writer waits for each.
 const STEP_MIN: u64 = 16 << 10;
@@ -43,7 +45,6 @@ impl Arena {
     }
 
     fn reserving(file: InternalFd, beside: &Path, reserved: usize) -> Result<Self> {
-        rustix::fs::ftruncate(&file, 0)?;
         let mut growth = Growth::new(file, beside);
         growth.take(0, FIRST, FIRST)?;
         growth.map(reserved, RESERVED_MIN)?;
@@ -78,7 +79,7 @@ impl Arena {
             spilled: AtomicBool::new(false),
             growth: Mutex::new(growth),
         };
-        let is_one = have >= FIRST && arena.shared().magic.load(Ordering::Acquire) == MAGIC;
+        let is_one = have >= LEAST && arena.shared().magic.load(Ordering::Acquire) == MAGIC;
         if is_one { Ok(arena) } else { Err(Error::new(libc::EIO)) }
     }
 
@@ -122,7 +123,7 @@ impl Arena {
     /// `EACCES`: a process that this one does not trust could change it. `ENOMEM`.
     pub fn join(file: &InternalFd) -> Result<Option<Self>> {
         let (growth, allocated) = Growth::join(file)?;
-        if allocated < FIRST {
+        if allocated < LEAST {
             return Ok(None);
         }
         let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(allocated));

@@ -214,6 +214,18 @@ fn is_in_use(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
     !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_owned)
 }
 
+/// Opens the file that was just made by the name that it was given, which the kernel then shows. Only where nobody else
+/// can have put something else there.
+fn open_made(pool: &Pool, name: &str, made: &InternalFd) -> Option<InternalFd> {
+    let folder = rustix::fs::fstat(pool.folder()).ok()?;
+    if folder.st_mode & 0o022 != 0 || ![0, sys::effective_user()].contains(&folder.st_uid) {
+        return None;
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let named = sys::openat(pool.folder(), name, flags, Mode::empty()).ok()?;
+    (named.identity() == made.identity()).then_some(named)
+}
+
 /// Completes it before it gets its name, so that other processes never find it incomplete. `EEXIST`: another process
 /// was first.
 fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> {
@@ -228,7 +240,7 @@ fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> 
     let complete = || {
         give_to_writers_of(file, made.as_fd())?;
         // With blocks allocated, so that stores in its page need no space later.
-        write_at(&made, 0, &[0; CONTROL_SIZE])
+        write_at(&made, 0, &Control::first_page()?)
     };
     if let Err(e) = complete() {
         if !is_nameless {
@@ -239,6 +251,9 @@ fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> 
     if is_nameless {
         let link = format!("/proc/thread-self/fd/{}", made.as_raw_fd());
         rustix::fs::linkat(CWD, &*link, pool.folder(), name, AtFlags::SYMLINK_FOLLOW)?;
+        if let Some(named) = open_made(pool, name, &made) {
+            return Ok(named);
+        }
     }
     match open_in(pool, file, name) {
         Ok(Some(found)) => Ok(found),

@@ -12,6 +12,7 @@ use crate::journal::pools::shares::{Charge, Limit};
 use crate::pmem::{Domain, Medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
+use crate::sys::namespaces::root_folder;
 use crate::sys::{InternalFd, read_at, write_at};
 use crate::thread::Mutex;
 use rustix::io::Errno;
@@ -86,7 +87,7 @@ impl Live {
             pool: (settings.pool.is_some() || has_other_names).then(|| pool.path().to_path_buf()),
             name,
             place: Mutex::new(path.clone()),
-            root: root(),
+            root: root_folder(),
             path,
             made_in: Mutex::new(None),
             durability: durability_of(file_domain),
@@ -132,7 +133,7 @@ impl Live {
             pool: setting.is_some().then(|| pool.path().to_path_buf()),
             name,
             place: Mutex::new(path.clone()),
-            root: root(),
+            root: root_folder(),
             path,
             made_in: Mutex::new(None),
             medium,
@@ -328,7 +329,7 @@ impl Live {
         if names == 0 {
             return true; // without the file, there is nothing to find
         }
-        if root() != self.root {
+        if root_folder() != self.root {
             return is_there || self.has_a_name();
         }
         // Of several names, it is unknown which one counts.
@@ -438,11 +439,6 @@ fn remove_if(path: &Path, own: (u64, u64)) -> Result<bool> {
         let _ = rustix::fs::rmdir(folder); // unless it has other journals
     }
     Ok(true)
-}
-
-/// Identifies this process's root folder.
-fn root() -> (u64, u64) {
-    rustix::fs::stat(c"/").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino))
 }
 
 /// Copies a file to an empty one, with room for all of it.

@@ -3,6 +3,7 @@
 
 use core::ffi::c_void;
 use core::ptr::{null_mut, without_provenance_mut};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -35,6 +36,10 @@ pub(crate) fn aligned(fd: impl AsFd, len: usize, protection: ProtFlags, flags: M
 /// Replacing a reserved range is no way: the kernel may unmap it and then fail, and another thread's map there could
 /// not be told from ours. (`MAP_FIXED_NOREPLACE` does not work with `MAP_SHARED_VALIDATE`.)
 fn free_place(len: usize) -> Result<*mut c_void> {
+    let left = LEFT.iter().map(|place| place.swap(0, Relaxed)).find(|&at| at != 0);
+    if let Some(at) = left {
+        return Ok(without_provenance_mut(at));
+    }
     let room = len.checked_add(HUGE).ok_or(Errno::NOMEM)?;
     let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -42,6 +47,18 @@ fn free_place(len: usize) -> Result<*mut c_void> {
     // SAFETY: what was just mapped.
     unsafe { munmap(start, room) }?;
     Ok(without_provenance_mut(start.addr().next_multiple_of(HUGE)))
+}
+
+/// Where mappings of the library were: places that are probably still free.
+static LEFT: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// A mapping at this address has just ended.
+pub(crate) fn note_unmapped(at: *mut u8) {
+    if at.addr().is_multiple_of(HUGE)
+        && let Some(place) = LEFT.iter().find(|place| place.load(Relaxed) == 0)
+    {
+        place.store(at.addr(), Relaxed);
+    }
 }
 
 /// `MADV_COLLAPSE` (Linux 6.1): copies small pages to a huge one and maps that, whatever the system's default for

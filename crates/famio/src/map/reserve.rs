@@ -223,6 +223,7 @@ impl Drop for Mapping {
         // SAFETY: our mapping, made in `reserve` with this length. Callers keep no pointers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         address_space::give(self.len);
+        huge::note_unmapped(self.base);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `membarrier(2)`: a full barrier on every running thread of the process, so that hot paths need none.
 
+use super::internal::undisturbed;
 use super::raw::{check, syscall};
 
 const PRIVATE_EXPEDITED: usize = 1 << 3;
@@ -12,7 +13,8 @@ fn call(command: usize) -> bool {
 
 /// Registers the process for it. Returns whether it can be used.
 pub(crate) fn register() -> bool {
-    call(REGISTER_PRIVATE_EXPEDITED)
+    static DONE: undisturbed::Number = undisturbed::Number::new();
+    DONE.get(|| call(REGISTER_PRIVATE_EXPEDITED).into()) != 0
 }
 
 /// Returns true if every thread of the process has passed a full barrier during the call. False if the kernel

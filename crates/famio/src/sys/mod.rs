@@ -13,6 +13,7 @@ pub mod log;
 pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod namespaces;
+mod owner;
 mod raw;
 pub mod shm;
 mod signal;
@@ -28,11 +29,13 @@ pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;
+pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
 pub use raw::{check, syscall};
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
 use crate::error::Result;
+use internal::undisturbed::{Answer, Number};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use rustix::fs::CWD;
 
@@ -69,6 +72,18 @@ pub(crate) fn give_to_children(at: *mut u8, len: usize) {
     unsafe { syscall(libc::SYS_madvise, [at.expose_provenance(), len, libc::MADV_DOFORK as usize, 0, 0, 0]) };
 }
 
+/// The id of this process.
+pub(crate) fn process_id() -> u32 {
+    static KNOWN: Number = Number::new();
+    KNOWN.get(|| rustix::process::getpid().as_raw_nonzero().get() as u64) as u32
+}
+
+/// The user whose rights this process has.
+pub(crate) fn effective_user() -> u32 {
+    static KNOWN: Number = Number::new();
+    KNOWN.get(|| rustix::process::geteuid().as_raw().into()) as u32
+}
+
 /// Whether the kernel is of this version or a later one.
 pub(crate) fn is_kernel_from(major: u32, minor: u32) -> bool {
     let uname = rustix::system::uname();
@@ -96,6 +111,12 @@ pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
 
 /// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
+    static KNOWN: Answer<PathBuf> = Answer::new();
+    KNOWN.of_file(file, || path_now(file))
+}
+
+/// As [`path_of`], of this very moment.
+pub(crate) fn path_now(file: BorrowedFd<'_>) -> Result<PathBuf> {
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlinkat(CWD, &link, Vec::new())
         .map_err(|e| Error::from(e).context(format_args!("cannot tell where the file lies: {link}")))?;

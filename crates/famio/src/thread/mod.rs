@@ -48,10 +48,12 @@ pub struct ThreadBlock {
     pub(crate) ours: Cell<u64>,
     /// The folders that this thread keeps open (see `journal::pools::kept`), by their address; zero: none.
     pub(crate) folders: Cell<usize>,
+    /// The stretch of work in which nobody else can change descriptors (see `sys::internal::undisturbed`).
+    pub(crate) stretch: Cell<u64>,
     not_sync: PhantomData<*mut ()>,
 }
 
-const _: () = assert!(size_of::<ThreadBlock>() == 144);
+const _: () = assert!(size_of::<ThreadBlock>() == 152);
 
 impl ThreadBlock {
     /// A number that spreads threads over lines of memory: threads with a slot of calls have one each.

@@ -12,6 +12,8 @@ pub enum Way {
     Sync,
     /// It is synced, closed and renamed over another file, and the folder is synced.
     Replace,
+    /// It exists before, is overwritten, and closed.
+    Overwrite,
 }
 
 impl Way {
@@ -20,6 +22,7 @@ impl Way {
             Self::Close => "made, written, closed",
             Self::Sync => "made, written, synced, closed",
             Self::Replace => "replaced: made, written, synced, renamed",
+            Self::Overwrite => "existing: opened, overwritten, closed",
         }
     }
 }

@@ -19,7 +19,7 @@ pub use work::{WorkArgs, main as work_main};
 ///
 /// A new process makes files with different bytes in a new folder, alternately without and under Famio: written and
 /// closed; written, synced and closed; written, synced and renamed over another file, with a sync of the folder. The
-/// first again with --on-close leave. The table shows microseconds per file: mean, 99th percentile and longest,
+/// first again with --on-close leave. And it overwrites files that exist already, and closes them. The table shows microseconds per file: mean, 99th percentile and longest,
 /// medians of the rounds. Afterwards the bytes are checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -67,7 +67,8 @@ impl Figures {
 }
 
 /// The rows: what is done with the files, and whether `--on-close leave` is set.
-const ROWS: [(Way, bool); 4] = [(Way::Close, false), (Way::Close, true), (Way::Sync, false), (Way::Replace, false)];
+const ROWS: [(Way, bool); 5] =
+    [(Way::Close, false), (Way::Close, true), (Way::Sync, false), (Way::Replace, false), (Way::Overwrite, false)];
 
 #[derive(Serialize)]
 struct Extent {
@@ -163,6 +164,8 @@ fn text(args: &Args, rows: &[Row]) -> String {
 
 /// One measurement, in a new process.
 fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<Figures, String> {
+    work::prepare(folder, way, args.files, args.bytes as usize)
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
     let me = me()?;
     let mut command = match on_close {
         None => Command::new(&me),
@@ -211,5 +214,11 @@ mod tests {
         work::make(&args(Way::Sync)).unwrap();
         std::fs::write(path(folder.path(), 1), "other").unwrap();
         assert!(work::check(folder.path(), Way::Sync, 3, 100).is_err());
+        assert!(work::make(&args(Way::Overwrite)).is_err(), "there are none");
+        work::prepare(folder.path(), Way::Overwrite, 3, 100).unwrap();
+        assert!(work::check(folder.path(), Way::Overwrite, 1, 100).is_err(), "it was not overwritten yet");
+        work::prepare(folder.path(), Way::Overwrite, 3, 100).unwrap();
+        work::make(&args(Way::Overwrite)).unwrap();
+        work::check(folder.path(), Way::Overwrite, 3, 100).unwrap();
     }
 }

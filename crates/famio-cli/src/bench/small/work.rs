@@ -35,6 +35,12 @@ pub fn main(args: &WorkArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes what is there before, with other bytes.
+pub fn prepare(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Error> {
+    let made = if way == Way::Overwrite { files } else { 0 };
+    (0..made).try_for_each(|n| std::fs::write(path(folder, n), vec![b'.'; len]))
+}
+
 /// Creates the files; returns the microseconds of each.
 pub fn make(args: &WorkArgs) -> Result<Vec<f64>, Error> {
     let mut times = Vec::with_capacity(args.files as usize);
@@ -49,9 +55,10 @@ pub fn make(args: &WorkArgs) -> Result<Vec<f64>, Error> {
 
 fn make_one(args: &WorkArgs, n: u32, bytes: &[u8]) -> Result<(), Error> {
     let path = path(&args.folder, n);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let is_new = args.way != Way::Overwrite;
+    let mut file = OpenOptions::new().read(true).write(true).create(is_new).truncate(is_new).open(&path)?;
     file.write_all(bytes)?;
-    if args.way != Way::Close {
+    if [Way::Sync, Way::Replace].contains(&args.way) {
         file.sync_all()?;
     }
     drop(file);
@@ -71,6 +78,6 @@ pub fn check(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Erro
     };
     match way {
         Way::Replace => check_one(&folder.join(REPLACED), files - 1),
-        Way::Close | Way::Sync => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
+        Way::Close | Way::Sync | Way::Overwrite => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
     }
 }

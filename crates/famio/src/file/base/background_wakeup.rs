@@ -3,6 +3,7 @@
 use super::lease_wakeup;
 use crate::index::LIVES;
 use crate::sys::Word;
+use crate::sys::internal::undisturbed;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -35,7 +36,7 @@ pub(in crate::file) fn start() {
     if crate::pmem::TestHooks::current().still {
         return;
     }
-    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let me = crate::sys::process_id();
     let seen = OWNER.load(Ordering::Acquire);
     if seen != me && !crate::thread::may_start() {
         WANTED.store(true, Ordering::Relaxed);
@@ -99,7 +100,8 @@ pub(crate) fn run_every_round(task: fn() -> bool) {
 
 /// There is something to look at again later.
 pub(crate) fn remind() {
-    notify();
+    start_if_wanted();
+    rouse();
 }
 
 /// There is work at once: space is low.
@@ -114,6 +116,12 @@ pub(in crate::file) fn wake() {
 #[inline]
 pub(in crate::file) fn notify() {
     start_if_wanted();
+    if ASLEEP.load(Ordering::SeqCst) == DEEP && !undisturbed::put_off(rouse) {
+        wake();
+    }
+}
+
+fn rouse() {
     if ASLEEP.load(Ordering::SeqCst) == DEEP {
         wake();
     }

@@ -27,7 +27,7 @@ const COMING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 const LOOKS: u32 = 500;
 
 pub(in crate::file) fn pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get() as u32
+    crate::sys::process_id()
 }
 
 /// Tells the thread to look; starts it if there is none. Returns whether there is one now.

@@ -11,7 +11,7 @@ pub(super) use twins::Split;
 use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
-use crate::sys::internal::open_again_low;
+use crate::sys::internal::{open_again_low, undisturbed};
 use crate::sys::{InternalFd, high_duplicate, identity_and_size};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::AtomicBool;
@@ -54,6 +54,8 @@ struct List {
     parked: Option<Arc<InternalFd>>,
     /// Parked earlier, and in use when the program closed a descriptor: closed when it closes another.
     leftover: Vec<Arc<InternalFd>>,
+    /// The descriptor that was last confirmed while nobody could change it, and when (`undisturbed`).
+    confirmed: Option<(u64, RawFd)>,
 }
 
 fn is_used(fd: &Arc<InternalFd>) -> bool {
@@ -67,6 +69,7 @@ impl List {
 
     /// The program has closed it.
     fn take(&mut self, fd: RawFd) {
+        self.confirmed = None;
         self.open.retain(|number| number.fd != fd);
         self.going.retain(|&known| known != fd);
     }
@@ -129,6 +132,7 @@ impl Descriptors {
     /// A descriptor of the library that stands in for the program's has a new number.
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let mut list = self.list();
+        list.confirmed = None;
         list.open.iter_mut().filter(|number| number.fd == old).for_each(|number| number.fd = new);
         list.going.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
     }
@@ -276,10 +280,26 @@ impl Descriptors {
         list.open.iter().filter(fits).find_map(|number| Some((number.fd, self.size_if_still(number.fd)?)))
     }
 
+    /// As [`confirmed`](Self::confirmed). While nobody can change the program's descriptors, the kernel is asked once.
+    fn still_confirmed(&self, list: &mut List, writable: bool) -> Option<RawFd> {
+        let Some(now) = undisturbed::now() else { return Some(self.confirmed(list, writable)?.0) };
+        let is_writable = |fd| list.find(fd).is_some_and(|number| number.access == Access::Write);
+        if let Some((when, fd)) = list.confirmed
+            && when == now
+            && (!writable || is_writable(fd))
+        {
+            return Some(fd);
+        }
+        let (fd, _) = self.confirmed(list, writable)?;
+        list.confirmed = Some((now, fd));
+        undisturbed::note_file(fd);
+        Some(fd)
+    }
+
     /// Calls `work` with a descriptor that stays open meanwhile, a writable one if asked. `EBADF`: there is none.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-        let list = self.list();
-        if let Some((fd, _)) = self.confirmed(&list, writable) {
+        let mut list = self.list();
+        if let Some(fd) = self.still_confirmed(&mut list, writable) {
             // SAFETY: confirmed; a descriptor leaves the list, under its lock, before it is closed.
             return work(unsafe { BorrowedFd::borrow_raw(fd) });
         }

@@ -15,6 +15,8 @@ use crate::index::MOVED;
 use crate::journal::pools::shares::promised;
 use crate::journal::{has_lost_its_name, keeping_folders};
 use crate::pmem::TestHooks;
+use crate::sys::internal::Undisturbed;
+use crate::sys::owner_and_mode;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
@@ -81,7 +83,7 @@ impl AtomicFile {
             DEMOTED => Ok(None),
             DISOWNED => Err(disowned().into()),
             ATTACHED if let Some(session) = self.session() => Ok(Some(session)),
-            _ => keeping_folders(|| self.attach()),
+            _ => self.attach(),
         }
     }
 
@@ -91,9 +93,11 @@ impl AtomicFile {
             return Ok(None);
         }
         let mut inner = self.inner();
+        let undisturbed = Undisturbed::begin();
         let mut tail = self.stop_growing(&mut inner)?;
-        let begun = self.begin_session(&mut inner, &mut tail);
+        let begun = keeping_folders(|| self.begin_session(&mut inner, &mut tail));
         let put_back = self.tail_is_taken(tail);
+        drop(undisturbed);
         drop(inner);
         begun.and(put_back.map_err(Refusal::from))?;
         match self.session() {
@@ -113,7 +117,7 @@ impl AtomicFile {
     /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
     fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Answer<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
-            if self.fds.with(true, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0))? {
+            if self.fds.with(true, |fd| Ok(owner_and_mode(fd)?.st_nlink == 0))? {
                 // A file without a name does not survive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
                 if self.ownership.is_disturbed() {
@@ -340,6 +344,7 @@ impl AtomicFile {
     /// As [`leave`](Self::leave). Refused, too, if a file of a group has something to commit.
     fn leave_as_committed(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
+        let _undisturbed = (self.state.load(Ordering::Acquire) == ATTACHED).then(Undisturbed::begin);
         self.end_growing().map_err(|e| self.named(e))?;
         let state = self.state.load(Ordering::Acquire);
         if to == DEMOTED && state == PLAIN && self.ownership.is_disturbed() && self.fds.has_writable() {

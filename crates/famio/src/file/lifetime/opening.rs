@@ -18,6 +18,7 @@ use crate::file::{Access, Descriptors, background, lease};
 use crate::index::Membership;
 use crate::recovery::Known;
 use crate::settings::Settings;
+use crate::sys::internal::{Undisturbed, undisturbed};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
@@ -190,12 +191,18 @@ impl AtomicFile {
             let _ = self.sync_group_if_open(); // what is left to do then, with the list locked, reports errors
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
+            // Goes after the lock, for which the background would wait.
+            let has_session = self.state.load(Ordering::Acquire) == ATTACHED;
+            let _undisturbed = has_session.then(Undisturbed::begin);
             let mut files = files();
             if self.fds.goes_as_last(fd) {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
                     files.remove(&self.key());
                 }
                 let closed = self.leave_membership();
+                if closed.is_ok() && self.settings.group.is_none() {
+                    undisturbed::call_off(); // the background has nothing left to do for it
+                }
                 groups::leave(self); // not before: a failure concerns the others
                 if closed.is_err()
                     && let Some(session) = self.session()

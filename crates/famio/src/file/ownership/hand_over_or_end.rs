@@ -159,7 +159,7 @@ impl AtomicFile {
             crate::file::base::background_wakeup::start(); // it may share others' maps without ever having owned the file
             crate::file::base::background_wakeup::wait_until_there();
         }
-        if self.ownership.membership.be_seen() {
+        if self.ownership.membership.be_seen() && self.ownership.membership.may_be_watched() {
             // Wakes the processes that wait for this word. A request of this process is none to itself; those of
             // others stay. Noted before the wake, after which the background would look again and again.
             self.ownership.membership.request_ownership_and(|before| {

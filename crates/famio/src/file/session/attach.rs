@@ -17,7 +17,8 @@ use crate::journal::{Identity, beside_path, folder_of, journal_name, path_of};
 use crate::pmem::{Detected, Domain, Medium, TestHooks, detect, is_tiered, medium};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
-use crate::sys::namespaces;
+use crate::sys::internal::undisturbed::Answer;
+use crate::sys::{namespaces, owner_and_mode};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The domains of file and journal, and the resulting format.
+#[derive(Clone)]
 struct Plan {
     file: Detected,
     journal: Detected,
@@ -36,6 +38,11 @@ struct Plan {
 /// persists by itself has a tiered journal; all others use the page cache for both. A journal that survives less than
 /// its file would silently weaken the guarantee.
 fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
+    static KNOWN: Answer<Plan> = Answer::new();
+    KNOWN.of_file(fd, || make_plan(fd, settings))
+}
+
+fn make_plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     let file = detect(fd, settings)?;
     let mut journal = match &settings.pool {
         None => detect(folder_of(fd)?.0.as_fd(), settings),
@@ -217,7 +224,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
         Some(pool) => pool.join(name),
         None => beside_path(&file).join(name),
     };
-    let inode = rustix::fs::fstat(fd)?.st_ino;
+    let inode = owner_and_mode(fd)?.st_ino;
     let view = namespaces::of_paths();
     shared.set_hints(inode, file.as_os_str().as_bytes(), journal.as_os_str().as_bytes(), view.as_bytes());
     Ok(())

@@ -72,7 +72,7 @@ impl Growth {
     /// `EACCES`: a process that this one does not trust could change it.
     pub fn check(file: &InternalFd) -> Result<u64> {
         let stat = rustix::fs::fstat(file)?;
-        if stat.st_mode & 0o022 != 0 || ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+        if stat.st_mode & 0o022 != 0 || ![0, crate::sys::effective_user()].contains(&stat.st_uid) {
             return Err(Error::new(libc::EACCES));
         }
         Ok(u64::try_from(stat.st_size).unwrap_or(0) & !4095)
@@ -347,6 +347,7 @@ impl Drop for Growth {
             // SAFETY: our mapping; no reference into it outlives the arena.
             let _ = unsafe { rustix::mm::munmap(map.base.cast(), map.len) };
             address_space::give(map.len);
+            huge::note_unmapped(map.base);
         }
     }
 }

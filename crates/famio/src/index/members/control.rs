@@ -46,7 +46,7 @@ impl Owner {
     }
 
     pub(in crate::index) fn me() -> Self {
-        Self { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, is_contained: false }
+        Self { pid: crate::sys::process_id(), is_contained: false }
     }
 
     /// As the control page stores it.
@@ -97,6 +97,16 @@ impl Control {
     /// `file` has at least [`SIZE`] bytes, and its permissions were checked.
     pub fn new(file: InternalFd) -> Self {
         Self { file }
+    }
+
+    /// What a new file holds: a [key](Self::key).
+    ///
+    /// # Errors
+    /// Those of `getrandom(2)`.
+    pub fn first_page() -> Result<[u8; SIZE]> {
+        let mut page = [0; SIZE];
+        page[offset_of!(Page, key)..][..8].copy_from_slice(&random()?.to_ne_bytes());
+        Ok(page)
     }
 
     /// Its device and inode.
@@ -210,8 +220,9 @@ impl Control {
 
     /// The path of the last session's arena, in the folder of shared memory; `None`: there is none.
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
-        let number = self.word(offset_of!(Page, arena));
-        (number != 0).then(|| Page::path(self.identity(), self.word(offset_of!(Page, key)), number, "arena"))
+        const { assert!(offset_of!(Page, arena) == offset_of!(Page, key) + 8) };
+        let [key, number] = self.words(offset_of!(Page, key));
+        (number != 0).then(|| Page::path(self.identity(), key, number, "arena"))
     }
 
     /// Opens the arena of the last session for reading. `None`: there is none.
@@ -267,7 +278,7 @@ impl Control {
     pub(in crate::index) fn remove_arena(&self) {
         let Some(path) = self.arena_path() else { return };
         let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
-        if matches!(removed, Ok(()) | Err(Errno::NOENT)) && !shm::is_gone() {
+        if removed == Ok(()) || removed == Err(Errno::NOENT) && !shm::is_gone() {
             self.set_arena(0);
         }
     }
@@ -290,9 +301,14 @@ impl Control {
 
     /// A word of the page; 0 if another process has cut the file.
     fn word(&self, at: usize) -> u64 {
-        let mut word = [0; 8];
-        let _ = read_at(&self.file, at as u64, &mut word);
-        u64::from_ne_bytes(word)
+        self.words::<1>(at)[0]
+    }
+
+    /// As [`word`](Self::word), of several that follow each other.
+    fn words<const N: usize>(&self, at: usize) -> [u64; N] {
+        let mut words = [[0; 8]; N];
+        let _ = read_at(&self.file, at as u64, words.as_flattened_mut());
+        words.map(u64::from_ne_bytes)
     }
 
     fn set_word(&self, at: usize, word: u64) {
@@ -323,8 +339,7 @@ impl Control {
     /// process attaches. Best effort: a file that stays is used again, or removed by the next process.
     pub(in crate::index) fn remove_name(&self) {
         let Ok(path) = path_of(self.file.as_fd()) else { return };
-        let Ok(own) = rustix::fs::fstat(&self.file) else { return };
-        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino));
+        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.identity());
         if same && rustix::fs::unlinkat(CWD, &path, AtFlags::empty()).is_ok() {
             remove_folder(&path);
         }

@@ -18,7 +18,8 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::Advice;
 use std::os::fd::AsFd;
 
-/// Log blocks that a writer prepares at a time: as many as there are, but at least so many, for a small file, ...
+/// Log blocks that a writer prepares at a time: as many as there are, but at least so many, or for a small file two
+/// more than it has blocks, ...
 const STEP_MIN: u64 = 8;
 /// ... and at most so many: some microseconds.
 const STEP_MAX: u64 = 32;
@@ -159,7 +160,8 @@ impl Log {
         if !Free::of(arena).is_empty() {
             return Ok(()); // another thread was first
         }
-        let step = ready(arena.shared().ready.load(Ordering::Relaxed)).clamp(STEP_MIN, STEP_MAX);
+        let step = ready(arena.shared().ready.load(Ordering::Relaxed))
+            .clamp(STEP_MIN.min(arena.shared().size() / 4096 + 2), STEP_MAX);
         let piece = loop {
             if let Some(piece) = self.next_piece(arena, 0, step) {
                 break piece;

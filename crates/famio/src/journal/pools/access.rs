@@ -4,6 +4,7 @@
 use super::beside::is_sticky;
 use super::kept::open_folder_at;
 use crate::error::{Error, Result};
+use crate::sys::{effective_user, owner_and_mode, owner_and_mode_of_folder};
 use rustix::fs::{FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -24,9 +25,9 @@ pub(in crate::journal) fn make_folder(parent: BorrowedFd<'_>, name: &str, file: 
         Err(Errno::NOENT) => return Ok(()), // removed again; the caller notices
         Err(e) => return Err(e.into()),
     };
-    let (above, here) = (fstat(parent)?, fstat(&folder)?);
+    let (above, here) = (owner_and_mode_of_folder(parent)?, fstat(&folder)?);
     if is_sticky(&above) {
-        let owner = fstat(file)?;
+        let owner = owner_and_mode(file)?;
         if is_root() && owner.st_uid != here.st_uid {
             fchown(&folder, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;
         }
@@ -52,9 +53,9 @@ pub(in crate::journal) fn check_folder(
     file: Option<BorrowedFd<'_>>,
 ) -> Result<()> {
     let stat = fstat(folder)?;
-    let parent = parent.map(fstat).transpose()?;
-    let owner = file.map(fstat).transpose()?.map(|file| file.st_uid);
-    let me = rustix::process::geteuid().as_raw();
+    let parent = parent.map(owner_and_mode_of_folder).transpose()?;
+    let owner = file.map(owner_and_mode).transpose()?.map(|file| file.st_uid);
+    let me = effective_user();
     let keeper = parent.filter(|parent| !is_sticky(parent)).map(|parent| parent.st_uid);
     // If a group, or everybody, may write the surrounding folder, any of them may have created this one; but they
     // could replace the file as well.
@@ -86,7 +87,7 @@ pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> 
 /// `mode` computes the permissions beyond the owner's, from the file's state and whether our file has its group.
 /// Group bits are for the file's group, or are not set.
 fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32) -> Result<()> {
-    let (like, here) = (fstat(file)?, fstat(ours)?);
+    let (like, here) = (owner_and_mode(file)?, fstat(ours)?);
     let mut now = here.st_mode & 0o7777;
     let mut set = |to: u32| match core::mem::replace(&mut now, to) == to {
         true => Ok(()),
@@ -117,7 +118,7 @@ fn writers_of(file: &Stat, same_group: bool) -> u32 {
 /// `EACCES`, with the reason if not.
 pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EACCES, format!("{what}; not used")));
-    let (here, like) = (fstat(ours)?, fstat(file)?);
+    let (here, like) = (fstat(ours)?, owner_and_mode(file)?);
     if FileType::from_raw_mode(here.st_mode) != FileType::RegularFile {
         return refused("not a regular file".into());
     }
@@ -125,7 +126,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
         return refused(format!("has {} names, not one", here.st_nlink));
     }
     let allowed = writers_of(&like, here.st_gid == like.st_gid);
-    let by_owner = [0, like.st_uid, rustix::process::geteuid().as_raw()].contains(&here.st_uid);
+    let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
     // If the group, or everybody, may write the file, any of them may have created this.
     if !by_owner && allowed & 0o022 == 0 {
         return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
@@ -150,10 +151,10 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
         return refused(format!("has {} names, not one", stat.st_nlink));
     }
     let Some(file) = file else { return Ok(()) };
-    let file = fstat(file)?;
+    let file = owner_and_mode(file)?;
     // If the group, or everybody, may write the file, any of them may have created this.
     let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
-    if ![file.st_uid, 0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && !by_writer {
+    if ![file.st_uid, 0, effective_user()].contains(&stat.st_uid) && !by_writer {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, file.st_uid
@@ -189,7 +190,7 @@ pub(crate) fn as_owner<T>(
     let stat = fstat(file)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     let own = Mode::RUSR | Mode::WUSR;
-    if mode.contains(own) || stat.st_uid != rustix::process::geteuid().as_raw() {
+    if mode.contains(own) || stat.st_uid != effective_user() {
         return Err(denied);
     }
     fchmod(file, mode | own)?;
@@ -199,5 +200,5 @@ pub(crate) fn as_owner<T>(
 }
 
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    effective_user() == 0
 }

@@ -4,11 +4,11 @@
 pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
 use crate::journal::identity::Identity;
-use crate::sys::InternalFd;
-use rustix::fs::{FileType, Stat, fstat, lstat, stat};
+use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
+use rustix::fs::{FileType, Stat, lstat, stat};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 const STICKY: u32 = 0o1000;
@@ -32,8 +32,8 @@ pub(crate) fn beside_path(file: &Path) -> PathBuf {
 /// The name of the pool for `file` in `parent`, its folder. In a folder with the sticky bit, only the file's owner or
 /// root can create the pool, since other users' would not be trusted.
 pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<Cow<'static, str>> {
-    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
-    if is_sticky(&folder) && ![0, owner].contains(&rustix::process::geteuid().as_raw()) {
+    let (folder, owner) = (owner_and_mode_of_folder(parent.as_fd())?, owner_and_mode(file)?.st_uid);
+    if is_sticky(&folder) && ![0, owner].contains(&effective_user()) {
         let what = "its folder has the sticky bit, and only the file's owner can begin; choose a pool of your own";
         return Err(Error::with(libc::EACCES, what));
     }
@@ -42,7 +42,7 @@ pub(crate) fn name_to_make(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<
 
 /// The names under which it may be found, since the folder's mode may have changed.
 pub(in crate::journal) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_>) -> Result<[Cow<'static, str>; 2]> {
-    let (folder, owner) = (fstat(parent)?, fstat(file)?.st_uid);
+    let (folder, owner) = (owner_and_mode_of_folder(parent.as_fd())?, owner_and_mode(file)?.st_uid);
     let (plain, own) = (Cow::Borrowed(BESIDE), Cow::Owned(format!("{BESIDE}-{owner}")));
     Ok(if is_sticky(&folder) { [own, plain] } else { [plain, own] })
 }
@@ -106,7 +106,7 @@ fn folder_above(file: &Path) -> Option<Stat> {
 
 /// Whether there may be the pool of the file's owner, in a folder with the sticky bit.
 fn may_be_own(path: &Path, folder: &Stat, file: BorrowedFd<'_>) -> bool {
-    is_sticky(folder) && !is_missing(path, &name_in(folder, || fstat(file).map_or(0, |file| file.st_uid)))
+    is_sticky(folder) && !is_missing(path, &name_in(folder, || owner_and_mode(file).map_or(0, |file| file.st_uid)))
 }
 
 #[cfg(test)]

@@ -1,14 +1,59 @@
 //! Folders that stay open while one operation looks into them again and again: to open one anew takes the library
 //! fourteen system calls, to find it among the open ones two.
 
-use crate::sys::{InternalFd, identity_at};
+use crate::sys::internal::undisturbed;
+use crate::sys::{InternalFd, high_duplicate, identity_at};
 use core::marker::PhantomData;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::cell::RefCell;
-use std::os::fd::AsFd;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
-/// Open folders: those of the file and of its pool, with the way in which each was opened.
-type Folders = RefCell<Vec<(OFlags, InternalFd)>>;
+/// Open folders: those of the file and of its pool.
+#[derive(Default)]
+struct Folders {
+    /// With the way in which each was opened.
+    open: RefCell<Vec<(OFlags, InternalFd)>>,
+    made: RefCell<Option<Made>>,
+}
+
+/// A `.famio/` that was made, or found and checked: its folder, its path and the folder around it.
+pub(super) type Beside = (InternalFd, PathBuf, InternalFd);
+
+/// The `.famio/` of the file that a stretch (`undisturbed`) is about.
+struct Made {
+    stretch: u64,
+    beside: Beside,
+}
+
+fn kept() -> Option<&'static Folders> {
+    let kept = core::ptr::with_exposed_provenance::<Folders>(crate::thread::current().folders.get());
+    // SAFETY: null, or set by a `Keeping` on this thread, which borrows it; the callers here return before that ends.
+    unsafe { kept.as_ref() }
+}
+
+/// Notes that this is the `.famio/` of `file`.
+pub(super) fn note_made(file: BorrowedFd<'_>, (folder, path, parent): (&InternalFd, &Path, &InternalFd)) {
+    let Some((kept, stretch)) = kept().zip(undisturbed::now_about(file)) else { return };
+    if let (Ok(mut made), Ok(folder), Ok(parent)) =
+        (kept.made.try_borrow_mut(), high_duplicate(folder.as_fd()), high_duplicate(parent.as_fd()))
+    {
+        *made = Some(Made { stretch, beside: (folder, path.to_path_buf(), parent) });
+    }
+}
+
+/// The `.famio/` of `file` that was [noted](note_made), if it still has its name.
+pub(super) fn find_made(file: BorrowedFd<'_>) -> Option<Beside> {
+    let (kept, stretch) = kept().zip(undisturbed::now_about(file))?;
+    let made = kept.made.try_borrow().ok()?;
+    let Made { beside: (folder, path, parent), .. } = made.as_ref().filter(|made| made.stretch == stretch)?;
+    let name = CString::new(path.file_name()?.as_encoded_bytes()).ok()?;
+    let is_there =
+        identity_at(parent.as_fd(), &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|it| it == folder.identity());
+    let beside = (high_duplicate(folder.as_fd()).ok()?, path.clone(), high_duplicate(parent.as_fd()).ok()?);
+    is_there.then_some(beside)
+}
 
 /// While this lives, this thread's folders stay open.
 struct Keeping<'a> {
@@ -49,15 +94,13 @@ pub(in crate::journal) fn open_folder_at(
     let how = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
     let open = |name: &std::ffi::CStr| crate::sys::openat(&at, name, flags, Mode::empty());
     name.into_with_c_str(|name| {
-        let kept = core::ptr::with_exposed_provenance::<Folders>(crate::thread::current().folders.get());
-        // SAFETY: null, or set by a `Keeping` on this thread, which borrows it and lives on.
-        let Some(kept) = (unsafe { kept.as_ref() }) else { return open(name) };
+        let Some(kept) = kept() else { return open(name) };
         if let Some(found) = find(kept, flags, identity_at(at.as_fd(), name, how)?) {
             return Ok(found);
         }
         let opened = open(name)?;
         // In a signal handler they may be in use.
-        if let (Ok(mut kept), Ok(again)) = (kept.try_borrow_mut(), crate::sys::high_duplicate(opened.as_fd())) {
+        if let (Ok(mut kept), Ok(again)) = (kept.open.try_borrow_mut(), crate::sys::high_duplicate(opened.as_fd())) {
             kept.push((flags, again));
         }
         Ok(opened)
@@ -65,7 +108,7 @@ pub(in crate::journal) fn open_folder_at(
 }
 
 fn find(kept: &Folders, flags: OFlags, identity: (u64, u64)) -> Option<InternalFd> {
-    let kept = kept.try_borrow().ok()?;
+    let kept = kept.open.try_borrow().ok()?;
     let (_, found) = kept.iter().find(|(how, folder)| *how == flags && folder.identity() == identity)?;
     crate::sys::high_duplicate(found.as_fd()).ok()
 }

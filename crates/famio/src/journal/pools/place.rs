@@ -2,7 +2,7 @@
 
 use super::kept::open_folder_at;
 use crate::error::{Error, Result};
-use crate::sys::InternalFd;
+use crate::sys::{InternalFd, owner_and_mode};
 use rustix::fs::{AtFlags, CWD, OFlags};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,8 +16,7 @@ pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
 
 /// The folder of an open file, and the file's path. The name in that folder does lead to this file.
 pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
-    let stat = rustix::fs::fstat(file)?;
-    let path = path_of(file)?;
+    let (stat, path) = (owner_and_mode(file)?, path_of(file)?);
     if stat.st_nlink == 0 {
         return Err(Error::nameless(format!("{}: a deleted file has no folder for a journal", path.display())));
     }
@@ -34,7 +33,7 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
 
 /// Whether the name by which an open file was opened is gone. The file may have others: the kernel does not tell.
 pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
-    path_of(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
+    crate::sys::path_now(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
         && folder_of(file).is_err_and(|e| e.is_nameless())
 }
 

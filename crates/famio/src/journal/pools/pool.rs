@@ -4,7 +4,7 @@
 use super::access;
 pub use super::beside::is_beside_name;
 use super::beside::{name_to_make, names_to_find};
-use super::kept::open_folder_at;
+use super::kept::{find_made, note_made, open_folder_at};
 use super::place::{folder_of, open_folder};
 use super::reach::{look, open_looked_at, reach};
 use crate::error::{Error, Result};
@@ -47,6 +47,9 @@ impl Pool {
         if let Some(path) = setting {
             return Self::at(path, Some(file));
         }
+        if let Some((folder, path, parent)) = find_made(file) {
+            return Ok(Pool { folder, path, parent: Some(parent) });
+        }
         // Another process's clean close may remove the folder at the same time.
         for _ in 0..100 {
             let (parent, path) = folder_of(file)?;
@@ -55,6 +58,9 @@ impl Pool {
                 e.context(format_args!("cannot make {} for a journal", path.with_file_name(&*name).display()))
             })?;
             if let Some(pool) = Self::beside(parent, &path, file)? {
+                if let Some(parent) = &pool.parent {
+                    note_made(file, (&pool.folder, &pool.path, parent));
+                }
                 return Ok(pool);
             }
         }

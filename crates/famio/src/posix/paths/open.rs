@@ -251,7 +251,8 @@ pub(in crate::posix) unsafe fn open_atomic(
     // SAFETY: the caller's promise.
     let said = unsafe { CStr::from_ptr(path) };
     let reentered = lock::not_reentered().is_err();
-    if (reentered || in_vfork_child())
+    let in_vfork_child = in_vfork_child();
+    if (reentered || in_vfork_child)
         && let Some(fd) = opened
     {
         // SAFETY: the descriptor is ours, and no other code has seen it.
@@ -260,7 +261,7 @@ pub(in crate::posix) unsafe fn open_atomic(
     if reentered {
         return fail(libc::EDEADLK);
     }
-    if in_vfork_child() {
+    if in_vfork_child {
         say(said, "refused (EBUSY): an atomic file cannot be opened between vfork(2) and exec(3)");
         return fail(libc::EBUSY);
     }

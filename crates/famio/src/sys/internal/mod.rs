@@ -3,15 +3,17 @@
 //! They have numbers that programs rarely use (just below the limit on descriptors) and are closed on exec. Hooks
 //! hide them (`close` returns `EBADF`) and move them away if the program wants their number. The library confirms
 //! before each use that a descriptor still is the file for which it was opened: a program may close or replace any
-//! number by a system call that no hook sees.
+//! number by a system call that no hook sees. While nobody can do so (`undisturbed`), once is enough.
 
 mod numbers;
 mod opening;
 mod passing;
 mod registry;
+pub(crate) mod undisturbed;
 
-pub(crate) use numbers::{at_number, enlarge_table, occupy_standard, with_number};
+pub(crate) use numbers::{at_number, closed, enlarge_table, occupy_standard, with_number};
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
+pub(crate) use undisturbed::Undisturbed;
 
 use crate::error::{Error, Result};
 use crate::fast_path::FAST_PATH;

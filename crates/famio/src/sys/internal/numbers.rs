@@ -1,6 +1,7 @@
 //! The numbers of internal descriptors: as high as the process may have them, and never the standard ones.
 
 use super::registry::{is_open, is_taken};
+use super::undisturbed;
 use crate::error::{Error, Result};
 use crate::fast_path::NUMBERS;
 use crate::sys::{check, syscall};
@@ -31,7 +32,8 @@ fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> Result<OwnedFd> {
 /// Under a low limit the program needs all its numbers: then the duplicate gets one that the program could not have,
 /// if the hard limit is higher.
 pub(super) fn high_duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    static LIMIT: undisturbed::Number = undisturbed::Number::new();
+    let limit = LIMIT.get(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
     let beyond = || beyond_limit(|hard| duplicate_below(hard, fd)).unwrap_or(Err(Error::new(libc::EMFILE)));
     let any = || duplicate(fd, LOWEST);
     if limit < FEW {
@@ -54,7 +56,7 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
         }
         // Otherwise the kernel may choose a number above the top. To enlarge the table of descriptors while there are
         // other threads takes 10 to 20 ms, since the kernel waits for all processors.
-        let free = if is_open(least) { Err(Error::new(libc::EMFILE)) } else { duplicate(fd, least) };
+        let free = if !is_free(least) { Err(Error::new(libc::EMFILE)) } else { duplicate(fd, least) };
         match free {
             Ok(new) => return Ok(new),
             Err(error) if error.errno() != libc::EMFILE => return Err(error),
@@ -65,6 +67,37 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
         least -= if tried < TRIES { 1 } else { 1 << (tried - TRIES).min(10) };
     }
     if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) }
+}
+
+/// Numbers that the library closed last, by their distance from [`TOP`]: bits that are set. Nobody else has had them
+/// since, unless by a system call that chose a number itself.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// How often.
+static TIMES: AtomicU64 = AtomicU64::new(0);
+
+/// How often the library has closed a descriptor. As long as that stays the same, a number of its own leads to the same
+/// file.
+pub(crate) fn closed() -> u64 {
+    TIMES.load(Ordering::Relaxed)
+}
+
+fn bit_of(number: RawFd) -> u64 {
+    (number < TOP).then(|| 1u64.checked_shl((TOP - 1 - number) as u32)).flatten().unwrap_or(0)
+}
+
+/// The library has just closed this number.
+pub(super) fn note_closed(number: RawFd) {
+    TIMES.fetch_add(1, Ordering::Relaxed);
+    CLOSED.fetch_or(bit_of(number), Ordering::Relaxed);
+}
+
+/// Whether no descriptor has this number. Without a question to the kernel where nobody but the library can have taken
+/// it since it was free.
+fn is_free(number: RawFd) -> bool {
+    let bit = bit_of(number);
+    let is_known = CLOSED.fetch_and(!bit, Ordering::Relaxed) & bit != 0;
+    is_known && undisturbed::now().is_some() || !is_open(number)
 }
 
 /// Enlarges the kernel's table of this process's descriptors to where the library's will be, while it has a single
@@ -148,7 +181,8 @@ pub(crate) struct OccupiedStandard([Option<RawFd>; 3]);
 /// go to it. A read or write of an occupied one fails with `EBADF`, as if it were closed.
 pub(crate) fn occupy_standard() -> OccupiedStandard {
     let mut occupied = OccupiedStandard([None; 3]);
-    if (0..3).all(is_open) {
+    static ARE_OPEN: undisturbed::Number = undisturbed::Number::new();
+    if ARE_OPEN.get(|| (0..3).all(is_open).into()) != 0 {
         return occupied;
     }
     // The kernel assigns the lowest free number.

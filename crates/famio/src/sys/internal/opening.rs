@@ -5,7 +5,7 @@
 //! one of the program's files there. So a descriptor is the library's only if the kernel says that it is the file
 //! asked for; and only then is the number closed.
 
-use super::{TRIES, numbers};
+use super::{TRIES, numbers, undisturbed};
 use crate::error::{Error, Result};
 use crate::sys::{check, identity, identity_at, syscall};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -182,9 +182,23 @@ fn is_same(one: RawFd, other: &OwnedFd) -> bool {
     }
 }
 
+/// As [`high`], while nobody can replace a descriptor: there is nothing to confirm.
+fn high_undisturbed(way: &dyn Way) -> Result<(OwnedFd, (u64, u64))> {
+    let low = crate::sys::with_number(|| way.open())?;
+    let found = identity(low.as_fd())?;
+    match numbers::high_duplicate(low.as_fd()) {
+        Ok(high) => Ok((high, found)),
+        Err(error) if error.errno() == libc::EMFILE && low.as_raw_fd() > libc::STDERR_FILENO => Ok((low, found)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a descriptor, with a high number if there is one. Also returns the file's identity: the program may replace
 /// the descriptor at any moment. Called while a `Passing` lives.
 pub(super) fn high(way: &dyn Way) -> Result<(OwnedFd, (u64, u64))> {
+    if undisturbed::now().is_some() {
+        return high_undisturbed(way);
+    }
     for _ in 0..TRIES {
         let low = crate::sys::with_number(|| way.open())?.into_raw_fd();
         #[cfg(test)]

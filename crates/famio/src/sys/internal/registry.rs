@@ -3,7 +3,7 @@
 
 use super::opening::{self, Named};
 use super::passing::{self, Passing};
-use super::{InternalFd, numbers};
+use super::{InternalFd, numbers, undisturbed};
 use crate::error::{Error, Result};
 use crate::fast_path::NUMBERS;
 use crate::sys::{check, identity, syscall};
@@ -27,6 +27,8 @@ pub(super) struct Entry {
     users: [AtomicU32; 2],
     device: AtomicU64,
     inode: AtomicU64,
+    /// The stretch (`undisturbed`) in which it was last confirmed under its present number.
+    confirmed: AtomicU64,
     /// A forked child keeps it open.
     kept: AtomicBool,
     /// It holds a lock on the whole file (`flock`), which a descriptor opened again needs, too.
@@ -42,6 +44,7 @@ static TABLE: [Entry; ENTRIES] = [const {
         users: [AtomicU32::new(0), AtomicU32::new(0)],
         device: AtomicU64::new(0),
         inode: AtomicU64::new(0),
+        confirmed: AtomicU64::new(0),
         kept: AtomicBool::new(false),
         locked: AtomicBool::new(false),
         name: AtomicPtr::new(core::ptr::null_mut()),
@@ -102,6 +105,7 @@ pub(super) fn is_taken(number: RawFd) -> bool {
 fn close_number(number: RawFd) {
     // SAFETY: the caller has made sure that the number is the library's own, or not in use.
     unsafe { syscall(libc::SYS_close, [number as usize, 0, 0, 0, 0, 0]) };
+    numbers::note_closed(number);
 }
 
 fn borrow(number: RawFd) -> BorrowedFd<'static> {
@@ -120,10 +124,24 @@ impl Entry {
         identity(borrow(number)).is_ok_and(|found| found == self.identity())
     }
 
+    /// As [`fits`](Self::fits), for its present number. While nobody can change that, the kernel is asked once.
+    fn still_fits(&self, number: RawFd) -> bool {
+        let now = undisturbed::now();
+        if now.is_some_and(|now| self.confirmed.load(Relaxed) == now) {
+            return true;
+        }
+        let fits = self.fits(number);
+        if let Some(now) = now.filter(|_| fits) {
+            self.confirmed.store(now, Relaxed);
+        }
+        fits
+    }
+
     /// The program has closed or replaced the descriptor, so the number is the program's. The caller holds
     /// [`CHANGING`].
     fn lose(&self, number: RawFd) {
         NUMBERED[number as usize].store(0, Release);
+        self.confirmed.store(0, Relaxed);
         self.place.store(LOST, SeqCst);
     }
 
@@ -131,6 +149,7 @@ impl Entry {
     fn publish(&'static self, index: usize, number: RawFd) -> usize {
         NUMBERED[number as usize].store(index as u16 + 1, Release);
         passing::lower_to(number);
+        self.confirmed.store(0, Relaxed);
         let side = self.place.load(Relaxed) & 1;
         self.place.store((number as u64 + 1) << 1 | (side ^ 1), SeqCst);
         side as usize
@@ -188,6 +207,8 @@ pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<Int
     entry.kept.store(false, Relaxed);
     // If the program freed the number unseen, it may still be another entry's, which finds that out by itself.
     entry.publish(index, high.into_raw_fd());
+    // Its identity was asked for in the same stretch, if there is one.
+    entry.confirmed.store(undisturbed::now().unwrap_or(0), Relaxed);
     entry.owners.store(2, Release);
     Ok(InternalFd(index as u16))
 }
@@ -229,7 +250,7 @@ pub(super) fn release(fd: &InternalFd) {
     let _changing = Changing::lock();
     if let Some(number) = number_of(entry.place.load(SeqCst)) {
         // Only if it has not become the program's meanwhile.
-        let ours = numbered(number) == Some(fd.0 as usize) && entry.fits(number);
+        let ours = numbered(number) == Some(fd.0 as usize) && entry.still_fits(number);
         if numbered(number) == Some(fd.0 as usize) {
             NUMBERED[number as usize].store(0, Release);
         }
@@ -270,7 +291,7 @@ pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
         };
         let side = (place & 1) as usize;
         entry.users[side].fetch_add(1, SeqCst);
-        if entry.place.load(SeqCst) == place && entry.fits(number) {
+        if entry.place.load(SeqCst) == place && entry.still_fits(number) {
             return Ok((number, side));
         }
         end_use(fd, side);
@@ -283,7 +304,8 @@ pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
 
 /// Whether the number still leads to the file.
 pub(super) fn is_at(fd: &InternalFd, number: RawFd) -> bool {
-    TABLE[fd.0 as usize].fits(number)
+    let entry = &TABLE[fd.0 as usize];
+    if number_of(entry.place.load(SeqCst)) == Some(number) { entry.still_fits(number) } else { entry.fits(number) }
 }
 
 pub(super) fn end_use(fd: &InternalFd, side: usize) {
@@ -378,6 +400,7 @@ pub(super) fn move_away(number: RawFd) -> Result<Option<RawFd>> {
 
 /// In a forked child, whose other threads are gone.
 pub(super) fn begin_child() {
+    undisturbed::begin_child();
     numbers::begin_child();
     passing::begin_child();
     CHANGING.store(false, Release);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::members::control::is_anybody;
 use crate::index::members::control_page::{MEMBERS, Member, SHADOW, STORES, place};
 use crate::index::members::life::LIVES;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 /// The process that wrote something in an open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,14 @@ impl Membership {
             self.announce_change(); // processes that watch others have to watch this one, too
         }
         is_new
+    }
+
+    /// Whether there may be other members that wait for a change of this process. One that comes later sees the change
+    /// before it waits.
+    pub fn may_be_watched(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let me = self.id.load(Ordering::Acquire);
+        self.slots().iter().any(|member| ![0, me].contains(&member.id.load(Ordering::SeqCst)))
     }
 }
 

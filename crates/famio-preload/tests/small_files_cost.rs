@@ -1,0 +1,58 @@
+//! What a small file costs that is open for a moment, counted in system calls.
+
+mod common;
+
+use common::{Folder, build, library, succeed};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Files of each kind that are counted.
+const FILES: usize = 20;
+/// The kinds, and the most system calls for one file, by all threads of the process: on tmpfs, and on a disk.
+const STEPS: [(&str, [usize; 2]); 4] =
+    [("existing", [195, 205]), ("new", [40, 42]), ("synced", [43, 45]), ("replaced", [56, 58])];
+
+/// System calls of each kind, by what the program said when it began.
+fn calls(trace: &Path) -> [usize; STEPS.len()] {
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let mut counts = [0; STEPS.len()];
+    let mut step = None;
+    for line in trace.lines() {
+        if let Some(said) = line.split("\"/cost-").nth(1) {
+            step = STEPS.iter().position(|step| said.starts_with(step.0));
+        } else if let Some(step) = step
+            && !line.contains(" resumed>")
+        {
+            counts[step] += 1;
+        }
+    }
+    counts
+}
+
+/// Opened, overwritten and closed, an existing file of 4 KiB once cost 461 calls: each descriptor of the library was
+/// confirmed before each use, also where nobody could have changed it.
+#[test]
+fn a_small_file_costs_few_system_calls() {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: no strace");
+        return;
+    }
+    let program = build("small_files_cost");
+    for (place, folder) in [Folder::new("small-cost"), Folder::on_disk("small-cost")].iter().enumerate() {
+        for number in 0..FILES + 10 {
+            std::fs::write(folder.path().join(format!("existing-{number}.dat")), [b'.'; 4096]).unwrap();
+        }
+        let trace = folder.path().join("trace");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-o"]).arg(&trace).arg("env").arg(format!("LD_PRELOAD={}", library().display()));
+        command.arg("FAMIO_ATOMIC=*.dat").args(["FAMIO_DURABILITY=process", "FAMIO_LOG_LEVEL=error"]);
+        succeed(command.arg(&program).arg(folder.path()));
+        for ((step, most), count) in STEPS.into_iter().zip(calls(&trace)) {
+            let (count, most) = (count / FILES, most[place]);
+            println!("{step}: {count} system calls a file");
+            assert!(count <= most, "{step}: {count} system calls a file, and not {most}");
+        }
+        assert!(!folder.names().iter().any(|name| name.starts_with(".famio")), "{:?}", folder.names());
+    }
+    let _ = std::fs::remove_file(program);
+}
