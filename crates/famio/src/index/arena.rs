@@ -70,6 +70,7 @@ impl Arena {
         let have = Growth::check(&file)?;
         let mut growth = Growth::new(file, beside);
         growth.share();
+        growth.in_file_now()?; // also counts it
         growth.map(RESERVED.max(have as usize), have as usize)?;
         let (base, allocated) = (AtomicPtr::new(growth.base()), AtomicU64::new(have));
         let arena = Self {
@@ -234,10 +235,16 @@ impl Arena {
         self.bytes(offset, len as usize).is_some() && self.growth().give_back(offset, len)
     }
 
-    /// Takes memory, zeroed, for pages that have [given it back](Self::give_back). `ENOSPC`: there is none.
-    pub fn take_again(&self, offset: u64, len: u64) -> Result<()> {
+    /// Takes memory, zeroed, for pages that have [given it back](Self::give_back). `any`: the last there is, too.
+    /// `ENOSPC`: there is none.
+    pub fn take_again(&self, offset: u64, len: u64, any: bool) -> Result<()> {
         self.bytes(offset, len as usize).ok_or(Error::new(libc::EIO))?;
-        self.growth().take_again(offset, len)
+        self.growth().take_again(offset, len, any)
+    }
+
+    /// Its memory is the next owner's.
+    pub fn leave(&self) {
+        self.growth().count_taken(0);
     }
 
     fn growth(&self) -> MutexGuard<'_, Growth> {

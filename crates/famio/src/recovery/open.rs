@@ -258,6 +258,7 @@ pub(super) fn await_others<T, E>(
         match attempt() {
             Err(e) if may_pass(&e) => {
                 let _ = rustix::thread::nanosleep(&PAUSE);
+                crate::sys::internal::undisturbed::renew();
             }
             done => return done,
         }

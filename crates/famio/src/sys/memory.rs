@@ -14,7 +14,9 @@ pub(crate) fn memory() -> u64 {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     match MEMORY.load(Ordering::Relaxed) {
         0 => {
-            let memory = of_machine().min(limit_of_cgroup().unwrap_or(u64::MAX));
+            // Without a number for a descriptor, or /proc, it is asked for again the next time.
+            let Some(limit) = limit_of_cgroup() else { return of_machine() };
+            let memory = of_machine().min(limit);
             MEMORY.store(memory, Ordering::Relaxed);
             memory
         }
@@ -50,12 +52,19 @@ fn text_of(path: &str) -> Option<String> {
     String::from_utf8(read_whole(&file, 64 << 10)).ok()
 }
 
-/// The lowest limit of the cgroups of this process, of either version.
+/// The lowest limit of the cgroups of this process, of either version. `None`: that can't be told now.
 fn limit_of_cgroup() -> Option<u64> {
     let text = text_of("/proc/self/cgroup")?;
-    let of_2 = group_of(&text).into_iter().flat_map(|group| MOUNTS.map(|mount| limit(mount, group, "memory.max")));
-    let of_1 = group_of_1(&text).map(|group| limit(MOUNT_OF_1, group, "memory.limit_in_bytes"));
-    of_2.chain(of_1).flatten().min()
+    let mut least = u64::MAX;
+    let mut note = |limit: Option<u64>| least = least.min(limit.unwrap_or(u64::MAX));
+    for mount in MOUNTS {
+        // Above `high` the kernel stops the process again and again.
+        for file in ["memory.max", "memory.high"] {
+            note(group_of(&text).and_then(|group| limit(mount, group, file)));
+        }
+    }
+    note(group_of_1(&text).and_then(|group| limit(MOUNT_OF_1, group, "memory.limit_in_bytes")));
+    Some(least)
 }
 
 /// The lowest limit of a group and those that contain it, as far as they can be seen.

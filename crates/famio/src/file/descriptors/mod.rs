@@ -243,7 +243,9 @@ impl Descriptors {
     /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose
     /// name exists, from now on. Returns whether there is one.
     pub fn prefer_named(&self) -> bool {
-        let open = &mut self.list().open;
+        let mut list = self.list();
+        list.confirmed = None;
+        let open = &mut list.open;
         // SAFETY: as in `with`.
         let is_named = |fd: RawFd| !has_lost_its_name(unsafe { BorrowedFd::borrow_raw(fd) });
         let named = open.iter().position(|number| number.access == Access::Write && is_named(number.fd));
@@ -257,6 +259,7 @@ impl Descriptors {
     /// by which the program reads. Returns whether that was possible.
     pub fn park_named(&self) -> bool {
         let mut list = self.list();
+        list.confirmed = None;
         if list.writable().is_some() {
             return false;
         }

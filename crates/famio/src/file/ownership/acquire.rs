@@ -12,6 +12,7 @@ use crate::index::{HAS_IMAGE, LIVES, MOVED, OwnerLock, RELEASED, SESSION, Writer
 use crate::journal::{control, path_of};
 use crate::recovery::{self, Known};
 use crate::settings::OnKill;
+use crate::sys::internal::undisturbed;
 use crate::sys::{monotonic_now, open_again, shm};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
@@ -115,6 +116,7 @@ impl AtomicFile {
             if moments < MOMENTS && membership.state() & SESSION != 0 && inner.left.is_some() {
                 moments += 1;
                 rustix::thread::sched_yield();
+                undisturbed::renew();
                 continue;
             }
             if look == LOOKS || self.ownership.is_refused(asked, look) {
@@ -122,6 +124,7 @@ impl AtomicFile {
             }
             membership.request_ownership();
             membership.wait_for_change(count, PATIENCE);
+            undisturbed::renew();
             look += 1;
         }
         membership.note_end();
@@ -189,6 +192,7 @@ impl AtomicFile {
             // The kernel closes a killed process's control file before its journal.
             look += 1;
             let _ = rustix::thread::nanosleep(&DYING);
+            undisturbed::renew();
         }
     }
 

@@ -67,6 +67,7 @@ impl Session {
             shared.images.store(images::ALL, Ordering::Release);
         }
         shared.has_left.store(1, Ordering::Release);
+        self.arena.leave();
         // A call that enters now sees that the session is not this process's any more.
         shared.generation.fetch_add(1, Ordering::AcqRel);
         Ok(true)

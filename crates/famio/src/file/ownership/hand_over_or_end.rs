@@ -10,6 +10,7 @@ use crate::file::{Access, shadow};
 use crate::index::{LIVES, OwnerLock, SESSION};
 use crate::recovery;
 use crate::settings::OnKill;
+use crate::sys::internal::undisturbed;
 use crate::sys::{monotonic_now, read_at};
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
@@ -326,6 +327,7 @@ impl AtomicFile {
                 self.ownership.membership.set_attached(0); // what could not end is left as after a kill
             } else if round > 1 {
                 let _ = rustix::thread::nanosleep(&PAUSE); // another process is about to go on with the session
+                undisturbed::renew();
             }
             if (result.is_err() || self.is_demoted()) && !self.ownership.membership.has_others() {
                 self.ownership.membership.forget_epoch();

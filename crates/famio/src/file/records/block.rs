@@ -180,7 +180,7 @@ impl Records {
             let state = State::of(cell, committed);
             let Some(number) = state.buffer else { return Ok(()) };
             let _locked = cx.lock(cell)?;
-            let _changing = cell.changing();
+            let changing = cell.changing();
             let keep = below(block, size);
             State::set(cell, state.since, (state.held & keep, state.open & keep), committed);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
@@ -192,8 +192,12 @@ impl Records {
                 // SAFETY: within our buffer.
                 unsafe { zero_out(buffers::address(cx, number)?.wrapping_add(inside), tail) }?;
             }
-            if state.held & keep == 0 {
+            let is_free = state.held & keep == 0;
+            if is_free {
                 cell.entry.store(0, Ordering::Relaxed);
+            }
+            drop(changing);
+            if is_free {
                 buffers::give_back(cx, number);
             }
             Ok(())

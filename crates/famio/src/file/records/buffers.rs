@@ -113,19 +113,22 @@ pub(super) fn spare(cx: Context<'_>) -> u64 {
     shared.buffers_held.load(Ordering::Relaxed).saturating_sub(kept)
 }
 
-/// Begins a period: returns by how many buffers fewer would have served in the last one.
-pub(super) fn begin_period(cx: Context<'_>) -> u64 {
-    let shared = cx.shared();
-    let peak = shared.buffers_peak.swap(shared.used.load(Ordering::Relaxed), Ordering::Relaxed);
-    shared.buffers_held.load(Ordering::Relaxed).saturating_sub(peak + SLACK)
+/// Begins a period: returns how many buffers were in use at once in the last one.
+pub(super) fn begin_period(cx: Context<'_>) -> Result<u64> {
+    let (_lists, shared) = (Lists::lock(cx)?, cx.shared());
+    Ok(shared.buffers_peak.swap(shared.used.load(Ordering::Relaxed), Ordering::Relaxed))
 }
 
-/// Gives the memory of some chunks back to the system: of at most so many buffers. Returns of how many; 0: no chunk is
-/// free as a whole. Outside the gate.
-pub(super) fn trim(cx: Context<'_>, most: u64) -> Result<u64> {
+/// Gives the memory of some chunks back to the system, but leaves `keep` buffers, those that have been in use since the
+/// period began (some may be promised: `prepare`), and some more. Returns of how many; 0: no chunk is free as a whole.
+/// Outside the gate.
+pub(super) fn trim(cx: Context<'_>, keep: u64) -> Result<u64> {
     let (mut taken, mut buffers) = ([0; AT_ONCE], 0);
     {
         let lists = Lists::lock(cx)?;
+        let shared = cx.shared();
+        let keep = keep.max(shared.buffers_peak.load(Ordering::Relaxed)) + SLACK;
+        let most = shared.buffers_held.load(Ordering::Relaxed).saturating_sub(keep);
         for slot in &mut taken {
             let Some(first) = lists.first(Kind::Whole) else { break };
             buffers += lists.chunk(first)?.count.load(Ordering::Relaxed).min(PLACES);
@@ -233,24 +236,38 @@ impl<'a> Lists<'a> {
         wanted.map_or(Ok(()), |kind| self.add(first, kind))
     }
 
+    /// An empty chunk has got memory again.
+    fn has_memory(&self, first: u64) -> Result<u64> {
+        self.remove(first)?;
+        self.add(first, Kind::Whole)?;
+        let count = self.chunk(first)?.count.load(Ordering::Relaxed);
+        self.cx.shared().buffers_held.fetch_add(count, Ordering::Relaxed);
+        Ok(first)
+    }
+
     /// A chunk with memory, all of it free: one whose memory was given back, or a new one.
     #[cold]
     fn refill(&self) -> Result<u64> {
         let (arena, shared) = (self.cx.arena, self.cx.arena.shared());
         if let Some(first) = self.first(Kind::Empty)
-            && arena.take_again(first, length(self.cx, first)).is_ok()
+            && arena.take_again(first, length(self.cx, first), false).is_ok()
         {
-            self.remove(first)?;
-            self.add(first, Kind::Whole)?;
-            shared.buffers_held.fetch_add(self.chunk(first)?.count.load(Ordering::Relaxed), Ordering::Relaxed);
-            return Ok(first);
+            return self.has_memory(first);
         }
         // A quarter more, so that small files stay small.
         let count = (shared.used.load(Ordering::Relaxed) / 4).next_power_of_two().clamp(1, PLACES);
         let allocate = |count: u64| Some((arena.allocate((count as usize + 1) * BLOCK).ok()?, count));
         let (start, count) = match allocate(count) {
             Some(got) => got,
-            None => (arena.allocate(2 * BLOCK)?, 1),
+            None => match (arena.allocate(2 * BLOCK), self.first(Kind::Empty)) {
+                (Ok(start), _) => (start, 1),
+                // There can be no spill either.
+                (Err(_), Some(first)) => {
+                    arena.take_again(first, length(self.cx, first), true)?;
+                    return self.has_memory(first);
+                }
+                (Err(e), None) => return Err(e),
+            },
         };
         let first = (start + UNIT).next_multiple_of(BLOCK as u64);
         let chunk = self.chunk(first)?;

@@ -351,7 +351,7 @@ impl Records {
     ) -> Result<()> {
         let Some(cell) = cx.index().lookup(block) else { return Ok(()) };
         let shared = cx.shared();
-        let _locked = if all {
+        let locked = if all {
             cx.lock(cell)?
         } else {
             match cx.try_lock(cell) {
@@ -373,11 +373,14 @@ impl Records {
         if moving != 0 {
             shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
         }
-        let _changing = cell.changing();
+        let changing = cell.changing();
         State::set(cell, self.next_epoch(), (state.held & !moving, state.open), committed);
         if state.open == 0 {
             cell.entry.store(0, Ordering::Relaxed);
-            buffers::give_back(cx, number);
+        }
+        drop((changing, locked));
+        if state.open == 0 {
+            buffers::give_back(cx, number); // may wait for memory that another thread takes: nobody waits for the block
         }
         Ok(())
     }

@@ -31,8 +31,9 @@ impl Held {
 
     /// Bytes of the other sessions, in steps.
     fn of_others(&self) -> u64 {
-        let others = ALL.load(Ordering::Relaxed).saturating_sub(self.0.load(Ordering::Relaxed));
-        others.saturating_mul(BLOCK as u64) / STEP * STEP
+        // For a moment a change may be counted in one of the two alone.
+        let others = ALL.load(Ordering::Relaxed).wrapping_sub(self.0.load(Ordering::Relaxed)) as i64;
+        (others.max(0) as u64).saturating_mul(BLOCK as u64) / STEP * STEP
     }
 }
 
@@ -54,8 +55,8 @@ pub(super) fn count(held: &Held, cx: Context<'_>) -> u64 {
 pub(super) struct Surplus {
     /// When the present period ends.
     ends: AtomicU64,
-    /// Buffers to give back that the last period did not need.
-    buffers: AtomicU64,
+    /// What the last period needed, plus one; 0: nothing is to be given back before the present one ends.
+    keep: AtomicU64,
     /// The buffers held and in use ([`counts`]) when there was nothing more to give back.
     settled: AtomicU64,
 }
@@ -67,18 +68,24 @@ impl Surplus {
             return false;
         }
         let now = monotonic_now();
-        if self.buffers.load(Ordering::Relaxed) == 0 {
+        if self.keep.load(Ordering::Relaxed) == 0 {
             if now < self.ends.load(Ordering::Relaxed) {
                 return false;
             }
             let is_first = self.ends.swap(now + PERIOD, Ordering::Relaxed) == 0;
-            self.buffers.store(if is_first { 0 } else { buffers::begin_period(cx) }, Ordering::Relaxed);
+            let Ok(peak) = buffers::begin_period(cx) else { return false };
+            if is_first {
+                return false;
+            }
+            self.keep.store(peak + 1, Ordering::Relaxed);
         }
-        let wanted = self.buffers.load(Ordering::Relaxed);
-        let given = buffers::trim(cx, wanted).unwrap_or(0);
-        self.buffers.store(if given == 0 { 0 } else { wanted.saturating_sub(given) }, Ordering::Relaxed);
-        if given == 0 && wanted > 0 && wanted >= buffers::spare(cx) {
-            self.settled.store(counts(cx), Ordering::Relaxed); // what is left lies between buffers in use
+        let keep = self.keep.load(Ordering::Relaxed) - 1;
+        let given = buffers::trim(cx, keep).unwrap_or(0);
+        if given == 0 {
+            self.keep.store(0, Ordering::Relaxed);
+            if keep <= cx.shared().used.load(Ordering::Relaxed) {
+                self.settled.store(counts(cx), Ordering::Relaxed); // what is left lies between buffers in use
+            }
         }
         given > 0
     }

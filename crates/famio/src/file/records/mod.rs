@@ -440,7 +440,8 @@ impl Engine for Records {
     }
 
     fn has_surplus(&self, cx: Context<'_>) -> bool {
-        self.surplus.is_any(cx)
+        // A journal that could not end: its session goes on, without any such work.
+        self.ended.try_lock().is_none_or(|over| !*over) && self.surplus.is_any(cx)
     }
 
     fn can_shrink(&self, cx: Context<'_>) -> bool {

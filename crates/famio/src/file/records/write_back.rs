@@ -20,16 +20,8 @@ pub(super) struct WriteBack {
     limit: Limit,
     /// Bytes of memory that other sessions of the process have.
     others: AtomicU64,
-    /// For how many bytes the words below are.
+    /// Bytes that may wait.
     budget: AtomicU64,
-    /// Bytes of journal from which on blocks are written back, and down to how many.
-    from: AtomicU64,
-    to: AtomicU64,
-    /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those
-    /// written.
-    full: AtomicU64,
-    /// Bytes of either from which on writers help.
-    hard: AtomicU64,
     /// Bytes of journal in use.
     used: AtomicU64,
     /// The journal's next epoch.
@@ -39,8 +31,8 @@ pub(super) struct WriteBack {
 impl WriteBack {
     /// For a journal of at most `limit` bytes.
     pub fn new(settings: &Settings, limit: Limit) -> Self {
-        let [others, budget, from, to, full, hard, used, next] = [const { AtomicU64::new(0) }; 8];
-        let this = Self { range: settings.write_back, limit, others, budget, from, to, full, hard, used, next };
+        let [others, budget, used, next] = [const { AtomicU64::new(0) }; 4];
+        let this = Self { range: settings.write_back, limit, others, budget, used, next };
         this.adapt();
         this
     }
@@ -50,16 +42,27 @@ impl WriteBack {
     fn adapt(&self) {
         // Waiting blocks lie in memory, too.
         let memory = (crate::sys::memory() / 8).saturating_sub(self.others.load(Ordering::Relaxed)).max(LEAST);
-        let budget = self.limit.now().min(memory);
-        if self.budget.swap(budget, Ordering::Relaxed) == budget {
-            return;
-        }
-        let WriteBackRange { from, to } = self.range;
-        let words = [(&self.from, from.into()), (&self.to, to.into())];
-        let more = [(&self.full, FULL.max(from.into())), (&self.hard, HARD.max(from.into()))];
-        for (word, percent) in words.into_iter().chain(more) {
-            word.store(budget / 100 * percent, Ordering::Relaxed);
-        }
+        self.budget.store(self.limit.now().min(memory), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn part(&self, percent: u64) -> u64 {
+        self.budget.load(Ordering::Relaxed) / 100 * percent
+    }
+
+    /// Bytes of journal from which on blocks are written back, and down to how many.
+    fn from_and_to(&self) -> (u64, u64) {
+        (self.part(self.range.from.into()), self.part(self.range.to.into()))
+    }
+
+    /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those written.
+    fn full(&self) -> u64 {
+        self.part(FULL.max(self.range.from.into()))
+    }
+
+    /// Bytes of either from which on writers help.
+    fn hard(&self) -> u64 {
+        self.part(HARD.max(self.range.from.into()))
     }
 
     /// Other sessions of the process have so many bytes of memory.
@@ -90,30 +93,27 @@ impl WriteBack {
     /// Whether so much waits that the background does not wait for a quiet moment. `buffers`: their bytes.
     #[inline]
     pub fn is_pressed(&self, buffers: u64) -> bool {
-        self.used.load(Ordering::Relaxed) > self.from.load(Ordering::Relaxed)
-            || buffers > self.full.load(Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed) > self.from_and_to().0 || buffers > self.full()
     }
 
     /// Whether writers have to help.
     #[inline]
     pub fn is_hard(&self, buffers: u64) -> bool {
-        buffers.max(self.used.load(Ordering::Relaxed)) > self.hard.load(Ordering::Relaxed)
+        buffers.max(self.used.load(Ordering::Relaxed)) > self.hard()
     }
 
     /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.to.load(Ordering::Relaxed) && !self.is_hard(0) || TestHooks::current().logs_again
+        buffers <= self.from_and_to().1 && !self.is_hard(0) || TestHooks::current().logs_again
     }
 
     /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
         // Blocks logged again are part of one commit, so they must not be many.
-        let (from, to) = (self.from.load(Ordering::Relaxed), self.to.load(Ordering::Relaxed));
+        let (from, to) = self.from_and_to();
         let keep = if self.has_room_for_all(buffers) { from - from / 4 } else { to };
         match log {
-            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full.load(Ordering::Relaxed) => {
-                Some(log.epoch_before(keep))
-            }
+            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full() => Some(log.epoch_before(keep)),
             _ => None,
         }
     }

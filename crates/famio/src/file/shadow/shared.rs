@@ -21,6 +21,7 @@ use crate::file::state::shadow_pages::{PIECE, check_size, next_data, size_limit}
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
 use crate::settings::OnKill;
+use crate::sys::internal::undisturbed;
 use crate::sys::{read_at, shm, write_at};
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
@@ -217,6 +218,7 @@ impl AtomicFile {
                 break;
             }
             membership.wait_for_change(count, PATIENCE);
+            undisturbed::renew();
         }
         Err(self.in_use())
     }
@@ -334,6 +336,7 @@ impl AtomicFile {
             // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
             membership.request_ownership();
             membership.wait_for_change(count, if look < SOON_LOOKS { SOON } else { PATIENCE });
+            undisturbed::renew();
         }
         Err(self.in_use())
     }

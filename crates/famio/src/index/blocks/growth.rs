@@ -22,6 +22,8 @@ const HUGE: u64 = huge::HUGE as u64;
 
 /// Bytes that a process may have without a look at what it may use, which takes some system calls.
 const LITTLE: u64 = 32 << 20;
+/// Bytes that each arena may have, however many others have.
+const SMALL: u64 = 1 << 20;
 
 /// Bytes of memory that this process has taken for arenas and not given back.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -79,12 +81,14 @@ impl Growth {
     }
 
     /// The bytes that all owners have taken in the file until now.
-    pub fn in_file_now(&self) -> Result<u64> {
+    pub fn in_file_now(&mut self) -> Result<u64> {
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
         // Every process that may own the arena keeps it locked, so that it is not swept away while no process has it
         // mapped.
         let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
-        Ok(rustix::fs::fstat(file)?.st_size as u64 & !4095)
+        let stat = rustix::fs::fstat(file)?;
+        self.count_taken(stat.st_blocks as u64 * 512);
+        Ok(stat.st_size as u64 & !4095)
     }
 
     /// Lets other processes map it and lock it together with this one. False: a part has no name.
@@ -120,6 +124,7 @@ impl Growth {
     /// In a forked child: the arena is the parent's.
     pub fn forget_files(&mut self) {
         (self.file, self.spill, self.is_joined) = (None, None, false);
+        self.count_taken(0);
     }
 
     /// Whether a part lies in a file on a disk.
@@ -203,7 +208,7 @@ impl Growth {
             let got = allocate(spill, at, want - self.in_file).or_else(|_| allocate(spill, at, end - self.in_file));
             return got.map(|got| got + self.in_file).map_err(|e| self.spill_failed(e));
         }
-        if leaves_room(file, want - have)
+        if leaves_room(file, self.taken, want - have)
             && let Ok(got) = in_memory(file, have, want)
         {
             self.count_taken(self.taken + (got - have));
@@ -249,16 +254,17 @@ impl Growth {
         self.spill.is_some() && offset >= self.in_file
     }
 
-    fn count_taken(&mut self, taken: u64) {
+    /// So many bytes of it count as this process's.
+    pub fn count_taken(&mut self, taken: u64) {
         TAKEN.fetch_add(taken.wrapping_sub(self.taken), Ordering::Relaxed);
         self.taken = taken;
     }
 
-    /// Takes memory again for what has [none](Self::give_back).
-    pub fn take_again(&mut self, offset: u64, len: u64) -> Result<()> {
+    /// Takes memory again for what has [none](Self::give_back). `any`: the last there is, too.
+    pub fn take_again(&mut self, offset: u64, len: u64, any: bool) -> Result<()> {
         let (file, at) = self.place(offset, len).ok_or(Error::new(libc::EBUSY))?;
         let is_spilled = self.is_spilled(offset);
-        if !is_spilled && !leaves_room(file, len) {
+        if !is_spilled && !any && !leaves_room(file, self.taken, len) {
             return Err(Error::new(libc::ENOSPC));
         }
         rustix::fs::fallocate(file, FallocateFlags::empty(), at, len)?;
@@ -295,10 +301,11 @@ impl Growth {
 }
 
 /// Whether the file's memory has room for `bytes` more and a quarter of all would still be free: other files need
-/// some, and could not even be opened without. And whether this process's arenas take at most half of what it may use.
-fn leaves_room(file: &InternalFd, bytes: u64) -> bool {
-    let taken = TAKEN.load(Ordering::Relaxed).saturating_add(bytes);
-    if taken > LITTLE && taken > memory() / 2 {
+/// some, and could not even be opened without. And whether this process's arenas take at most half of what it may use,
+/// or this one, with `own` bytes, is small.
+fn leaves_room(file: &InternalFd, own: u64, bytes: u64) -> bool {
+    let all = TAKEN.load(Ordering::Relaxed).saturating_add(bytes);
+    if own + bytes > SMALL && all > LITTLE && all > memory() / 2 {
         return false;
     }
     rustix::fs::fstatvfs(file)

@@ -87,7 +87,7 @@ pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> 
 /// `mode` computes the permissions beyond the owner's, from the file's state and whether our file has its group.
 /// Group bits are for the file's group, or are not set.
 fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32) -> Result<()> {
-    let (like, here) = (owner_and_mode(file)?, fstat(ours)?);
+    let (like, here) = (fstat(file)?, fstat(ours)?); // as it is now: it may just have been restricted
     let mut now = here.st_mode & 0o7777;
     let mut set = |to: u32| match core::mem::replace(&mut now, to) == to {
         true => Ok(()),

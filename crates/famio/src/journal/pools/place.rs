@@ -16,7 +16,19 @@ pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
 
 /// The folder of an open file, and the file's path. The name in that folder does lead to this file.
 pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
-    let (stat, path) = (owner_and_mode(file)?, path_of(file)?);
+    let path = path_of(file)?;
+    match folder_at(file, path.clone()) {
+        // Another process may have renamed it since its path was asked for.
+        Err(e) if e.is_nameless() => match crate::sys::path_now(file)? {
+            now if now != path => folder_at(file, now),
+            _ => Err(e),
+        },
+        found => found,
+    }
+}
+
+fn folder_at(file: BorrowedFd<'_>, path: PathBuf) -> Result<(InternalFd, PathBuf)> {
+    let stat = owner_and_mode(file)?;
     if stat.st_nlink == 0 {
         return Err(Error::nameless(format!("{}: a deleted file has no folder for a journal", path.display())));
     }

@@ -69,8 +69,8 @@ fn duplicate_below(limit: u64, fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     if limit > TOP { duplicate(fd, TOP) } else { Err(Error::new(libc::EMFILE)) }
 }
 
-/// Numbers that the library closed last, by their distance from [`TOP`]: bits that are set. Nobody else has had them
-/// since, unless by a system call that chose a number itself.
+/// Numbers that the library closed last, by their distance from [`TOP`]: bits that are set. Few programs have
+/// had them since.
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
 /// How often.

@@ -85,6 +85,14 @@ fn look() -> Option<u64> {
     Some(number)
 }
 
+/// The thread has waited for another process, which may have changed the file, or what this one may do: asks again.
+pub(crate) fn renew() {
+    let stretch = &current().stretch;
+    if stretch.get() > DISTURBED {
+        stretch.set(LAST.fetch_add(1, Relaxed) + 1);
+    }
+}
+
 /// Does `work` once at the end of the stretch, instead of now and several times. False: there is no stretch.
 pub(crate) fn put_off(work: fn()) -> bool {
     let is_part = now().is_some();
@@ -243,6 +251,8 @@ mod tests {
         let _begun = certain();
         assert_eq!([both(), both()], [(6, 7), (6, 7)]);
         assert_eq!((ANSWER.renew(|| Ok::<_, ()>(70)), both()), (Ok(70), (6, 70)));
+        renew();
+        assert_eq!([both(), both()], [(8, 9), (8, 9)]);
     }
 
     #[test]
