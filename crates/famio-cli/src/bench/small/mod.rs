@@ -19,8 +19,8 @@ pub use work::{WorkArgs, main as work_main};
 ///
 /// A new process makes files with different bytes in a new folder, alternately without and under Famio: written and
 /// closed; written, synced and closed; written, synced and renamed over another file, with a sync of the folder. The
-/// first again with --on-close leave. And it overwrites files that exist already, and closes them. The table shows microseconds per file: mean, 99th percentile and longest,
-/// medians of the rounds. Afterwards the bytes are checked.
+/// first again with --on-close leave. And it overwrites files that exist already, and closes them. The table shows
+/// microseconds per file: mean, 99th percentile and longest, medians of the rounds. Afterwards the bytes are checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -401,7 +401,8 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Whether the file has everything up to this epoch of the journal, durably, and this size, unless it was cut since.
+    /// Whether the file has everything up to this epoch of the journal, durably, and this size, unless it was cut
+    /// since.
     fn has_flushed(&self, _cx: Context<'_>, _epoch: u64, _size: u64) -> bool {
         false
     }
