@@ -51,7 +51,7 @@ impl WriteBack {
     }
 
     /// Bytes of journal from which on blocks are written back, and down to how many.
-    fn from_and_to(&self) -> (u64, u64) {
+    fn bounds(&self) -> (u64, u64) {
         (self.part(self.range.from.into()), self.part(self.range.to.into()))
     }
 
@@ -93,7 +93,7 @@ impl WriteBack {
     /// Whether so much waits that the background does not wait for a quiet moment. `buffers`: their bytes.
     #[inline]
     pub fn is_pressed(&self, buffers: u64) -> bool {
-        self.used.load(Ordering::Relaxed) > self.from_and_to().0 || buffers > self.full()
+        self.used.load(Ordering::Relaxed) > self.bounds().0 || buffers > self.full()
     }
 
     /// Whether writers have to help.
@@ -104,13 +104,13 @@ impl WriteBack {
 
     /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.from_and_to().1 && !self.is_hard(0) || TestHooks::current().logs_again
+        buffers <= self.bounds().1 && !self.is_hard(0) || TestHooks::current().logs_again
     }
 
     /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
         // Blocks logged again are part of one commit, so they must not be many.
-        let (from, to) = self.from_and_to();
+        let (from, to) = self.bounds();
         let keep = if self.has_room_for_all(buffers) { from - from / 4 } else { to };
         match log {
             EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full() => Some(log.epoch_before(keep)),
