@@ -84,7 +84,23 @@ fn first_difference(famio: &Side, plain: &Side) -> Option<(String, String)> {
 
 /// Whether the two runs did different things after an answer that differed, as they may.
 pub fn has_gone_apart(famio: &Side, plain: &Side) -> bool {
+    // Of an atomic file whose descriptors were closed unseen an `open` may fail: later ones get other numbers.
+    let opens = |side: &Side| {
+        let entries = side.board.entries.iter().filter(|entry| entry.what.starts_with("open"));
+        entries.map(|entry| (entry.what.clone(), entry.result)).collect::<Vec<_>>()
+    };
     famio.board.out_of_reach && first_difference(famio, plain).is_some()
+        || famio.board.strange && opens(famio) != opens(plain)
+}
+
+fn has_journal(bytes: &[u8]) -> bool {
+    bytes.windows(8).any(|bytes| bytes == b"FAMIOJNL")
+}
+
+/// A plain file with a journal in it.
+pub fn spoiled<'a>(mut files: impl Iterator<Item = (&'a String, &'a [u8])>) -> Option<Found> {
+    let found = files.find(|(name, bytes)| name.starts_with("plain") && has_journal(bytes));
+    found.map(|(name, _)| Found::new("a plain file has a journal in it", name.clone()))
 }
 
 /// Without the file's number.
@@ -101,7 +117,7 @@ pub fn stderr(side: &Side) -> String {
 /// Where two files differ.
 pub fn differ(which: &str, name: &str, a: &[u8], b: &[u8]) -> Found {
     let at = a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
-    let ours = a.windows(8).any(|bytes| bytes == b"FAMIOJNL");
+    let ours = has_journal(a);
     let begins = String::from_utf8_lossy(&a[at.min(a.len())..a.len().min(at + 16)]).into_owned();
     let detail = format!("{name}: {} bytes, plain {}; they differ from {at} on: {begins:?}", a.len(), b.len());
     let what = if ours {

@@ -1,7 +1,7 @@
 //! After a normal exit: the same files with the same bytes, and nothing of Famio's.
 
 use super::case::Case;
-use super::compare::{differ, has_gone_apart, stderr};
+use super::compare::{differ, has_gone_apart, spoiled, stderr};
 use super::kill;
 use super::side::{Side, contents};
 use crate::findings::Found;
@@ -11,10 +11,11 @@ use famio_kill::harness::has_mark;
 /// Compares both.
 pub fn judge(space: &Space, case: &Case, famio: &Side, plain: &Side) -> Result<Option<Found>, String> {
     let strange = famio.board.strange || famio.board.out_of_reach;
+    let a = contents(&famio.folder)?;
     if has_gone_apart(famio, plain) {
-        return Ok(None);
+        return Ok(spoiled(a.iter().map(|(name, (.., bytes))| (name, &bytes[..]))));
     }
-    let (a, b) = (contents(&famio.folder)?, contents(&plain.folder)?);
+    let b = contents(&plain.folder)?;
     for name in a.keys().chain(b.keys()) {
         let atomic = name.starts_with("atomic");
         if strange && atomic {

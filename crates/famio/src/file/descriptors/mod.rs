@@ -88,10 +88,12 @@ impl List {
         self.last
     }
 
-    /// Parks a duplicate of `fd`, which is open.
-    fn park(&mut self, fd: RawFd) {
+    /// Parks a duplicate of `fd`, which is open, unless that leads to another file than `key` by now: the program may have
+    /// replaced it unseen.
+    fn park(&mut self, fd: RawFd, key: Option<(u64, u64)>) {
         // SAFETY: the caller's promise.
-        self.parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok().map(Arc::new);
+        let parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
+        self.parked = parked.filter(|parked| key.is_none_or(|key| parked.identity() == key)).map(Arc::new);
     }
 
     /// The program closes a descriptor, which drops its record locks: the moment to close ours. This also ends their
@@ -189,7 +191,7 @@ impl Descriptors {
         } else if was_writable && list.parked.as_ref().is_none_or(|parked| has_lost_its_name(parked.as_fd())) {
             // By a descriptor whose name is gone, the journal would not be found.
             list.let_go();
-            list.park(fd);
+            list.park(fd, self.key);
         }
         let is_last = list.open.is_empty();
         drop(list);
@@ -269,7 +271,7 @@ impl Descriptors {
         // It must not wait for a lease of ours.
         let Some(Ok(new)) = named.map(|fd| open_again_low(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
         let old = list.parked.take();
-        list.park(new.as_raw_fd());
+        list.park(new.as_raw_fd(), self.key);
         // Closed when the program closes one of its own.
         list.leftover.extend(old);
         list.leftover.extend(InternalFd::at_its_number(new).ok().map(Arc::new));
@@ -346,7 +348,7 @@ impl Descriptors {
                 && let Some(fd) = list.writable()
                 && self.is_still(fd)
             {
-                list.park(fd);
+                list.park(fd, self.key);
             }
             list.parked.clone()
         };
@@ -418,6 +420,25 @@ mod tests {
         fds.remove(file.as_raw_fd(), true);
         assert!(fds.is_empty() && !fds.has_writable());
         assert_eq!(fds.with(false, |_| Ok(())).unwrap_err().errno(), libc::EBADF);
+    }
+
+    /// A checkpoint once went to the other file, and set its size.
+    #[test]
+    fn a_number_that_was_replaced_unseen_is_not_parked() {
+        let ((file, second), (other, third)) = (pair(), pair());
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let fds = Descriptors::of((stat.st_dev, stat.st_ino));
+        fds.add(file.as_raw_fd(), Access::Read);
+        fds.add(second, Access::Write);
+        // SAFETY: both opened above, closed once.
+        let [mut second, third] =
+            [second, third].map(|fd| unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
+        rustix::io::dup2(&third, &mut second).unwrap();
+        fds.remove(second.as_raw_fd(), true);
+        let cut = fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, 10)?));
+        assert_eq!(cut.map_err(|e| e.errno()), Err(libc::EBADF));
+        assert_eq!(rustix::fs::fstat(&other).unwrap().st_size, 0);
+        fds.remove(file.as_raw_fd(), true);
     }
 
     /// A file written by a link that is gone, and read by a name that exists, was once demoted, or `EBUSY` if others

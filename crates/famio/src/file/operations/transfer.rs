@@ -333,7 +333,7 @@ impl AtomicFile {
     }
 
     fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
-        let kernel = || self.kernels_size();
+        let kernel = || self.fds.stat().map_or(given.unwrap_or(0), |stat| stat.st_size as u64);
         loop {
             let Some(unmoved) = self.growing.before_read() else {
                 rustix::thread::sched_yield();

@@ -123,14 +123,17 @@ impl AtomicFile {
     /// If this process is not attached, checks whether other processes have come.
     ///
     /// # Errors
-    /// Those of attaching.
+    /// Those of attaching. `EBADF`: the program has no descriptor of it any more.
     pub(in crate::file) fn look(&self) -> Result<()> {
         if self.ownership.membership.has_attached() {
             return self.become_member();
         }
         // A changed state is looked at again.
-        if self.quiet_now().is_none() && self.quiet().is_none() && self.ownership.membership.is_kept_out() {
-            return self.become_member();
+        if self.quiet_now().is_none() && self.quiet().is_none() {
+            self.fds.stat()?; // or the program has closed its descriptors unseen: there is nothing to look at again
+            if self.ownership.membership.is_kept_out() {
+                return self.become_member();
+            }
         }
         Ok(())
     }
@@ -144,4 +147,32 @@ fn state_of(file: &Stat) -> u64 {
         .saturating_add(now.tv_nsec - file.st_ctime_nsec as i64);
     let time = (file.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(file.st_ctime_nsec);
     time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Settings;
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use std::os::fd::{AsFd, AsRawFd};
+
+    /// A `stat` by name never came back.
+    #[test]
+    fn a_file_whose_descriptors_were_closed_unseen_is_not_looked_at_for_ever() {
+        let path = format!("/dev/shm/famio-unseen-{}", std::process::id());
+        std::fs::write(&path, [b'x'; 100]).unwrap();
+        let name = std::ffi::CString::new(path.as_str()).unwrap();
+        for access in [Access::Read, Access::Write] {
+            // The library finds other numbers, or the same ones with another file.
+            let file = std::fs::File::options().read(true).write(access == Access::Write).open(&path).unwrap();
+            let atomic = AtomicFile::open(file.as_fd(), access, &name, &Settings::default()).unwrap();
+            let mut target = std::os::fd::OwnedFd::from(file);
+            rustix::io::dup2(std::fs::File::open("/dev/null").unwrap(), &mut target).unwrap();
+            assert_eq!(atomic.size_given(100), 100);
+            // SAFETY: the test's memory.
+            let read = unsafe { atomic.read(0, &[UserBuf::of(&mut [0; 10])]) };
+            assert_eq!(read.map_err(|e| e.errno()), Err(libc::EBADF));
+            atomic.remove_descriptor(target.as_raw_fd()).unwrap();
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

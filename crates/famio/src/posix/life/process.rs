@@ -2,6 +2,7 @@
 
 use crate::file;
 use crate::name_prefilter::NamePrefilter;
+use crate::posix::descriptors::verify::is_still;
 use crate::posix::descriptors::{inherit, table};
 use crate::posix::raw;
 use crate::posix::run::{report, run_record};
@@ -253,8 +254,10 @@ fn end_files() {
     close_all();
     // Threads that still run find their files demoted. What they wrote in between is committed by the second round.
     table::for_each(0, u32::MAX, |fd, handle| {
-        if handle.is_ours() {
+        if handle.is_ours() && is_still(fd, handle) {
             handle.demote_at_end(fd);
+        } else if handle.is_ours() {
+            handle.note_demoted(); // the program has given the number to another file, unseen
         }
     });
     close_all();
