@@ -69,6 +69,9 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-hostile program --without-famio --without kill --for 3s
 	$(RELEASE)/famio-hostile neighbour --for 15s
 	$(RELEASE)/famio-hostile program --for 15s --seed 20261123 --without "$(HOSTILE_WITHOUT)"
+	@# Descriptors closed unseen: a stat by name that never came back, and a checkpoint that set the size of another file.
+	$(RELEASE)/famio-hostile program --cases 1 --on tmpfs --with inline --seed 183336071049
+	$(RELEASE)/famio-hostile program --cases 1 --on tmpfs --with inline --seed 489160797646
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	tests/power/growing/campaign 2 ext4

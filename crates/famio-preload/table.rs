@@ -183,5 +183,7 @@ closed on `exec`.
   fails with `EBADF`. `close_range` and `closefrom` leave them open, and `dup2` or `F_DUPFD` to such a number moves the
   library's descriptor away.
 - If an inlined system call closes one, the library notices that before the next use, and opens the file anew by name.
-  If its own locks on the file are lost in that way, other processes take the file for closed.
+  If its own locks on the file are lost in that way, other processes take the file for closed. While a session begins or
+  ends in a program with a single thread, it looks once: a process that shares the descriptors without being a thread
+  (`clone` with `CLONE_FILES` alone), or a handler installed past libc, must not close any at that moment.
 ";
