@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{Folder, build, succeed, under};
+use common::{Folder, build, has_strace, succeed, under};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 const SIZE: usize = 8 << 20;
 
@@ -51,8 +50,7 @@ fn has_one_call() -> bool {
 /// by page, and the zeros took memory; a SYNC read eight bytes for each page of the map.
 #[test]
 fn calls_on_a_mapped_file_cost_what_they_change() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("SKIPPED: no strace");
+    if !has_strace() {
         return;
     }
     let program = build("maps_cost");

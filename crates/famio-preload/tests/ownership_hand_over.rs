@@ -4,14 +4,12 @@
 mod common;
 
 use common::agent::{Agent, everywhere, program};
-use common::{Folder, under};
-use std::process::{Command, Stdio};
+use common::{Folder, has_strace, under};
 
 /// The system calls of a process between two writes of 4 KiB, as strace sees them: none on file or journal.
 #[test]
 fn no_system_call_is_made_on_file_or_journal() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("SKIPPED: no strace");
+    if !has_strace() {
         return;
     }
     let folder = Folder::new("hand-over-calls");

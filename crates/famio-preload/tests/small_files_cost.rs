@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Folder, build, library, succeed};
+use common::{Folder, build, has_strace, library, succeed};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Files of each kind that are counted.
 const FILES: usize = 20;
@@ -33,8 +33,7 @@ fn calls(trace: &Path) -> [usize; STEPS.len()] {
 /// confirmed before each use, also where nobody could have changed it.
 #[test]
 fn a_small_file_costs_few_system_calls() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("SKIPPED: no strace");
+    if !has_strace() {
         return;
     }
     let program = build("small_files_cost");

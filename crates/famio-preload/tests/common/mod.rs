@@ -16,6 +16,15 @@ pub fn library() -> PathBuf {
     library
 }
 
+/// Whether system calls can be seen; says if not.
+pub fn has_strace() -> bool {
+    let is_there = Command::new("strace").arg("-V").stdout(std::process::Stdio::null()).status().is_ok();
+    if !is_there {
+        println!("SKIPPED: no strace");
+    }
+    is_there
+}
+
 /// A folder on tmpfs or on disk, removed when dropped.
 pub struct Folder(PathBuf);
 

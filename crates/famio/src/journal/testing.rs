@@ -99,3 +99,34 @@ macro_rules! kernels_memory {
     };
 }
 pub(crate) use kernels_memory;
+
+/// The calls of such a medium that are the kernel's, by name.
+macro_rules! kernels_calls {
+    (@ fence) => {
+        fn fence(&self) {}
+    };
+    (@ pwritev) => {
+        fn pwritev(&self, fd: std::os::fd::BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> $crate::Result<()> {
+            $crate::journal::testing::KERNEL.pwritev(fd, bufs, offset)
+        }
+    };
+    (@ fsync) => {
+        fn fsync(&self, fd: std::os::fd::BorrowedFd<'_>) -> $crate::Result<()> {
+            $crate::journal::testing::KERNEL.fsync(fd)
+        }
+    };
+    (@ fdatasync) => {
+        fn fdatasync(&self, fd: std::os::fd::BorrowedFd<'_>) -> $crate::Result<()> {
+            $crate::journal::testing::KERNEL.fdatasync(fd)
+        }
+    };
+    (@ ftruncate) => {
+        fn ftruncate(&self, fd: std::os::fd::BorrowedFd<'_>, size: u64) -> $crate::Result<()> {
+            $crate::journal::testing::KERNEL.ftruncate(fd, size)
+        }
+    };
+    ($($call:ident)*) => {
+        $($crate::journal::testing::kernels_calls!(@ $call);)*
+    };
+}
+pub(crate) use kernels_calls;

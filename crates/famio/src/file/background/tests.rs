@@ -1,6 +1,6 @@
 use super::{ASLEEP, AWAKE, look_at_file};
 use crate::file::{Access, AtomicFile, UserBuf};
-use crate::journal::testing::{KERNEL, kernels_memory};
+use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
 use crate::pmem::{Medium, TestHooks};
 use crate::settings::Settings;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -50,21 +50,12 @@ struct Asking;
 // SAFETY: as the kernel's.
 unsafe impl Medium for Asking {
     kernels_memory!();
-    fn fence(&self) {}
+    kernels_calls!(fence fsync ftruncate fdatasync);
     fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> crate::Result<()> {
         if let Some(file) = ASKED.lock().unwrap().upgrade() {
             file.ownership.flush_seen.fetch_sub(1, Ordering::Relaxed);
         }
         KERNEL.pwritev(fd, bufs, offset)
-    }
-    fn fsync(&self, fd: BorrowedFd<'_>) -> crate::Result<()> {
-        KERNEL.fsync(fd)
-    }
-    fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> crate::Result<()> {
-        KERNEL.ftruncate(fd, size)
-    }
-    fn fdatasync(&self, fd: BorrowedFd<'_>) -> crate::Result<()> {
-        KERNEL.fdatasync(fd)
     }
 }
 

@@ -50,8 +50,12 @@ enum Kind {
 const KINDS: [Kind; 3] = [Kind::Partly, Kind::Whole, Kind::Empty];
 
 impl Chunk {
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed).clamp(1, PLACES)
+    }
+
     fn all(&self) -> u64 {
-        u64::MAX >> (PLACES - self.count.load(Ordering::Relaxed).clamp(1, PLACES))
+        u64::MAX >> (PLACES - self.count())
     }
 }
 
@@ -131,15 +135,15 @@ pub(super) fn trim(cx: Context<'_>, keep: u64) -> Result<u64> {
         let most = shared.buffers_held.load(Ordering::Relaxed).saturating_sub(keep);
         for slot in &mut taken {
             let Some(first) = lists.first(Kind::Whole) else { break };
-            buffers += lists.chunk(first)?.count.load(Ordering::Relaxed).min(PLACES);
-            if buffers > most {
-                buffers -= lists.chunk(first)?.count.load(Ordering::Relaxed).min(PLACES);
+            let count = lists.chunk(first)?.count();
+            if buffers + count > most {
                 break;
             }
             lists.remove(first)?;
+            buffers += count;
             *slot = first;
         }
-        let held = &cx.shared().buffers_held;
+        let held = &shared.buffers_held;
         held.store(held.load(Ordering::Relaxed).saturating_sub(buffers), Ordering::Relaxed);
     }
     // Without the lock: nobody can take them now.
@@ -147,12 +151,11 @@ pub(super) fn trim(cx: Context<'_>, keep: u64) -> Result<u64> {
     let lists = Lists::lock(cx)?;
     let mut freed = 0;
     for (first, is_given) in taken.into_iter().zip(given).filter(|&(first, _)| first != 0) {
-        let count = lists.chunk(first)?.count.load(Ordering::Relaxed);
-        lists.add(first, if is_given { Kind::Empty } else { Kind::Whole })?;
         if is_given {
-            freed += count;
+            lists.add(first, Kind::Empty)?;
+            freed += lists.chunk(first)?.count();
         } else {
-            cx.shared().buffers_held.fetch_add(count, Ordering::Relaxed);
+            lists.add_with_memory(first)?;
         }
     }
     Ok(freed)
@@ -161,7 +164,7 @@ pub(super) fn trim(cx: Context<'_>, keep: u64) -> Result<u64> {
 /// Bytes of a chunk's buffers.
 fn length(cx: Context<'_>, first: u64) -> u64 {
     let chunk = cx.arena.at::<Chunk>(first.saturating_sub(UNIT));
-    chunk.map_or(0, |chunk| chunk.count.load(Ordering::Relaxed).min(PLACES) * BLOCK as u64)
+    chunk.map_or(0, |chunk| chunk.count() * BLOCK as u64)
 }
 
 /// The lists, locked.
@@ -236,12 +239,17 @@ impl<'a> Lists<'a> {
         wanted.map_or(Ok(()), |kind| self.add(first, kind))
     }
 
-    /// An empty chunk has got memory again.
-    fn has_memory(&self, first: u64) -> Result<u64> {
-        self.remove(first)?;
+    /// Puts a chunk that is in no list, free and with memory, among those that are.
+    fn add_with_memory(&self, first: u64) -> Result<()> {
         self.add(first, Kind::Whole)?;
-        let count = self.chunk(first)?.count.load(Ordering::Relaxed);
-        self.cx.shared().buffers_held.fetch_add(count, Ordering::Relaxed);
+        self.cx.shared().buffers_held.fetch_add(self.chunk(first)?.count(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// An empty chunk has got memory again.
+    fn fill(&self, first: u64) -> Result<u64> {
+        self.remove(first)?;
+        self.add_with_memory(first)?;
         Ok(first)
     }
 
@@ -252,7 +260,7 @@ impl<'a> Lists<'a> {
         if let Some(first) = self.first(Kind::Empty)
             && arena.take_again(first, length(self.cx, first), false).is_ok()
         {
-            return self.has_memory(first);
+            return self.fill(first);
         }
         // A quarter more, so that small files stay small.
         let count = (shared.used.load(Ordering::Relaxed) / 4).next_power_of_two().clamp(1, PLACES);
@@ -264,7 +272,7 @@ impl<'a> Lists<'a> {
                 // There can be no spill either.
                 (Err(_), Some(first)) => {
                     arena.take_again(first, length(self.cx, first), true)?;
-                    return self.has_memory(first);
+                    return self.fill(first);
                 }
                 (Err(e), None) => return Err(e),
             },
@@ -272,8 +280,8 @@ impl<'a> Lists<'a> {
         let first = (start + UNIT).next_multiple_of(BLOCK as u64);
         let chunk = self.chunk(first)?;
         chunk.count.store(count, Ordering::Relaxed);
-        self.set_free(first, chunk.all())?;
-        shared.buffers_held.fetch_add(count, Ordering::Relaxed);
+        chunk.free.store(chunk.all(), Ordering::Relaxed);
+        self.add_with_memory(first)?;
         Ok(first)
     }
 }

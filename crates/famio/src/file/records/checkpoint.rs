@@ -484,7 +484,7 @@ mod tests {
     use crate::Settings;
     use crate::error::Result;
     use crate::file::{Access, AtomicFile, UserBuf};
-    use crate::journal::testing::{KERNEL, kernels_memory};
+    use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
     use crate::pmem::{Medium, TestHooks};
     use core::sync::atomic::{AtomicBool, Ordering};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -497,16 +497,7 @@ mod tests {
     // SAFETY: as the kernel's.
     unsafe impl Medium for Failing {
         kernels_memory!();
-        fn fence(&self) {}
-        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
-            KERNEL.pwritev(fd, bufs, offset)
-        }
-        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
-            KERNEL.fsync(fd)
-        }
-        fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-            KERNEL.ftruncate(fd, size)
-        }
+        kernels_calls!(fence pwritev fsync ftruncate);
         fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
             if FAILS.swap(false, Ordering::SeqCst) { Err(crate::Error::new(libc::EIO)) } else { KERNEL.fdatasync(fd) }
         }

@@ -87,11 +87,11 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::file::{Access, AtomicFile, UserBuf};
-    use crate::journal::testing::{KERNEL, kernels_memory};
+    use crate::journal::testing::{kernels_calls, kernels_memory};
     use crate::pmem::{Domain, Medium, TestHooks};
     use crate::settings::PolicyChoice;
     use core::sync::atomic::AtomicU64;
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+    use std::os::fd::{AsFd, AsRawFd};
 
     /// When the last fence ended. Each takes a while.
     static FENCED: AtomicU64 = AtomicU64::new(0);
@@ -101,22 +101,11 @@ mod tests {
     // SAFETY: as the kernel's.
     unsafe impl Medium for Slow {
         kernels_memory!();
+        kernels_calls!(pwritev fsync fdatasync ftruncate);
         fn fence(&self) {
             std::thread::sleep(std::time::Duration::from_millis(30));
             let now = crate::sys::coarse_now();
             FENCED.store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
-        }
-        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
-            KERNEL.pwritev(fd, bufs, offset)
-        }
-        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
-            KERNEL.fsync(fd)
-        }
-        fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
-            KERNEL.fdatasync(fd)
-        }
-        fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-            KERNEL.ftruncate(fd, size)
         }
     }
 

@@ -230,28 +230,25 @@ impl Growth {
         }
     }
 
-    /// The file that has this part of the arena, and where; `None`: it lies in two, or its file is not known.
-    fn place(&self, offset: u64, len: u64) -> Option<(&InternalFd, u64)> {
+    /// The file that has this part of the arena, where, and whether that is memory. `None`: the part lies in two, or its
+    /// file is not known.
+    fn place(&self, offset: u64, len: u64) -> Option<(&InternalFd, u64, bool)> {
         match &self.spill {
-            Some(spill) if offset >= self.in_file => Some((spill, offset - self.in_file)),
+            Some(spill) if offset >= self.in_file => Some((spill, offset - self.in_file, false)),
             Some(_) if offset + len > self.in_file => None,
-            _ => Some((self.file.as_ref()?, offset)),
+            _ => Some((self.file.as_ref()?, offset, true)),
         }
     }
 
     /// Frees the memory of whole pages. Whether it has.
     pub fn give_back(&mut self, offset: u64, len: u64) -> bool {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = |(file, at)| rustix::fs::fallocate::<&InternalFd>(file, flags, at, len).is_ok();
-        let is_given = self.place(offset, len).is_some_and(punch);
-        if is_given && !self.is_spilled(offset) {
+        let Some((file, at, in_memory)) = self.place(offset, len) else { return false };
+        let is_given = rustix::fs::fallocate(file, flags, at, len).is_ok();
+        if is_given && in_memory {
             self.count_taken(self.taken.saturating_sub(len));
         }
         is_given
-    }
-
-    fn is_spilled(&self, offset: u64) -> bool {
-        self.spill.is_some() && offset >= self.in_file
     }
 
     /// So many bytes of it count as this process's.
@@ -262,13 +259,12 @@ impl Growth {
 
     /// Takes memory again for what has [none](Self::give_back). `any`: the last there is, too.
     pub fn take_again(&mut self, offset: u64, len: u64, any: bool) -> Result<()> {
-        let (file, at) = self.place(offset, len).ok_or(Error::new(libc::EBUSY))?;
-        let is_spilled = self.is_spilled(offset);
-        if !is_spilled && !any && !leaves_room(file, self.taken, len) {
+        let (file, at, in_memory) = self.place(offset, len).ok_or(Error::new(libc::EBUSY))?;
+        if in_memory && !any && !leaves_room(file, self.taken, len) {
             return Err(Error::new(libc::ENOSPC));
         }
         rustix::fs::fallocate(file, FallocateFlags::empty(), at, len)?;
-        if !is_spilled {
+        if in_memory {
             self.count_taken(self.taken + len);
         }
         self.populate(offset, offset + len);

@@ -58,6 +58,11 @@ pub(crate) const STORES: u64 = 2;
 /// Value of [`Page::apart`].
 pub(in crate::index) const END_WANTED: u32 = 2;
 
+/// Whether a request to flush came after another. The numbers wrap.
+pub(in crate::index) fn is_later(number: u32, than: u32) -> bool {
+    number.wrapping_sub(than) as i32 > 0
+}
+
 /// Requests to write back what is committed (`flush`).
 #[repr(C)]
 pub(in crate::index) struct FlushWords {

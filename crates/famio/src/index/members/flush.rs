@@ -2,7 +2,7 @@
 //! is committed. The owner's background answers (`membership::flush`).
 
 use super::control::Control;
-use super::control_page::{MAGIC, Page, SESSION, map, unmap};
+use super::control_page::{MAGIC, Page, SESSION, is_later, map, unmap};
 use crate::error::Result;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
@@ -72,9 +72,17 @@ impl FlushRequest {
 
     /// Whether the owner has begun with it, and not ended.
     pub fn is_served(&self) -> bool {
-        let words = &self.page().flush;
-        let is_past = |count: u32| count.wrapping_sub(self.number) as i32 >= 0;
-        is_past(words.begun.load(Ordering::Acquire)) && !is_past(words.answer.load(Ordering::Acquire) as u32)
+        self.has_begun() && self.answer().is_none()
+    }
+
+    fn has_begun(&self) -> bool {
+        !is_later(self.number, self.page().flush.begun.load(Ordering::Acquire))
+    }
+
+    /// The errno with which it has ended.
+    fn answer(&self) -> Option<i32> {
+        let answer = self.page().flush.answer.load(Ordering::SeqCst);
+        (!is_later(self.number, answer as u32)).then_some((answer >> 32) as i32)
     }
 
     fn has_session(&self) -> bool {
@@ -94,18 +102,13 @@ impl FlushRequest {
         // The owner's background waits for this word, with its present value.
         let _ = futex::wake(&self.page().requests, futex::Flags::empty(), i32::MAX as u32);
         let answers = words.answers.load(Ordering::SeqCst);
-        let is_past = |count: u32| count.wrapping_sub(self.number) as i32 >= 0;
-        let errno = || {
-            let answer = words.answer.load(Ordering::SeqCst);
-            is_past(answer as u32).then_some((answer >> 32) as i32)
-        };
-        if errno().is_none() {
+        if self.answer().is_none() {
             let _ = futex::wait(&words.answers, futex::Flags::empty(), answers, Some(&pause));
         }
-        if let Some(errno) = errno() {
+        if let Some(errno) = self.answer() {
             return Asked::Done(errno);
         }
-        let begun = is_past(words.begun.load(Ordering::Acquire));
+        let begun = self.has_begun();
         let moved = words.moved.load(Ordering::Relaxed);
         let is_over = !self.has_session();
         self.looks_at_dead = if is_over || self.is_alive() { 0 } else { self.looks_at_dead + 1 };

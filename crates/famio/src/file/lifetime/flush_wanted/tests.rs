@@ -6,7 +6,7 @@ use crate::file::session::flush_tries::FlushTries;
 use crate::file::state::hand_over_image::{Change, HandOverImage, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION};
-use crate::journal::testing::{KERNEL, kernels_memory};
+use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
 use crate::pmem::{Medium, TestHooks};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -182,22 +182,13 @@ struct Full;
 // SAFETY: as the kernel's.
 unsafe impl Medium for Full {
     kernels_memory!();
-    fn fence(&self) {}
+    kernels_calls!(fence fsync ftruncate fdatasync);
     fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> crate::Result<()> {
         if FULL.load(Ordering::Relaxed) {
             Err(crate::Error::new(libc::ENOSPC))
         } else {
             KERNEL.pwritev(fd, bufs, offset)
         }
-    }
-    fn fsync(&self, fd: BorrowedFd<'_>) -> crate::Result<()> {
-        KERNEL.fsync(fd)
-    }
-    fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> crate::Result<()> {
-        KERNEL.ftruncate(fd, size)
-    }
-    fn fdatasync(&self, fd: BorrowedFd<'_>) -> crate::Result<()> {
-        KERNEL.fdatasync(fd)
     }
 }
 

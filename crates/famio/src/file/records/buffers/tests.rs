@@ -5,29 +5,20 @@ use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::BLOCK;
 use crate::pmem::TestHooks;
 use core::sync::atomic::{AtomicU64, Ordering};
+use famio_test_support::place::{self, Place};
 use famio_test_support::random::Random;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// A folder on a disk, which goes away.
-struct Folder(String);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Calls `test` with an atomic file of `blocks` blocks on a disk, which has a session.
 fn with_file(name: &str, blocks: usize, test: impl FnOnce(&AtomicFile)) {
-    let folder = Folder(format!("/var/tmp/famio-buffers-{name}-{}", std::process::id()));
-    std::fs::create_dir(&folder.0).unwrap();
-    let path = format!("{}/file", folder.0);
+    let folder = Place::new(&place::disk().unwrap(), name).unwrap();
+    let path = folder.path().join("file");
     std::fs::write(&path, vec![1; blocks * BLOCK]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
-    let name = std::ffi::CString::new(path).unwrap();
+    let name = std::ffi::CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
     let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
     // SAFETY: the test's memory.
     unsafe { atomic.write(0, &[UserBuf::of(&mut [2; 100])]) }.unwrap();

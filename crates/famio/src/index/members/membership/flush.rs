@@ -2,7 +2,7 @@
 //! changes hands, the next owner goes on with it.
 
 use super::Membership;
-use crate::index::members::control_page::FlushWords;
+use crate::index::members::control_page::{FlushWords, is_later};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use rustix::thread::futex;
@@ -15,11 +15,6 @@ pub(crate) struct FlushWanted<'a> {
     /// The number of the request that it answers. An owner may lose the session before it does, and the next one begin
     /// with another request.
     served: Cell<u32>,
-}
-
-/// Whether a request came after another. The numbers wrap.
-fn is_later(number: u32, than: u32) -> bool {
-    number.wrapping_sub(than) as i32 > 0
 }
 
 impl Membership {
