@@ -99,6 +99,7 @@ rules! {
     MapsAreFilledAnew,
     // Failures.
     FailedFlushIsForGood,
+    RecordSizeIsSetAgain,
 }
 
 impl Rule {
@@ -109,7 +110,7 @@ impl Rule {
 
     /// Whether it matters only after a failed call.
     pub fn is_of_failures(self) -> bool {
-        matches!(self, Rule::LastEpochIsWrittenAgain | Rule::FailedFlushIsForGood)
+        matches!(self, Rule::LastEpochIsWrittenAgain | Rule::FailedFlushIsForGood | Rule::RecordSizeIsSetAgain)
     }
 }
 

@@ -89,7 +89,7 @@ impl Explorer {
     fn kill(&mut self, case: &Case, replay: &Replay, legal: &Legal<'_>) -> Result<(), String> {
         let within = [1, 3, usize::MAX].into_iter().filter_map(|pages| replay.killed_within(pages));
         for (image, start) in within.chain([replay.killed()]).collect::<Vec<_>>() {
-            let Some(hash) = self.is_new(&image, legal, 1) else { continue };
+            let Some(hash) = self.is_new_kill(&image, &start, legal) else { continue };
             self.counts.states += 1;
             self.counts.killed += 1;
             let again = Again { machine: case.machine, boot: 1, legal, seed: hash as u64 };

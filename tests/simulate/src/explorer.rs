@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::oracle::Legal;
 use crate::world::{FILE, World};
-use famio::pmem::record::{Call, Image, Plan};
+use famio::pmem::record::{Call, Image, Plan, Start};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::AddAssign;
@@ -154,8 +154,18 @@ impl Explorer {
 
     /// Whether this state was not examined yet.
     pub(crate) fn is_new(&mut self, image: &Image, legal: &Legal<'_>, boot: u8) -> Option<u128> {
+        self.is_new_with(image, 0, legal, boot)
+    }
+
+    /// The same, for what a kill leaves: less of it may be on the medium.
+    pub(crate) fn is_new_kill(&mut self, image: &Image, start: &Start, legal: &Legal<'_>) -> Option<u128> {
+        self.is_new_with(image, start.hash(FILE) | 1, legal, 1)
+    }
+
+    fn is_new_with(&mut self, image: &Image, of_medium: u128, legal: &Legal<'_>, boot: u8) -> Option<u128> {
         let mut hash = Xxh3::new();
         hash.update(&image.hash(FILE).to_le_bytes());
+        hash.update(&of_medium.to_le_bytes());
         hash.update(legal.kept);
         for open in &legal.open {
             hash.update(b"open");

@@ -99,6 +99,12 @@ enum What {
         /// Shortens it while it fails.
         #[arg(long)]
         minimal: bool,
+        /// Crashes the recovery of every state, not of a choice.
+        #[arg(long)]
+        whole: bool,
+        /// Only prints what the medium was told, and counts.
+        #[arg(long)]
+        list: bool,
     },
 }
 
@@ -178,13 +184,32 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        What::Replay { history, fail, minimal: shorten, without: None } => {
-            let mut explorer = Explorer::new(Effort::THOROUGH);
+        What::Replay { history, fail, list: true, .. } => list(&history, fail),
+        What::Replay { history, fail, minimal: shorten, whole, without: None, .. } => {
+            let effort = if whole { Effort { again: 1, ..Effort::THOROUGH } } else { Effort::THOROUGH };
+            let mut explorer = Explorer::new(effort);
             let failure = explorer.explore(&history, fail).err();
             println!("{}", explorer.counts);
             report(failure, shorten, Effort::THOROUGH)
         }
     }
+}
+
+/// Prints the operations of a history.
+fn list(history: &Case, fail: Option<(Call, usize)>) -> ExitCode {
+    let run = match Explorer::new(Effort::QUICK).world.run(history, fail) {
+        Ok(run) => run,
+        Err(e) => {
+            println!("{e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut replay = run.trace.replay();
+    while replay.step() {
+        println!("{:>5} {}", replay.position(), replay.describe(1).concat());
+    }
+    println!("calls, by kind: {:?} {:?}; the first error: {:?}", Call::ALL, run.calls, run.error);
+    ExitCode::SUCCESS
 }
 
 /// Prints the rules that no history passes on any machine. Returns how many have no reason.

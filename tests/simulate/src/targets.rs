@@ -185,8 +185,11 @@ const GROUP: [&str; 9] = [
     "?+pool+group: w8192+20000 z s w20000+100 t100 t30000 z s g w5900+200 z s",
 ];
 
+/// A commit of several files, with one write in each.
+const JOINT_RECORD: &str = "w100+60 z s";
+
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 18] = [
+const TELLING: [(&str, &str, Effort); 19] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
     ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
@@ -205,6 +208,7 @@ const TELLING: [(&str, &str, Effort); 18] = [
     // The flush of the first commit fails.
     ("LastEpochIsWrittenAgain", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
     ("FailedFlushIsForGood", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
+    ("RecordSizeIsSetAgain", "/u+pool+group: w100+60 z s --fail Fdatasync:", Effort::CLOSE),
     ("HeaderGoesOnWithWeaker", "/u: t3000 c", Effort::CLOSE),
     // The second copy of *active* fails.
     ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
@@ -262,5 +266,8 @@ pub fn all(machine: Machine) -> Vec<Job> {
     for (call, most) in [(Call::Pwritev, 12), (Call::Fdatasync, 14), (Call::Fsync, 6), (Call::Ftruncate, 3)] {
         jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
     }
+    // One of them is that of the record.
+    let joint: Case = format!("{machine}/u+pool+group: {JOINT_RECORD}").parse().unwrap_or_else(|e| panic!("{e}"));
+    jobs.extend((1..=5).map(|nth| Job::FailedCall(joint.clone(), (Call::Fdatasync, nth))));
     jobs
 }

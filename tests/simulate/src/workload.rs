@@ -259,7 +259,7 @@ pub fn random(seed: u64, steps: usize) -> Vec<Step> {
             10 => Op::Size(random.below(size + 1)),
             11 => Op::Size((size + random.below(5000)).min(20_000)),
             12..=15 => Op::Sync,
-            16 => Op::Checkpoint,
+            16 => [Op::Checkpoint, Op::Flush][random.below(2) as usize],
             17 => {
                 Op::Policy([PolicyChoice::Undo, PolicyChoice::Redo, PolicyChoice::Alternate][random.below(3) as usize])
             }
@@ -326,7 +326,7 @@ pub fn write_back(seed: u64, steps: usize) -> Vec<Step> {
                 all.extend([Op::Blocks; 3].map(Step::from));
                 Op::EndPass
             }
-            25 => Op::Checkpoint,
+            25 => [Op::Checkpoint, Op::Flush][random.below(2) as usize],
             26 if maps => Op::Map { at: within, len: small, by: By::Turns },
             26 if turns => [Op::HandOver, Op::Die][random.below(2) as usize],
             26 | 27 => match random.below(6) {

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::journal::bytes::{bytes_at, put, u32_at, u64_at};
 use crate::journal::{Identity, JournalId, RangeHash, lock};
 use crate::pmem::Medium;
+use crate::rule::{Rule, holds};
 use crate::sys::read_at;
 use std::os::fd::BorrowedFd;
 
@@ -173,11 +174,15 @@ impl Record {
     }
 
     /// Makes durable what was read: the process that wrote it may have been killed before it was. If the kernel
-    /// failed to write it, it shows it all the same, so it is written once more, unless its process may be about to
-    /// write another record.
+    /// failed to write it, it shows it all the same, so it is written once more, with its size, unless its process may
+    /// be about to write another record.
     pub fn secure(&self, file: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
         if !lock::is_record_taken(file) {
             medium.pwritev(file, &[&self.bytes], 0)?;
+            // Bytes that lie within the visible size do not set it: that of a failed flush may not be the durable one.
+            if holds(Rule::RecordSizeIsSetAgain) {
+                medium.ftruncate(file, rustix::fs::fstat(file)?.st_size as u64)?;
+            }
         }
         medium.fdatasync(file)
     }

@@ -222,6 +222,11 @@ impl<'a> Choices<'a> {
         Image { objects: objects.collect(), names }
     }
 
+    /// The image with nothing arrived that is not certain.
+    pub fn oldest(&self) -> Image {
+        self.image(&vec![0; self.groups.len()])
+    }
+
     /// The image with everything arrived.
     pub fn newest(&self) -> Image {
         self.image(&self.all())

@@ -101,6 +101,11 @@ impl Image {
     }
 }
 
+/// What a crash leaves if nothing has arrived that is not certain.
+pub(super) fn least(model: &Model) -> Image {
+    Choices::of(model).oldest()
+}
+
 /// A replay of a trace: the medium after the first few operations.
 pub struct Replay {
     trace: Trace,

@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
+use xxhash_rust::xxh3::Xxh3;
 
 /// A watched object: a file, including its mappings, or a piece of memory. Numbered in order of appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +48,16 @@ impl Start {
     /// The state that a crash left, durable.
     pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
         Self(model::Model::of_image(behaviour, image))
+    }
+
+    /// A hash of what of it is certain, and of what can never become so. Two that show the same may differ in it.
+    pub fn hash(&self, file: ObjectId) -> u128 {
+        let mut hash = Xxh3::new();
+        hash.update(&crash::least(&self.0).hash(file).to_le_bytes());
+        for (object, write) in self.0.forgotten() {
+            [object as u64, write.at, write.bytes.len() as u64].iter().for_each(|word| hash.update(&word.to_le_bytes()));
+        }
+        hash.digest128()
     }
 }
 

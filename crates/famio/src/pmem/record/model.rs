@@ -168,6 +168,15 @@ impl Model {
         }
     }
 
+    /// The writes that a failed sync has dropped, each with the number of its object.
+    pub fn forgotten(&self) -> impl Iterator<Item = (usize, &Write)> {
+        self.objects.iter().enumerate().flat_map(|(number, object)| {
+            let lines = object.lines.values().flatten();
+            let all = lines.chain(object.file.iter().map(|file| &file.write));
+            all.filter(|write| write.forgotten).map(move |write| (number, write))
+        })
+    }
+
     /// Whether lines are durable as soon as they are stored.
     fn is_eager(&self) -> bool {
         self.behaviour == Behaviour::Eadr || self.is_process()
