@@ -339,23 +339,30 @@ impl Descriptors {
     /// As [`with`](Self::with), with a writable descriptor, for work that takes long: the program may open and close
     /// its own meanwhile.
     pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-        let lasting = {
-            let mut list = self.list();
-            if list.parked.as_ref().is_some_and(|parked| parked.get().is_err()) {
-                list.parked = None; // the program has closed it
-            }
-            if list.parked.is_none()
-                && let Some(fd) = list.writable()
-                && self.is_still(fd)
-            {
-                list.park(fd, self.key);
-            }
-            list.parked.clone()
-        };
-        match lasting {
+        let parked = self.list().parked.clone();
+        if let Some(Ok(fd)) = parked.as_ref().map(|parked| parked.get()) {
+            return work(fd.as_fd());
+        }
+        match self.park_again() {
             Some(fd) => work(fd.get()?.as_fd()),
             None => self.with(true, work), // there are no more descriptors
         }
+    }
+
+    /// There is no parked descriptor, or the program has closed it.
+    #[cold]
+    fn park_again(&self) -> Option<Arc<InternalFd>> {
+        let mut list = self.list();
+        if list.parked.as_ref().is_some_and(|parked| parked.get().is_err()) {
+            list.parked = None;
+        }
+        if list.parked.is_none()
+            && let Some(fd) = list.writable()
+            && self.is_still(fd)
+        {
+            list.park(fd, self.key);
+        }
+        list.parked.clone()
     }
 
     /// In a forked child: forgets all, since they are the parent's.

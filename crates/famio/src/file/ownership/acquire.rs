@@ -8,7 +8,7 @@ use crate::file::session::Session;
 use crate::file::state::hand_over_image::What;
 use crate::file::state::ownership::{LOOKS, PATIENCE};
 use crate::file::{UserBuf, shadow};
-use crate::index::{HAS_IMAGE, LIVES, MOVED, OwnerLock, RELEASED, SESSION, Writer, WriterState, follow_up};
+use crate::index::{HAS_IMAGE, LIVES, MOVED, Membership, OwnerLock, RELEASED, SESSION, Writer, WriterState, follow_up};
 use crate::journal::{control, path_of};
 use crate::recovery::{self, Known};
 use crate::settings::OnKill;
@@ -27,6 +27,29 @@ const DYING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 const IMMUTABLE: &[u8] =
     b": it may not be written any more (chattr -i, then open it again or run famio recover): read with what its journal has";
+
+/// A process that may wait for ownership; others see it while it does.
+struct Waiting<'a> {
+    membership: &'a Membership,
+    waits: bool,
+}
+
+impl Waiting<'_> {
+    fn begin(&mut self) {
+        if !self.waits {
+            self.waits = true;
+            self.membership.set_waits(true);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.membership.set_waits(false);
+        }
+    }
+}
 
 impl AtomicFile {
     /// Acquires ownership if this process does not have it, waiting for the owner. Then the file is as last
@@ -58,9 +81,11 @@ impl AtomicFile {
     }
 
     fn has_acquired_ownership(&self) {
-        self.ownership
-            .requests_seen
-            .store(self.ownership.membership.requests().load(Ordering::SeqCst), Ordering::Relaxed);
+        let membership = &self.ownership.membership;
+        let requests = membership.requests();
+        // Of those that waited for the last owner, one was woken; the others have asked this one.
+        let seen = requests.wrapping_sub(membership.is_waited_for().into());
+        self.ownership.requests_seen.store(seen, Ordering::Relaxed);
         self.ownership.since.store(monotonic_now(), Ordering::Relaxed);
         self.ownership.is_owner.store(true, Ordering::Release);
         if !self.is_wanted.load(Ordering::Acquire) {
@@ -76,8 +101,10 @@ impl AtomicFile {
         self.become_member()?;
         let asked = membership.change_count();
         let (mut look, mut moments) = (0, 0);
+        let mut waiting = Waiting { membership, waits: false };
+        let mut is_unheard = false;
         loop {
-            let count = membership.change_count();
+            let count = membership.turn_count();
             if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
@@ -101,6 +128,7 @@ impl AtomicFile {
                     Ok(false) if self.is_unowned_session_lost() => break,
                     // A member that can attach to the session has to end it.
                     Ok(false) => {
+                        is_unheard = true; // by whichever member that is
                         membership.ask_for_end();
                         self.give_up(inner, OwnerLock::leave);
                     }
@@ -122,8 +150,9 @@ impl AtomicFile {
             if look == LOOKS || self.ownership.is_refused(asked, look) {
                 return Err(self.in_use());
             }
-            membership.request_ownership();
-            membership.wait_for_change(count, PATIENCE);
+            waiting.begin();
+            if is_unheard { membership.request_ownership_of_any() } else { membership.request_ownership() }
+            is_unheard = membership.wait_for_turn(count, PATIENCE);
             undisturbed::renew();
             look += 1;
         }

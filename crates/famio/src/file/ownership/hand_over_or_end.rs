@@ -53,8 +53,7 @@ impl AtomicFile {
     /// `alive`: a session that can be handed over as it is, is.
     pub(super) fn hand_over_or_end(&self, inner: &mut Inner, alive: bool) -> Result<()> {
         let membership = &self.ownership.membership;
-        let requests_seen = membership.requests().load(Ordering::SeqCst);
-        self.ownership.requests_seen.store(requests_seen, Ordering::Relaxed);
+        self.ownership.requests_seen.store(membership.requests(), Ordering::Relaxed);
         if inner.owner_lock.is_none() {
             return Ok(());
         }
@@ -97,7 +96,7 @@ impl AtomicFile {
             self.ownership.is_owner.store(false, Ordering::Release);
             self.ownership.membership.set_stuck(0);
             how(owner_lock);
-            self.ownership.membership.announce_change();
+            self.ownership.membership.announce_turn();
         }
     }
 
@@ -161,12 +160,7 @@ impl AtomicFile {
             crate::file::base::background_wakeup::wait_until_there();
         }
         if self.ownership.membership.be_seen() && self.ownership.membership.may_be_watched() {
-            // Wakes the processes that wait for this word. A request of this process is none to itself; those of
-            // others stay. Noted before the wake, after which the background would look again and again.
-            self.ownership.membership.request_ownership_and(|before| {
-                let (seen, order) = (&self.ownership.requests_seen, Ordering::Relaxed);
-                let _ = seen.compare_exchange(before, before.wrapping_add(1), order, order);
-            });
+            self.ownership.membership.call_others(); // to watch this process, too
         }
         if LIVES.want_keeper() {
             crate::file::base::background_wakeup::wake();

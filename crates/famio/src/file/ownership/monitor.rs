@@ -18,6 +18,11 @@ impl AtomicFile {
     /// Hands over ownership if it was requested and held long enough; reaps dead members. Returns whether to look
     /// again soon.
     pub(in crate::file) fn monitor_members(&self) -> bool {
+        let membership = &self.ownership.membership;
+        if membership.has_attached() {
+            // Before the look: what comes after it changes the word again.
+            self.ownership.calls_seen.store(membership.calls().load(Ordering::SeqCst), Ordering::Relaxed);
+        }
         self.ownership.leave_session();
         self.monitor_companions();
         let unowned = self.end_for_others() || self.reap_dead_of_session();
@@ -168,8 +173,7 @@ impl AtomicFile {
         }
         if !self.ownership.is_owner.load(Ordering::Acquire) {
             // Another process is asked. If that cannot hand over, `end_for_others` deals with it.
-            let requests = self.ownership.membership.requests().load(Ordering::SeqCst);
-            self.ownership.requests_seen.store(requests, Ordering::Relaxed);
+            self.ownership.requests_seen.store(self.ownership.membership.requests(), Ordering::Relaxed);
             return false;
         }
         if !self.ownership.was_long_enough() {
@@ -213,7 +217,7 @@ impl AtomicFile {
         if self.ownership.is_owner.load(Ordering::Acquire)
             || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {
-            on.words.push(Word::shared(membership.requests(), self.ownership.requests_seen.load(Ordering::Relaxed)));
+            on.words.push(Word::shared(membership.calls(), self.ownership.calls_seen.load(Ordering::Relaxed)));
             if self.is_wanted.load(Ordering::Acquire) {
                 // The owner changes all the time: any member may be the one that dies.
                 membership.watch_others(&mut on.holders);

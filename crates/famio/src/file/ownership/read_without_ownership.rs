@@ -91,7 +91,7 @@ impl AtomicFile {
             if !self.fds.has_writable() {
                 membership.ask_for_end(); // a process that only reads cannot take it over
             }
-            membership.request_ownership();
+            membership.request_ownership_of_any();
             membership.wait_for_change(count, PATIENCE);
             if self.ownership.is_refused(asked, look) {
                 break;

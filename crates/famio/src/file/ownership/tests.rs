@@ -1,10 +1,13 @@
 //! Two processes in one: the other one only has a control page of its own.
 
 use crate::Settings;
+use crate::file::base::background_wakeup::Watched;
 use crate::file::state::hand_over_image::HandOverImage;
 use crate::file::state::hand_over_image::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION, WriterState, follow_up};
+use crate::pmem::TestHooks;
+use crate::sys::Word;
 use core::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -137,4 +140,43 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
         (&now[..10], between.iter().any(|path| std::path::Path::new(path).exists())),
         (&b"-onethree-"[..], false)
     );
+}
+
+/// The background once looked again and again, without a pause, while a thread of the owner was in a call.
+#[test]
+fn a_request_that_cannot_be_answered_yet_keeps_the_background_asleep() {
+    let path = format!("/dev/shm/famio-asked-{}", std::process::id());
+    std::fs::write(&path, [b'-'; 100]).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let name = std::ffi::CString::new(path.clone()).unwrap();
+    TestHooks { still: true, ..TestHooks::default() }.enter();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let other = Membership::new();
+    other.attach(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
+    let write = || {
+        // SAFETY: the test's memory.
+        assert_eq!(unsafe { mine.write(0, &[UserBuf::of(&mut b"mine".to_owned())]) }.unwrap(), 4);
+    };
+    write();
+    mine.ownership.began(crate::sys::monotonic_now()); // long enough ago for a hand-over
+    other.request_ownership();
+    assert!(mine.ownership.is_asked());
+    {
+        let _in_a_call = mine.inner();
+        assert!(mine.monitor_members(), "it has to look again");
+        let mut watched = Watched::default();
+        mine.watch_membership(&mut watched);
+        let calls = mine.ownership.membership.calls();
+        assert!(watched.words.contains(&Word::shared(calls, calls.load(Ordering::SeqCst))), "its sleep ends at once");
+    }
+    // One that waits for a turn has asked each owner until it gets it.
+    mine.hand_over().unwrap();
+    other.set_waits(true);
+    write();
+    assert!(mine.ownership.is_asked());
+    other.set_waits(false);
+    assert!(other.leave());
+    mine.remove_descriptor(file.as_raw_fd()).unwrap();
+    TestHooks::default().enter();
+    std::fs::remove_file(&path).unwrap();
 }

@@ -3,9 +3,8 @@
 
 use super::hand_over::put_list;
 use super::state::State;
-use super::{Records, buffers, lock};
+use super::{Records, lock};
 use crate::error::{Error, Result};
-use crate::file::base::bits::{GRANULE, runs};
 use crate::file::base::quiet::is_quiet;
 use crate::file::engine::context::{Context, Words};
 use crate::index::BLOCK;
@@ -32,7 +31,7 @@ const MANY: usize = 4096;
 #[derive(Default)]
 pub(super) struct Checkpointing {
     /// Committed blocks that no pass has taken up yet.
-    waiting: Vec<u64>,
+    pub(super) waiting: Vec<u64>,
     /// The number of waiting blocks at which duplicates are removed next.
     tidy_at: usize,
     /// Blocks of the present pass.
@@ -42,7 +41,7 @@ pub(super) struct Checkpointing {
     /// It takes up everything that was committed when it began.
     whole: bool,
     /// It has left out granules that an open epoch had overwritten, which may be committed by now, but not in the file.
-    left_some: bool,
+    pub(super) left_some: bool,
     /// A pass is under way; it ends with an `fdatasync`.
     under_way: bool,
     /// That `fdatasync` is under way.
@@ -55,7 +54,7 @@ pub(super) struct Checkpointing {
     pub(super) overwritten: bool,
     /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
     /// stay until another pass has written them.
-    skipped: bool,
+    pub(super) skipped: bool,
     /// The file was cut since the last pass began: this also needs a pass before its record can go.
     pub(super) was_cut: bool,
     /// A close or a forced pass that failed has written blocks: nothing is released before a pass has flushed the file.
@@ -169,11 +168,16 @@ impl Records {
         if checkpointing.queue.is_empty() {
             return Ok(false);
         }
-        for _ in 0..TestHooks::current().blocks_a_round.unwrap_or(ROUND) {
-            let Some(&block) = checkpointing.queue.last() else { break };
+        let mut left = TestHooks::current().blocks_a_round.unwrap_or(ROUND);
+        while left > 0 && !checkpointing.queue.is_empty() {
             // A block that could not be written stays: a pass without it would release its journal.
-            self.checkpoint_block(cx, block, checkpointing, false)?;
-            checkpointing.queue.pop();
+            let queue = core::mem::take(&mut checkpointing.queue);
+            let next = queue.iter().rev().copied().take(left);
+            let done = self.checkpoint_run(cx, next, checkpointing, false);
+            checkpointing.queue = queue;
+            let done = done?;
+            checkpointing.queue.truncate(checkpointing.queue.len() - done);
+            left -= done;
         }
         Ok(true)
     }
@@ -342,86 +346,6 @@ impl Records {
         })
     }
 
-    fn checkpoint_block(
-        &self,
-        cx: Context<'_>,
-        block: u64,
-        checkpointing: &mut Checkpointing,
-        all: bool,
-    ) -> Result<()> {
-        let Some(cell) = cx.index().lookup(block) else { return Ok(()) };
-        let shared = cx.shared();
-        let locked = if all {
-            cx.lock(cell)?
-        } else {
-            match cx.try_lock(cell) {
-                Some(locked) => locked,
-                None => {
-                    checkpointing.waiting.push(block);
-                    checkpointing.skipped = true; // a writer is at it
-                    return Ok(());
-                }
-            }
-        };
-        let committed = shared.committed();
-        let state = State::of(cell, committed);
-        let Some(number) = state.buffer else { return Ok(()) };
-        let moving = if holds(Rule::OnlyCommittedIsCheckpointed) { state.held & !state.open } else { state.held };
-        checkpointing.overwritten |= state.open != 0;
-        checkpointing.left_some |= state.open != 0;
-        self.copy_to_file(cx, block, number, moving)?;
-        if moving != 0 {
-            shared.totals.count_write_back(u64::from(moving.count_ones()) * GRANULE as u64);
-        }
-        let changing = cell.changing();
-        State::set(cell, self.next_epoch(), (state.held & !moving, state.open), committed);
-        if state.open == 0 {
-            cell.entry.store(0, Ordering::Relaxed);
-        }
-        drop((changing, locked));
-        if state.open == 0 {
-            buffers::give_back(cx, number); // may wait for memory that another thread takes: nobody waits for the block
-        }
-        Ok(())
-    }
-
-    /// Writes granules to the file, as far as they lie below its committed size.
-    fn copy_to_file(&self, cx: Context<'_>, block: u64, buffer: u32, granules: u64) -> Result<()> {
-        let shared = cx.shared();
-        let from = buffers::address(cx, buffer)?;
-        let size = shared.committed_size.load(Ordering::Acquire);
-        runs(granules, |first, count| {
-            let offset = block * BLOCK as u64 + (first * GRANULE) as u64;
-            let len = (count * GRANULE).min(size.saturating_sub(offset) as usize);
-            if len == 0 {
-                return Ok(());
-            }
-            // SAFETY: within our buffer; the block's lock keeps writers away.
-            let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
-            self.write_to_file(cx, offset, bytes)
-        })
-    }
-
-    /// Writes committed bytes to the file, which may become longer by them. Not synced.
-    pub(super) fn write_to_file(&self, cx: Context<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
-        let shared = cx.shared();
-        let end = offset + bytes.len() as u64;
-        let physical = shared.physical.load(Ordering::Acquire);
-        if end > physical {
-            shared.physical_next.store(end, Ordering::Release);
-        }
-        cx.fds.with_lasting(|fd| self.medium.pwritev(fd, &[bytes], offset)).inspect_err(|e| {
-            if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
-                shared.poisoned.store(1, Ordering::Release); // the medium fails
-            }
-        })?;
-        if end > physical {
-            cx.home.cover(cx.fds, end)?;
-            shared.physical.fetch_max(end, Ordering::AcqRel);
-        }
-        Ok(())
-    }
-
     /// Ends a pass whose blocks are all written: one `fdatasync` of the file, with no lock held and outside the gate.
     /// Then the journal up to the pass's beginning can go. Returns whether there was a pass to end.
     pub(super) fn end_pass(&self, cx: Context<'_>) -> Result<bool> {
@@ -465,12 +389,16 @@ impl Records {
         blocks.append(&mut checkpointing.waiting);
         blocks.sort_unstable();
         blocks.dedup();
-        for (done, &block) in blocks.iter().enumerate() {
-            if let Err(e) = self.checkpoint_block(cx, block, &mut checkpointing, true) {
-                // The file stays attached: the rest still has to be written to it, so the journal is needed.
-                checkpointing.waiting = blocks.split_off(done);
-                checkpointing.skipped = true;
-                return Err(e);
+        let mut done = 0;
+        while done < blocks.len() {
+            match self.checkpoint_run(cx, blocks[done..].iter().copied(), &mut checkpointing, true) {
+                Ok(more) => done += more,
+                Err(e) => {
+                    // The file stays attached: the rest still has to be written to it, so the journal is needed.
+                    checkpointing.waiting = blocks.split_off(done);
+                    checkpointing.skipped = true;
+                    return Err(e);
+                }
             }
         }
         checkpointing.under_way = false;
@@ -486,7 +414,7 @@ mod tests {
     use crate::file::{Access, AtomicFile, UserBuf};
     use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
     use crate::pmem::{Medium, TestHooks};
-    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
     /// The next flush fails, and later ones succeed: as the kernel reports a failure.
@@ -501,6 +429,63 @@ mod tests {
         fn fdatasync(&self, fd: BorrowedFd<'_>) -> Result<()> {
             if FAILS.swap(false, Ordering::SeqCst) { Err(crate::Error::new(libc::EIO)) } else { KERNEL.fdatasync(fd) }
         }
+    }
+
+    /// Calls that write a file of the test, and the bytes of them all.
+    static WRITES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+    struct Counting;
+
+    // SAFETY: as the kernel's.
+    unsafe impl Medium for Counting {
+        kernels_memory!();
+        kernels_calls!(fence fdatasync fsync ftruncate);
+        fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
+            let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+            for (count, more) in WRITES.iter().zip([1, bytes as u64]) {
+                count.fetch_add(more, Ordering::SeqCst);
+            }
+            KERNEL.pwritev(fd, bufs, offset)
+        }
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_written_by_one_call() {
+        let folder = format!("checkpoint-runs-{}", std::process::id());
+        std::fs::create_dir(&folder).unwrap();
+        let path = format!("{folder}/file");
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(400 << 10).unwrap();
+        let name = std::ffi::CString::new(path.clone()).unwrap();
+        TestHooks { medium: Some(&Counting), still: true, ..TestHooks::default() }.enter();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+        let mut expected = vec![0; 400 << 10];
+        let write = |at: usize, bytes: &mut [u8]| {
+            // SAFETY: the test's memory.
+            unsafe { atomic.write(at as u64, &[UserBuf::of(bytes)]) }.unwrap();
+        };
+        let mut put = |at: usize, len: usize| {
+            let mut bytes: Vec<u8> = (0..len).map(|i| (i * 7 + at) as u8 | 1).collect();
+            write(at, &mut bytes);
+            expected[at..at + len].copy_from_slice(&bytes);
+        };
+        put(0, 80 << 10); // two runs
+        put(100 << 10, 9000); // two whole blocks, and a part of a third
+        put(200 << 10, 4096);
+        put(300 << 10, 64);
+        atomic.sync().unwrap();
+        WRITES.iter().for_each(|count| count.store(0, Ordering::SeqCst));
+        atomic.with_session(|session| {
+            let cx = session.context(&atomic.fds);
+            while session.engine.checkpoint_some(cx).unwrap() {}
+        });
+        let writes = WRITES.each_ref().map(|count| count.load(Ordering::SeqCst));
+        let now = std::fs::read(&path).unwrap();
+        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+        TestHooks::default().enter();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(writes, [6, (80 << 10) + 9000_u64.next_multiple_of(64) + 4096 + 64]);
+        assert!(now == expected);
     }
 
     /// A thread that waited for room once tried again, and the journal dropped records that may not be in the file.

@@ -119,7 +119,7 @@ impl Records {
         let held = |block| cx.index().lookup(block).map_or(0, |cell| State::of(cell, shared.committed()).held);
         let mut write = |offset: u64, bytes: &[u8]| {
             shared.totals.count_write_back(bytes.len() as u64);
-            self.write_to_file(cx, offset, bytes)
+            self.write_to_file(cx, offset, &[bytes])
         };
         each_run(&held, &mut write)?;
         let end = shared.file_end.load(Ordering::Acquire);

@@ -15,6 +15,7 @@ mod memory;
 mod prepare;
 mod reserve;
 mod state;
+mod to_file;
 mod write_back;
 
 pub(super) use attach::{attach, attach_tiered, join, join_tiered};

@@ -334,7 +334,7 @@ impl AtomicFile {
             }
             drop(inner);
             // The dead process's owner lock may not be free yet; or another process has it, and puts that in order.
-            membership.request_ownership();
+            membership.request_ownership_of_any();
             membership.wait_for_change(count, if look < SOON_LOOKS { SOON } else { PATIENCE });
             undisturbed::renew();
         }

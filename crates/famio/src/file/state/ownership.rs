@@ -29,6 +29,8 @@ pub(in crate::file) struct Ownership {
     pub membership: Arc<Membership>,
     /// The count of requests when ownership was acquired, or the last request answered.
     pub(in crate::file) requests_seen: AtomicU32,
+    /// The word for which the background sleeps, as it was before its last look.
+    pub(in crate::file) calls_seen: AtomicU32,
     /// The number of requests of `famio flush`, with its looks, when the background last looked.
     pub(in crate::file) flush_seen: AtomicU32,
     pub(in crate::file) flush_tries: FlushTries,
@@ -79,6 +81,7 @@ impl Ownership {
         Self {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
+            calls_seen: AtomicU32::new(0),
             flush_seen: AtomicU32::new(0),
             flush_tries: FlushTries::default(),
             since: AtomicU64::new(0),
@@ -182,7 +185,7 @@ impl Ownership {
     /// Whether another process has requested ownership since this one acquired it.
     #[inline]
     pub fn is_asked(&self) -> bool {
-        self.membership.requests().load(Ordering::SeqCst) != self.requests_seen.load(Ordering::Relaxed)
+        self.membership.requests() != self.requests_seen.load(Ordering::Relaxed)
     }
 
     /// Whether this process has owned the file long enough to hand it over.

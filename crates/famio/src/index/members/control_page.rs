@@ -6,9 +6,10 @@ use crate::map::guard;
 use crate::sys::shm;
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
 use std::os::fd::AsFd;
 
 /// Bytes of a control file.
@@ -25,7 +26,11 @@ pub(in crate::index) struct Member {
     /// The number of its current tenure. Writes of its earlier tenures stay.
     pub(in crate::index) tenure: AtomicU64,
     /// 1: it can commit.
-    pub(in crate::index) writes: AtomicU64,
+    pub(in crate::index) writes: AtomicU16,
+    /// 1: it waits for ownership.
+    pub(in crate::index) waits: AtomicU16,
+    /// Changes when its background is to look: the futex for which that sleeps.
+    pub(in crate::index) calls: AtomicU32,
     /// The number of the arena whose session it can own; 0: of none.
     pub(in crate::index) attached: AtomicU64,
     /// Its maps (`membership::maps`).
@@ -33,8 +38,8 @@ pub(in crate::index) struct Member {
     pub(in crate::index) life: Life,
 }
 
-/// "FAMIODR9".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODR9");
+/// "FAMIODRA".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODRA");
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -134,7 +139,9 @@ pub(crate) struct Page {
     pub(in crate::index) apart: AtomicU32,
     /// 1: all processes of the last session were killed, and their uncommitted changes are gone.
     pub(in crate::index) all_killed: AtomicU32,
-    spare: AtomicU32,
+    /// Counts as `given`: the futex for which processes sleep that want ownership. Of these, one is woken when the owner
+    /// leaves.
+    pub(in crate::index) turns: AtomicU32,
     /// The number of the shared shadow's file. Without [`SHADOW`] it is being made; if its process was killed
     /// meanwhile, the file is removed.
     pub(in crate::index) shadow: AtomicU64,
@@ -153,6 +160,19 @@ impl Page {
     /// Whether a page with these words belongs to a file with a session (its process may be dead) or an open epoch.
     pub(in crate::index) fn is_in_use(magic: u64, state: u64) -> bool {
         magic == MAGIC && state & (SESSION | HAS_IMAGE) != 0
+    }
+
+    /// Wakes the background of the member in a slot.
+    pub(in crate::index) fn call(&self, member: &Member) {
+        member.calls.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&member.calls, futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Wakes those of all members but the one with that number.
+    pub(in crate::index) fn call_all_but(&self, id: u64) {
+        let slots = &self.members[..(self.places.load(Ordering::Acquire) as usize).min(MEMBERS)];
+        let others = slots.iter().filter(|member| ![0, id].contains(&member.id.load(Ordering::SeqCst)));
+        others.for_each(|member| self.call(member));
     }
 
     /// The path of shared memory of the file with this control file (device and inode) and key. Another user who

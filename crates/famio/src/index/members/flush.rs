@@ -99,8 +99,7 @@ impl FlushRequest {
         let pause = Timespec { tv_sec: 0, tv_nsec: (i64::from(self.looks / 100) * LOOK).clamp(LOOK, LATER) };
         let words = &self.page().flush;
         words.knocks.fetch_add(1, Ordering::SeqCst);
-        // The owner's background waits for this word, with its present value.
-        let _ = futex::wake(&self.page().requests, futex::Flags::empty(), i32::MAX as u32);
+        self.page().call_all_but(0); // the owner may change
         let answers = words.answers.load(Ordering::SeqCst);
         if self.answer().is_none() {
             let _ = futex::wait(&words.answers, futex::Flags::empty(), answers, Some(&pause));

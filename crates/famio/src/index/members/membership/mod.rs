@@ -20,7 +20,7 @@ pub(crate) use self::slots::{Writer, WriterState};
 
 use super::control::{Control, Owner, is_anybody};
 use super::control_page::{
-    CHANGE, END_WANTED, HAS_IMAGE, MAGIC, MOVED, NOBODYS, Page, SESSION, SHADOW, UNOWNED, map, place, unmap,
+    CHANGE, END_WANTED, HAS_IMAGE, MAGIC, MOVED, Member, NOBODYS, Page, SESSION, SHADOW, UNOWNED, map, place, unmap,
 };
 use super::life::LIVES;
 use crate::error::{Error, Result};
@@ -28,8 +28,9 @@ use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, shm};
 use crate::thread::Mutex;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(crate) struct Membership {
     is_kept_out: AtomicBool,
     place: AtomicU32,
     id: AtomicU64,
-    writes: AtomicU64,
+    writes: AtomicU16,
     maps: AtomicU64,
 }
 
@@ -68,7 +69,7 @@ impl Membership {
             is_kept_out: AtomicBool::new(false),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
+            writes: AtomicU16::new(0),
             maps: AtomicU64::new(0),
         }
     }
@@ -333,30 +334,79 @@ impl Membership {
         self.page().given.load(Ordering::SeqCst)
     }
 
-    /// Requests ownership from the owner.
+    /// Requests ownership from the owner, and wakes its background. A process that is about to leave, or to become the
+    /// owner, is not woken: it looks at the requests by itself.
     pub fn request_ownership(&self) {
-        self.request_ownership_and(|_| {});
+        let page = self.page();
+        page.requests.fetch_add(1, Ordering::SeqCst);
+        let holder = page.holder.load(Ordering::SeqCst).checked_sub(1);
+        match holder.and_then(|place| page.members.get(place as usize)) {
+            Some(owner) => page.call(owner),
+            None if !self.has_unowned() => self.call_others(),
+            None => {}
+        }
     }
 
-    /// As [`request_ownership`](Self::request_ownership). `note` gets the number of earlier requests before any process
-    /// is woken.
-    pub fn request_ownership_and(&self, note: impl FnOnce(u32)) {
-        let requests = &self.page().requests;
-        note(requests.fetch_add(1, Ordering::SeqCst));
-        let _ = futex::wake(requests, futex::Flags::empty(), i32::MAX as u32);
+    /// Requests ownership from whichever process has it, or has to act first, and wakes all backgrounds.
+    pub fn request_ownership_of_any(&self) {
+        self.page().requests.fetch_add(1, Ordering::SeqCst);
+        self.call_others();
     }
 
-    /// Waits until ownership is handed over, or something else is announced, after `count` was read; or for
-    /// `patience`.
+    /// Wakes the backgrounds of all other members.
+    pub fn call_others(&self) {
+        self.page().call_all_but(self.id.load(Ordering::Acquire));
+    }
+
+    /// Waits until something is announced after `count` was read, or for `patience`.
     pub fn wait_for_change(&self, count: u32, patience: Timespec) {
         let _ = futex::wait(&self.page().given, futex::Flags::empty(), count, Some(&patience));
     }
 
+    /// As [`change_count`](Self::change_count), for [`wait_for_turn`](Self::wait_for_turn).
+    pub fn turn_count(&self) -> u32 {
+        self.page().turns.load(Ordering::SeqCst)
+    }
+
+    /// For a process that has requested ownership: waits until the owner leaves, or something is announced, after
+    /// `count` was read; or for `patience`. Returns whether certainly only time has passed.
+    pub fn wait_for_turn(&self, count: u32, patience: Timespec) -> bool {
+        futex::wait(&self.page().turns, futex::Flags::empty(), count, Some(&patience)) == Err(Errno::TIMEDOUT)
+    }
+
     /// Wakes all members that wait for ownership or another change.
     pub fn announce_change(&self) {
-        let given = &self.page().given;
-        given.fetch_add(1, Ordering::SeqCst);
-        let _ = futex::wake(given, futex::Flags::empty(), i32::MAX as u32);
+        self.has_left(i32::MAX as u32);
+    }
+
+    /// This process is not the owner any more. Of those that want to be, wakes one, which wakes the next as it leaves;
+    /// and all that wait for another change.
+    pub fn announce_turn(&self) {
+        self.has_left(1);
+    }
+
+    fn has_left(&self, wakes: u32) {
+        let page = self.page();
+        for (word, wakes) in [(&page.given, i32::MAX as u32), (&page.turns, wakes)] {
+            word.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(word, futex::Flags::empty(), wakes);
+        }
+    }
+
+    /// Records whether this process waits for ownership.
+    pub fn set_waits(&self, waits: bool) {
+        self.own_slot().waits.store(waits.into(), Ordering::SeqCst);
+    }
+
+    /// Whether another process waits for ownership.
+    pub fn is_waited_for(&self) -> bool {
+        let me = self.id.load(Ordering::Acquire);
+        let waits = |member: &Member| {
+            member.waits.load(Ordering::SeqCst) != 0
+                && ![0, me].contains(&member.id.load(Ordering::Acquire))
+                && !member.life.is_over()
+        };
+        self.slots().iter().any(waits)
     }
 
     /// Counts that the owner hands over because another process asked.
@@ -364,9 +414,18 @@ impl Membership {
         self.page().hand_overs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The futex word that counts requests.
-    pub fn requests(&self) -> &AtomicU32 {
-        &self.page().requests
+    /// The number of requests so far.
+    pub fn requests(&self) -> u32 {
+        self.page().requests.load(Ordering::SeqCst)
+    }
+
+    /// The futex word that changes when this process's background is to look.
+    pub fn calls(&self) -> &AtomicU32 {
+        &self.own_slot().calls
+    }
+
+    fn own_slot(&self) -> &Member {
+        &self.page().members[self.place.load(Ordering::Acquire) as usize]
     }
 
     /// Records that the owner (its process id) cannot hand over, or (0) that it can again.

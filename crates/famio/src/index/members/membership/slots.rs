@@ -68,6 +68,7 @@ impl Membership {
         page.members[place].attached.store(0, Ordering::Relaxed);
         page.members[place].tenure.store(1, Ordering::Relaxed);
         page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
+        page.members[place].waits.store(0, Ordering::Relaxed);
         page.members[place].maps.store(self.maps.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].id.store(id, Ordering::Release);
         self.place.store(place as u32, Ordering::Release);

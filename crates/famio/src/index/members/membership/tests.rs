@@ -296,3 +296,35 @@ fn what_killed_processes_shared_goes_with_their_control_file() {
     file.again().remove_if_unused();
     assert_eq!((are_there(), file.path().exists()), (vec![false; 3], false));
 }
+
+/// Each request once woke the background of every process that had the file open.
+#[test]
+fn a_request_calls_the_owner_and_nobody_else() {
+    let file = for_test();
+    let (owner, asks, third) = (open(&file), open(&file), open(&file));
+    let calls = || [&owner, &asks, &third].map(|member| member.calls().load(Ordering::SeqCst));
+    let before = calls();
+    let since = || [0, 1, 2].map(|member| calls()[member] - before[member]);
+    owner.set_session(true);
+    asks.request_ownership();
+    assert_eq!((since(), owner.requests()), ([1, 0, 0], 1));
+    owner.set_unowned(true);
+    asks.request_ownership(); // whoever takes it looks by itself
+    assert_eq!((since(), owner.requests()), ([1, 0, 0], 2));
+    asks.request_ownership_of_any();
+    assert_eq!((since(), owner.requests()), ([2, 0, 1], 3));
+    owner.set_session(false);
+    asks.request_ownership(); // the owner, if there is one, has no session
+    assert_eq!(since(), [3, 0, 2]);
+}
+
+#[test]
+fn who_waits_is_seen_until_it_has_ended() {
+    let file = for_test();
+    let (mine, other) = (open(&file), open(&file));
+    assert!(!mine.is_waited_for());
+    other.set_waits(true);
+    assert!(mine.is_waited_for() && !other.is_waited_for());
+    other.page().members[other.me().place as usize].life.end();
+    assert!(!mine.is_waited_for());
+}

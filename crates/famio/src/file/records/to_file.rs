@@ -1,0 +1,160 @@
+//! The writes of a checkpoint: committed granules of a block, or a run of whole blocks at once, from their buffers to the
+//! file.
+
+use super::checkpoint::Checkpointing;
+use super::state::State;
+use super::{Records, buffers};
+use crate::error::Result;
+use crate::file::base::bits::{GRANULE, runs};
+use crate::file::engine::context::Context;
+use crate::index::{BLOCK, Cell, Locked};
+use crate::rule::{Rule, holds};
+use core::sync::atomic::Ordering;
+
+/// The most blocks that one call writes.
+const LONGEST: usize = 16;
+
+/// A block that is locked.
+struct Held<'c> {
+    block: u64,
+    cell: &'c Cell,
+    state: State,
+    /// The granules to write.
+    moving: u64,
+    buffer: u32,
+    locked: Option<Locked<'c>>,
+}
+
+/// What a block has for the file.
+enum Next<'c> {
+    Held(Held<'c>),
+    /// A writer has locked it.
+    Busy,
+    Nothing,
+}
+
+impl Records {
+    /// Writes the first of `blocks`, together with those of the next that follow it in the file, if all of them is
+    /// committed. `all`: waits for writers. Returns how many blocks are done.
+    pub(super) fn checkpoint_run(
+        &self,
+        cx: Context<'_>,
+        mut blocks: impl Iterator<Item = u64>,
+        checkpointing: &mut Checkpointing,
+        all: bool,
+    ) -> Result<usize> {
+        let Some(block) = blocks.next() else { return Ok(0) };
+        let first = match self.hold(cx, block, all)? {
+            Next::Held(held) => held,
+            Next::Nothing => return Ok(1),
+            Next::Busy => {
+                checkpointing.waiting.push(block);
+                checkpointing.skipped = true;
+                return Ok(1);
+            }
+        };
+        checkpointing.overwritten |= first.state.open != 0;
+        checkpointing.left_some |= first.state.open != 0;
+        // A whole block has nothing open.
+        let size = cx.shared().committed_size.load(Ordering::Acquire);
+        let is_whole = |held: &Held<'_>| held.moving == u64::MAX && (held.block + 1) * BLOCK as u64 <= size;
+        if !is_whole(&first) {
+            self.copy_to_file(cx, first.block, first.buffer, first.moving, size)?;
+            self.is_in_file(cx, [first]);
+            return Ok(1);
+        }
+        let mut run = Vec::with_capacity(LONGEST);
+        run.push(first);
+        while run.len() < LONGEST
+            && let Some(next) = blocks.next().filter(|&next| next == block + run.len() as u64)
+            // Waits for none of these: other locks are held.
+            && let Next::Held(held) = self.hold(cx, next, false)?
+            && is_whole(&held)
+        {
+            run.push(held);
+        }
+        let mut pieces: [&[u8]; LONGEST] = [&[]; LONGEST];
+        for (piece, held) in pieces.iter_mut().zip(&run) {
+            let from = buffers::address(cx, held.buffer)?;
+            // SAFETY: our buffer; the block's lock keeps writers away until the run is written.
+            *piece = unsafe { core::slice::from_raw_parts(from, BLOCK) };
+        }
+        self.write_to_file(cx, block * BLOCK as u64, &pieces[..run.len()])?;
+        let done = run.len();
+        self.is_in_file(cx, run);
+        Ok(done)
+    }
+
+    /// Locks a block that may have something for the file.
+    fn hold<'c>(&self, cx: Context<'c>, block: u64, waits: bool) -> Result<Next<'c>> {
+        let Some(cell) = cx.index().lookup(block) else { return Ok(Next::Nothing) };
+        let locked = match waits {
+            true => cx.lock(cell)?,
+            false => match cx.try_lock(cell) {
+                Some(locked) => locked,
+                None => return Ok(Next::Busy),
+            },
+        };
+        let state = State::of(cell, cx.shared().committed());
+        let Some(buffer) = state.buffer else { return Ok(Next::Nothing) };
+        let moving = if holds(Rule::OnlyCommittedIsCheckpointed) { state.held & !state.open } else { state.held };
+        Ok(Next::Held(Held { block, cell, state, moving, buffer, locked }))
+    }
+
+    /// The file has what was to be written of these.
+    fn is_in_file<'c>(&self, cx: Context<'c>, all: impl IntoIterator<Item = Held<'c>>) {
+        let (shared, mut bytes) = (cx.shared(), 0);
+        let (mut unused, mut count) = ([0; LONGEST], 0);
+        for Held { cell, state, moving, buffer, locked, .. } in all {
+            bytes += u64::from(moving.count_ones()) * GRANULE as u64;
+            let changing = cell.changing();
+            State::set(cell, self.next_epoch(), (state.held & !moving, state.open), shared.committed());
+            if state.open == 0 {
+                cell.entry.store(0, Ordering::Relaxed);
+                unused[count] = buffer;
+                count += 1;
+            }
+            drop((changing, locked));
+        }
+        // May wait for memory that another thread takes: no block is locked any more.
+        unused[..count].iter().for_each(|&buffer| buffers::give_back(cx, buffer));
+        if bytes != 0 {
+            shared.totals.count_write_back(bytes);
+        }
+    }
+
+    /// Writes granules to the file, as far as they lie below its committed size.
+    fn copy_to_file(&self, cx: Context<'_>, block: u64, buffer: u32, granules: u64, size: u64) -> Result<()> {
+        let from = buffers::address(cx, buffer)?;
+        runs(granules, |first, count| {
+            let offset = block * BLOCK as u64 + (first * GRANULE) as u64;
+            let len = (count * GRANULE).min(size.saturating_sub(offset) as usize);
+            if len == 0 {
+                return Ok(());
+            }
+            // SAFETY: within our buffer; the block's lock keeps writers away.
+            let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
+            self.write_to_file(cx, offset, &[bytes])
+        })
+    }
+
+    /// Writes committed bytes to the file, which may become longer by them. Not synced.
+    pub(super) fn write_to_file(&self, cx: Context<'_>, offset: u64, pieces: &[&[u8]]) -> Result<()> {
+        let shared = cx.shared();
+        let end = offset + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let physical = shared.physical.load(Ordering::Acquire);
+        if end > physical {
+            shared.physical_next.store(end, Ordering::Release);
+        }
+        cx.fds.with_lasting(|fd| self.medium.pwritev(fd, pieces, offset)).inspect_err(|e| {
+            if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
+                shared.poisoned.store(1, Ordering::Release); // the medium fails
+            }
+        })?;
+        if end > physical {
+            cx.home.cover(cx.fds, end)?;
+            shared.physical.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
