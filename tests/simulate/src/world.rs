@@ -674,7 +674,8 @@ impl<'w> Session<'w> {
                 self.oracle.apply(number, step.op); // its commit includes this
             }
             let sealed = seals.then(|| self.oracle.seal());
-            if let Some(state) = sealed.filter(|_| !by_record) {
+            // After a failure, the other file may have been committed already, and there is no record.
+            if let Some(state) = sealed.filter(|_| !by_record || self.error.is_some()) {
                 self.recorder.mark(Promise::Begun(state).mark());
             }
             let recorder = self.recorder;

@@ -35,11 +35,9 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    fn begin(&mut self) {
-        if !self.waits {
-            self.waits = true;
-            self.membership.set_waits(true);
-        }
+    fn goes_on(&mut self) {
+        self.waits = true;
+        self.membership.set_waits(true);
     }
 }
 
@@ -100,11 +98,11 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         self.become_member()?;
         let asked = membership.change_count();
-        let (mut look, mut moments) = (0, 0);
+        let (begun, mut moments) = (monotonic_now(), 0);
         let mut waiting = Waiting { membership, waits: false };
         let mut is_unheard = false;
         loop {
-            let count = membership.turn_count();
+            let mut count = membership.turn_count();
             if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
@@ -131,6 +129,7 @@ impl AtomicFile {
                         is_unheard = true; // by whichever member that is
                         membership.ask_for_end();
                         self.give_up(inner, OwnerLock::leave);
+                        count = membership.turn_count(); // its own leaving is no turn for this process
                     }
                     // It is left as by a killed process: recovery.
                     Err(_) if inner.session.is_none() && inner.kept.is_none() && !membership.has_unowned() => break,
@@ -147,14 +146,14 @@ impl AtomicFile {
                 undisturbed::renew();
                 continue;
             }
+            let look = ((monotonic_now() - begun) / PATIENCE.tv_nsec as u64).min(u64::from(LOOKS)) as u32;
             if look == LOOKS || self.ownership.is_refused(asked, look) {
                 return Err(self.in_use());
             }
-            waiting.begin();
+            waiting.goes_on();
             if is_unheard { membership.request_ownership_of_any() } else { membership.request_ownership() }
             is_unheard = membership.wait_for_turn(count, PATIENCE);
             undisturbed::renew();
-            look += 1;
         }
         membership.note_end();
         self.has_acquired_ownership();

@@ -390,21 +390,35 @@ impl AtomicFile {
     #[cold]
     pub(in crate::file) fn leave_if_wanted(&self) {
         let ownership = &self.ownership;
-        if !ownership.is_owner.load(Ordering::Acquire) || self.is_in_section() || Self::may_lock().is_err() {
+        if !ownership.is_owner.load(Ordering::Acquire) || Self::may_lock().is_err() {
             return;
+        }
+        if self.is_in_section() {
+            return self.let_background_answer();
         }
         let left = ownership.calls_in_tenure.load(Ordering::Relaxed);
-        if left == 0 && !(ownership.is_asked() && ownership.was_long_enough()) {
+        if left == 0 && !ownership.is_asked() {
             return;
         }
-        if self.shadow.get().is_some() || !ownership.membership.may_have_other_writers() {
-            return;
+        let may_leave = (left > 0 || ownership.was_long_enough())
+            && self.shadow.get().is_none()
+            && ownership.membership.may_have_other_writers();
+        let is_left = may_leave
+            && self.inner.try_lock().is_some_and(|mut inner| {
+                inner.owner_lock.is_some() && {
+                    ownership.calls_in_tenure.store(left.saturating_sub(1), Ordering::Relaxed);
+                    self.hand_session_over(&mut inner).unwrap_or(false)
+                }
+            });
+        if !is_left {
+            self.let_background_answer();
         }
-        if let Some(mut inner) = self.inner.try_lock()
-            && inner.owner_lock.is_some()
-        {
-            ownership.calls_in_tenure.store(left.saturating_sub(1), Ordering::Relaxed);
-            let _ = self.hand_session_over(&mut inner); // otherwise the background acts
+    }
+
+    /// Those who wait may have asked an earlier owner: this one's background answers.
+    fn let_background_answer(&self) {
+        if self.ownership.is_asked() {
+            crate::file::base::background_wakeup::notify();
         }
     }
 

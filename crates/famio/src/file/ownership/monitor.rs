@@ -168,12 +168,15 @@ impl AtomicFile {
     }
 
     fn answer_request(&self) -> bool {
-        if !self.ownership.is_asked() {
+        let (requests, seen) =
+            (self.ownership.membership.requests(), self.ownership.requests_seen.load(Ordering::Relaxed));
+        if requests == seen {
             return false;
         }
         if !self.ownership.is_owner.load(Ordering::Acquire) {
-            // Another process is asked. If that cannot hand over, `end_for_others` deals with it.
-            self.ownership.requests_seen.store(self.ownership.membership.requests(), Ordering::Relaxed);
+            // Another process is asked. If that cannot hand over, `end_for_others` deals with it. A thread that has
+            // just acquired ownership knows better.
+            let _ = self.ownership.requests_seen.compare_exchange(seen, requests, Ordering::Relaxed, Ordering::Relaxed);
             return false;
         }
         if !self.ownership.was_long_enough() {
@@ -217,12 +220,14 @@ impl AtomicFile {
         if self.ownership.is_owner.load(Ordering::Acquire)
             || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {
-            on.words.push(Word::shared(membership.calls(), self.ownership.calls_seen.load(Ordering::Relaxed)));
+            let seen = self.ownership.calls_seen.load(Ordering::Relaxed);
+            on.words.push(Word::shared(membership.calls(), seen));
+            watched &= membership.calls().load(Ordering::SeqCst) == seen; // for a kernel that cannot wait for all
             if self.is_wanted.load(Ordering::Acquire) {
                 // The owner changes all the time: any member may be the one that dies.
                 membership.watch_others(&mut on.holders);
                 let known = self.ownership.left_to_others.load(Ordering::Relaxed);
-                watched = !(membership.is_orphaned() && membership.state() != known);
+                watched &= !(membership.is_orphaned() && membership.state() != known);
             }
             if is_shown || membership.has_maps(KERNELS) {
                 membership.watch_given(&mut on.words);

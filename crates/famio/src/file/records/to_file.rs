@@ -34,8 +34,8 @@ enum Next<'c> {
 }
 
 impl Records {
-    /// Writes the first of `blocks`, together with those of the next that follow it in the file, if all of them is
-    /// committed. `all`: waits for writers. Returns how many blocks are done.
+    /// Writes the first of `blocks`, together with those of the next that follow it in the file, where all of them is
+    /// committed and does not make the file longer. `all`: waits for writers. Returns how many blocks are done.
     pub(super) fn checkpoint_run(
         &self,
         cx: Context<'_>,
@@ -55,9 +55,11 @@ impl Records {
         };
         checkpointing.overwritten |= first.state.open != 0;
         checkpointing.left_some |= first.state.open != 0;
-        // A whole block has nothing open.
         let size = cx.shared().committed_size.load(Ordering::Acquire);
-        let is_whole = |held: &Held<'_>| held.moving == u64::MAX && (held.block + 1) * BLOCK as u64 <= size;
+        // What makes the file longer is written block by block: a kill within a longer write leaves a size that looks
+        // like an outsider's. A whole block has nothing open.
+        let end = size.min(cx.shared().physical.load(Ordering::Acquire));
+        let is_whole = |held: &Held<'_>| held.moving == u64::MAX && (held.block + 1) * BLOCK as u64 <= end;
         if !is_whole(&first) {
             self.copy_to_file(cx, first.block, first.buffer, first.moving, size)?;
             self.is_in_file(cx, [first]);

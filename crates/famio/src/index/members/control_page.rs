@@ -27,7 +27,7 @@ pub(in crate::index) struct Member {
     pub(in crate::index) tenure: AtomicU64,
     /// 1: it can commit.
     pub(in crate::index) writes: AtomicU16,
-    /// 1: it waits for ownership.
+    /// Not 0: it waits for ownership, and looked at that millisecond.
     pub(in crate::index) waits: AtomicU16,
     /// Changes when its background is to look: the futex for which that sleeps.
     pub(in crate::index) calls: AtomicU32,

@@ -39,6 +39,14 @@ use std::sync::Arc;
 /// when this process opens it.
 const NAMELESS: u32 = 1000;
 
+/// Milliseconds after which who waits is stopped or gone. It looks more often.
+const RECENT: u16 = 100;
+
+/// The time in milliseconds, of which the last bits say when who waits has looked; never 0.
+fn moment() -> u16 {
+    (crate::sys::monotonic_now() / 1_000_000) as u16 | 1
+}
+
 /// This process's view of the control page of one file.
 ///
 /// Invariant: `page` points to a mapped page as long as the value lives, or is null until this process has attached.
@@ -393,16 +401,18 @@ impl Membership {
         }
     }
 
-    /// Records whether this process waits for ownership.
+    /// Records that this process waits for ownership; to be repeated at each look. Or (`false`) that it does not.
     pub fn set_waits(&self, waits: bool) {
-        self.own_slot().waits.store(waits.into(), Ordering::SeqCst);
+        self.own_slot().waits.store(if waits { moment() } else { 0 }, Ordering::SeqCst);
     }
 
-    /// Whether another process waits for ownership.
+    /// Whether another process waits for ownership, and is not stopped.
     pub fn is_waited_for(&self) -> bool {
-        let me = self.id.load(Ordering::Acquire);
+        let (me, now) = (self.id.load(Ordering::Acquire), moment());
         let waits = |member: &Member| {
-            member.waits.load(Ordering::SeqCst) != 0
+            let since = member.waits.load(Ordering::SeqCst);
+            since != 0
+                && now.wrapping_sub(since) < RECENT
                 && ![0, me].contains(&member.id.load(Ordering::Acquire))
                 && !member.life.is_over()
         };

@@ -325,6 +325,11 @@ fn who_waits_is_seen_until_it_has_ended() {
     assert!(!mine.is_waited_for());
     other.set_waits(true);
     assert!(mine.is_waited_for() && !other.is_waited_for());
+    let waits = &other.page().members[other.me().place as usize].waits;
+    waits.store(moment().wrapping_sub(2 * RECENT) | 1, Ordering::SeqCst); // it is stopped
+    assert!(!mine.is_waited_for());
+    other.set_waits(true);
+    assert!(mine.is_waited_for());
     other.page().members[other.me().place as usize].life.end();
     assert!(!mine.is_waited_for());
 }
