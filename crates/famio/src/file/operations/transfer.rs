@@ -8,6 +8,7 @@ use crate::file::base::refusal::{Answer, Reason, Refusal};
 use crate::file::base::waiting::waiting_for_room;
 use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
 use crate::file::session::{CALL_MAX, Session};
+use crate::file::state::ownership::Ended;
 use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ impl AtomicFile {
                     Ok(done) => {
                         if self.is_wanted.load(Ordering::Relaxed) {
                             drop(session);
-                            self.leave_if_wanted();
+                            self.leave_if_wanted(Ended::Change);
                         }
                         return Ok(done);
                     }
@@ -494,7 +495,7 @@ impl AtomicFile {
             self.trim_maps();
         }
         if self.is_wanted.load(Ordering::Relaxed) {
-            self.leave_if_wanted();
+            self.leave_if_wanted(Ended::Sync);
         }
         synced
     }

@@ -98,6 +98,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         self.become_member()?;
         let asked = membership.change_count();
+        let makes_more = self.ownership.makes_more(monotonic_now());
         let (begun, mut moments) = (monotonic_now(), 0);
         let mut waiting = Waiting { membership, waits: false };
         let mut is_unheard = false;
@@ -121,6 +122,9 @@ impl AtomicFile {
                     }
                     Ok(true) => {
                         self.has_acquired_ownership();
+                        if makes_more && moments > 0 {
+                            self.ownership.goes_on_with_more(monotonic_now());
+                        }
                         return Ok(true);
                     }
                     Ok(false) if self.is_unowned_session_lost() => break,
@@ -151,7 +155,11 @@ impl AtomicFile {
                 return Err(self.in_use());
             }
             waiting.goes_on();
-            if is_unheard { membership.request_ownership_of_any() } else { membership.request_ownership() }
+            if is_unheard {
+                membership.request_ownership_of_any()
+            } else {
+                membership.request_ownership()
+            }
             is_unheard = membership.wait_for_turn(count, PATIENCE);
             undisturbed::renew();
         }

@@ -14,7 +14,7 @@ use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
 use crate::file::state::hand_over_image::MOST;
-use crate::file::state::ownership::PATIENCE;
+use crate::file::state::ownership::{Ended, PATIENCE};
 use crate::index::{
     Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
 };
@@ -386,9 +386,9 @@ impl AtomicFile {
         }
     }
 
-    /// After a change: leaves the session to the process that has asked for it, or that is likely to.
+    /// After a change or a SYNC: leaves the session to the process that has asked for it, or that is likely to.
     #[cold]
-    pub(in crate::file) fn leave_if_wanted(&self) {
+    pub(in crate::file) fn leave_if_wanted(&self, ended: Ended) {
         let ownership = &self.ownership;
         if !ownership.is_owner.load(Ordering::Acquire) || Self::may_lock().is_err() {
             return;
@@ -399,6 +399,9 @@ impl AtomicFile {
         let left = ownership.calls_in_tenure.load(Ordering::Relaxed);
         if left == 0 && !ownership.is_asked() {
             return;
+        }
+        if ownership.stays_for_more(ended, monotonic_now()) {
+            return self.let_background_answer();
         }
         let may_leave = (left > 0 || ownership.was_long_enough())
             && self.shadow.get().is_none()

@@ -6,6 +6,7 @@ use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::base::doing::is_doing;
 use crate::file::session::Session;
 use crate::file::state::hand_over_image::OpenChanges;
+use crate::file::state::ownership::Ended;
 use crate::index::{RELEASED, STORES, Writer, WriterState};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -83,10 +84,10 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// A lock was released: a process that waited for it is likely to change the file.
+    /// A lock was released.
     pub fn has_unlocked(&self) {
         if self.is_wanted.load(Ordering::Relaxed) {
-            self.leave_if_wanted();
+            self.leave_if_wanted(Ended::Section);
         }
     }
 

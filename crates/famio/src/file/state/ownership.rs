@@ -20,9 +20,22 @@ pub(in crate::file) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10
 pub(in crate::file) const UNANSWERED: u32 = 100;
 /// Looks until a wait is given up: about a minute.
 pub(in crate::file) const LOOKS: u32 = 6000;
+/// Nanoseconds for which a process that makes one call after the other stays the owner though others wait.
+const TURN: u64 = 200_000;
+/// The most nanoseconds between the ends of two such calls. Two processes that wait for each other take longer.
+const AT_ONCE: u64 = 6_000;
 /// The most nanoseconds for which a new owner lets requests wait. Usually it is the time that it took to begin and to
 /// end the last session: some microseconds for a hand-over, a few syncs of the disk if the session ends.
 pub(in crate::file) const LONGEST: u64 = 50_000_000;
+
+/// What has ended.
+#[derive(Clone, Copy)]
+pub(in crate::file) enum Ended {
+    Change = 0,
+    Sync = 1,
+    /// The process has released a lock: one that waited for it is likely to change the file.
+    Section = 2,
+}
 
 /// What a process keeps about its ownership of a file.
 pub(in crate::file) struct Ownership {
@@ -68,6 +81,8 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) unjoined: AtomicU64,
     /// Calls after each of which the session is left to its next owner, since processes change the file alternately.
     pub calls_in_tenure: AtomicU32,
+    /// When this process's last change of the file ended, and its last SYNC.
+    pub(in crate::file) ended_at: [AtomicU64; 2],
     /// The next session saves no before-images: those of the last one found no room.
     pub no_images: AtomicBool,
     /// Changes of a killed process were kept, and this process has dealt with them.
@@ -103,6 +118,7 @@ impl Ownership {
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
             calls_in_tenure: AtomicU32::new(0),
+            ended_at: Default::default(),
             no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
             view: crate::thread::Mutex::default(),
@@ -192,6 +208,24 @@ impl Ownership {
     pub(in crate::file) fn was_long_enough(&self) -> bool {
         let spent = self.began_in.load(Ordering::Relaxed) + self.ended_in.load(Ordering::Relaxed);
         monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
+    }
+
+    /// Whether this process, at the end of a call, stays the owner though others wait: one such call follows the other,
+    /// and a hand-over for each would take several times as long as the calls. `now`: in nanoseconds, as all times here.
+    pub(in crate::file) fn stays_for_more(&self, ended: Ended, now: u64) -> bool {
+        let Some(at) = self.ended_at.get(ended as usize) else { return false };
+        let before = at.swap(now, Ordering::Relaxed);
+        now < before + AT_ONCE && now < self.since.load(Ordering::Relaxed) + TURN
+    }
+
+    /// Whether such a call ended just now.
+    pub(in crate::file) fn makes_more(&self, now: u64) -> bool {
+        self.ended_at.iter().any(|at| now < at.load(Ordering::Relaxed) + AT_ONCE)
+    }
+
+    /// It has waited, and became the owner for the next of them.
+    pub(in crate::file) fn goes_on_with_more(&self, now: u64) {
+        self.ended_at.iter().for_each(|at| at.store(now, Ordering::Relaxed));
     }
 
     /// The session whose beginning started at `begun` exists now.
@@ -314,4 +348,25 @@ pub(in crate::file) struct View {
 pub(in crate::file) struct Seen {
     pub(in crate::file) state: u64,
     pub(in crate::file) changed: (i64, u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_after_the_other_makes_a_turn_and_calls_in_turn_do_not() {
+        let own = Ownership::new(Membership::new());
+        let begun = 1 << 40;
+        own.since.store(begun, Ordering::Relaxed);
+        let ends = |ended, after: u64| own.stays_for_more(ended, begun + after);
+        assert!(!ends(Ended::Change, 1000), "its first");
+        assert!(ends(Ended::Change, 3000) && !ends(Ended::Sync, 3500) && ends(Ended::Sync, 5000));
+        assert!(!ends(Ended::Change, 3000 + AT_ONCE), "the other process was at it in between");
+        assert!(ends(Ended::Change, 4000 + AT_ONCE) && !ends(Ended::Section, 5000 + AT_ONCE));
+        own.goes_on_with_more(begun + TURN - 1000);
+        assert!(ends(Ended::Change, TURN - 1) && own.makes_more(begun + TURN));
+        assert!(!ends(Ended::Change, TURN), "its turn is over");
+        assert!(!own.makes_more(begun + TURN + AT_ONCE));
+    }
 }

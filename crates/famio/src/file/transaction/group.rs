@@ -17,6 +17,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::groups;
 use crate::file::lifetime::life::InUse;
 use crate::file::session::Session;
+use crate::file::state::ownership::Ended;
 use crate::index::BLOCK;
 use crate::journal::joint::MOST;
 use crate::rule::{Rule, holds};
@@ -150,7 +151,7 @@ impl AtomicFile {
             self.trim_maps();
         }
         if self.is_wanted.load(Ordering::Relaxed) {
-            self.leave_if_wanted();
+            self.leave_if_wanted(Ended::Sync);
         }
     }
 

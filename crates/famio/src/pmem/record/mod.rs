@@ -55,7 +55,9 @@ impl Start {
         let mut hash = Xxh3::new();
         hash.update(&crash::least(&self.0).hash(file).to_le_bytes());
         for (object, write) in self.0.forgotten() {
-            [object as u64, write.at, write.bytes.len() as u64].iter().for_each(|word| hash.update(&word.to_le_bytes()));
+            [object as u64, write.at, write.bytes.len() as u64]
+                .iter()
+                .for_each(|word| hash.update(&word.to_le_bytes()));
             hash.update(&write.bytes);
         }
         hash.digest128()
