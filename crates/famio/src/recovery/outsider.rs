@@ -25,7 +25,9 @@ fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static 
     if word(offset_of!(Shared, magic)) != ARENA_MAGIC {
         return None;
     }
-    if size != word(offset_of!(Shared, physical)) && size != word(offset_of!(Shared, physical_next)) {
+    // A kill within a write that makes the file longer leaves any size up to that.
+    let [before, next] = [offset_of!(Shared, physical), offset_of!(Shared, physical_next)].map(word);
+    if size != before && size != next && !(before..next).contains(&size) {
         return Some("another program changed the size of the file after the crash");
     }
     let exclusive = offset_of!(Shared, gate.exclusive_words) + offset_of!(Exclusive, inside);
@@ -56,6 +58,10 @@ mod tests {
         let later = 1_000_000_000 + 2 * SLACK;
         assert!(changed_since(&page, 5001, 1_000_000_000).is_some() && changed_since(&page, 5000, later).is_some());
         assert!(changed_since(&page, 5000, 1_000_000_000).is_none());
+        let mut growing = page;
+        growing[offset_of!(Shared, physical)..][..8].copy_from_slice(&2000u64.to_le_bytes());
+        let is_ours = |size: u64| changed_since(&growing, size, 1_000_000_000).is_none();
+        assert!([2000, 2001, 4096, 5000].map(is_ours) == [true; 4] && ![1999, 5001].iter().any(|&size| is_ours(size)));
         for at in [0, 4, size_of::<Entered>() - 4] {
             let mut page = page;
             page[offset_of!(Shared, entered) + at] = 1;

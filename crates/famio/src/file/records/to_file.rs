@@ -152,6 +152,10 @@ impl Records {
             if ![libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EPERM].contains(&e.errno()) {
                 shared.poisoned.store(1, Ordering::Release); // the medium fails
             }
+            // A part of it may be there, which a later cut must find.
+            if let (true, Ok(stat)) = (end > physical, cx.fds.stat()) {
+                shared.physical.fetch_max((stat.st_size as u64).min(end), Ordering::AcqRel);
+            }
         })?;
         if end > physical {
             cx.home.cover(cx.fds, end)?;
