@@ -206,6 +206,11 @@ impl Gate {
         }
     }
 
+    /// Whether a thread has closed the gate, or waits for those inside. One that is, and could go on later, leaves.
+    pub fn is_closing(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether a thread of that slot is inside, or has the gate closed.
     pub fn is_held_by(&self, me: u32, entered: &Entered) -> bool {
         entered.has(me) || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
