@@ -652,6 +652,7 @@ impl<'w> Session<'w> {
     }
 
     fn each(&mut self, case: &Case, may_fail: bool, other: Option<Other>) -> Result<(), String> {
+        let mut record_failed = false;
         for (number, step) in case.steps.iter().enumerate() {
             // 0 is the initial contents.
             let (number, at) = (number + 1, number);
@@ -674,8 +675,8 @@ impl<'w> Session<'w> {
                 self.oracle.apply(number, step.op); // its commit includes this
             }
             let sealed = seals.then(|| self.oracle.seal());
-            // After a failure, the other file may have been committed already, and there is no record.
-            if let Some(state) = sealed.filter(|_| !by_record || self.error.is_some()) {
+            // After a commit that failed, the other file may have been committed already, and there is no record.
+            if let Some(state) = sealed.filter(|_| !by_record || record_failed) {
                 self.recorder.mark(Promise::Begun(state).mark());
             }
             let recorder = self.recorder;
@@ -720,6 +721,7 @@ impl<'w> Session<'w> {
                 }
                 (Err(e), _) if !may_fail => return Err(format!("step {at} ({step}) failed: {e}")),
                 (Err(e), Some(state)) => {
+                    record_failed |= by_record;
                     self.recorder.mark(Promise::Failed(state).mark());
                     self.error.get_or_insert(e);
                     if step.op == Op::Reopen {

@@ -57,7 +57,10 @@ impl AtomicFile {
                                 return Err(e.into());
                             }
                         }
-                        Reason::Failed(e) => return Err(self.refused(e).into()),
+                        Reason::Failed(e) => {
+                            self.let_background_answer(); // the call may have made this process the owner
+                            return Err(self.refused(e).into());
+                        }
                     },
                 },
                 // It was closed again before we had it.

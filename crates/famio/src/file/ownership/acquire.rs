@@ -99,7 +99,7 @@ impl AtomicFile {
         self.become_member()?;
         let asked = membership.change_count();
         let makes_more = self.ownership.makes_more(monotonic_now());
-        let (begun, mut moments) = (monotonic_now(), 0);
+        let (mut waited, mut moments) = (0, 0);
         let mut waiting = Waiting { membership, waits: false };
         let mut is_unheard = false;
         loop {
@@ -150,7 +150,7 @@ impl AtomicFile {
                 undisturbed::renew();
                 continue;
             }
-            let look = ((monotonic_now() - begun) / PATIENCE.tv_nsec as u64).min(u64::from(LOOKS)) as u32;
+            let look = (waited / PATIENCE.tv_nsec as u64).min(u64::from(LOOKS)) as u32;
             if look == LOOKS || self.ownership.is_refused(asked, look) {
                 return Err(self.in_use());
             }
@@ -160,7 +160,10 @@ impl AtomicFile {
             } else {
                 membership.request_ownership()
             }
+            let begun = monotonic_now();
             is_unheard = membership.wait_for_turn(count, PATIENCE);
+            // One that was stopped has not waited meanwhile.
+            waited += (monotonic_now() - begun).min(2 * PATIENCE.tv_nsec as u64);
             undisturbed::renew();
         }
         membership.note_end();

@@ -418,10 +418,14 @@ impl AtomicFile {
         }
     }
 
-    /// Those who wait may have asked an earlier owner: this one's background answers.
-    fn let_background_answer(&self) {
-        if self.ownership.is_asked() {
-            crate::file::base::background_wakeup::notify();
+    /// Those who wait may have asked an earlier owner: this one's background answers. It is woken once for each request.
+    pub(in crate::file) fn let_background_answer(&self) {
+        let ownership = &self.ownership;
+        if ownership.is_asked() {
+            let requests = ownership.membership.requests();
+            if ownership.told_of.swap(requests, Ordering::Relaxed) != requests {
+                crate::file::base::background_wakeup::wake();
+            }
         }
     }
 

@@ -168,18 +168,11 @@ impl AtomicFile {
     }
 
     fn answer_request(&self) -> bool {
-        let (requests, seen) =
-            (self.ownership.membership.requests(), self.ownership.requests_seen.load(Ordering::Relaxed));
-        if requests == seen {
+        // Where another process is asked and cannot hand over, `end_for_others` deals with it.
+        if !self.ownership.is_asked() || !self.ownership.is_owner.load(Ordering::Acquire) {
             return false;
         }
-        if !self.ownership.is_owner.load(Ordering::Acquire) {
-            // Another process is asked. If that cannot hand over, `end_for_others` deals with it. A thread that has
-            // just acquired ownership knows better.
-            let _ = self.ownership.requests_seen.compare_exchange(seen, requests, Ordering::Relaxed, Ordering::Relaxed);
-            return false;
-        }
-        if !self.ownership.was_long_enough() {
+        if !self.ownership.was_long_enough() || self.ownership.has_its_turn(monotonic_now()) {
             return true;
         }
         let _ = self.take_last_stores(); // otherwise they keep ownership here

@@ -92,6 +92,7 @@ impl Session {
         }
         let quiet = is_quiet(shared);
         let gathering = self.gather_pages(cx, quiet);
+        let mut gave_way = false;
         let eager = !quiet && shared.is_exposed();
         if step != PassStep::End && !quiet && !eager && !owes && !self.engine.is_pressed(cx) {
             return Ok(Left::ForLater);
@@ -108,9 +109,10 @@ impl Session {
             let moved = keeping_bits(fds, || {
                 let mut moved = self.engine.checkpoint_some(cx)?;
                 let mut rounds = if eager { EAGER_ROUNDS } else { 1 };
-                while moved && rounds > 1 {
+                while moved && rounds > 1 && !gave_way {
                     moved = self.engine.checkpoint_some(cx)?;
                     rounds -= 1;
+                    gave_way = shared.gate.is_closing();
                 }
                 Ok(moved)
             })?;
@@ -133,6 +135,7 @@ impl Session {
         Ok(match (moved || gathering, quiet) {
             // An active writer is not chased, whatever is owed: after a pass it has a while to itself, and one with a
             // journal in place, which only a SYNC cuts, after each round.
+            (true, false) if eager && gave_way => Left::More,
             (_, false) if eager || owes && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
             (true, _) => Left::More,
             // Another process copies the file, and has asked to wait.

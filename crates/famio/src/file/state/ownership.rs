@@ -42,6 +42,8 @@ pub(in crate::file) struct Ownership {
     pub membership: Arc<Membership>,
     /// The count of requests when ownership was acquired, or the last request answered.
     pub(in crate::file) requests_seen: AtomicU32,
+    /// The count of requests when the background was last woken to answer.
+    pub(in crate::file) told_of: AtomicU32,
     /// The word for which the background sleeps, as it was before its last look.
     pub(in crate::file) calls_seen: AtomicU32,
     /// The number of requests of `famio flush`, with its looks, when the background last looked.
@@ -96,6 +98,7 @@ impl Ownership {
         Self {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
+            told_of: AtomicU32::new(0),
             calls_seen: AtomicU32::new(0),
             flush_seen: AtomicU32::new(0),
             flush_tries: FlushTries::default(),
@@ -221,6 +224,11 @@ impl Ownership {
     /// Whether such a call ended just now.
     pub(in crate::file) fn makes_more(&self, now: u64) -> bool {
         self.ended_at.iter().any(|at| now < at.load(Ordering::Relaxed) + AT_ONCE)
+    }
+
+    /// Whether this process, the owner, makes one such call after the other, and may for some time.
+    pub(in crate::file) fn has_its_turn(&self, now: u64) -> bool {
+        self.makes_more(now) && now < self.since.load(Ordering::Relaxed) + TURN
     }
 
     /// It has waited, and became the owner for the next of them.
@@ -365,7 +373,8 @@ mod tests {
         assert!(!ends(Ended::Change, 3000 + AT_ONCE), "the other process was at it in between");
         assert!(ends(Ended::Change, 4000 + AT_ONCE) && !ends(Ended::Section, 5000 + AT_ONCE));
         own.goes_on_with_more(begun + TURN - 1000);
-        assert!(ends(Ended::Change, TURN - 1) && own.makes_more(begun + TURN));
+        assert!(ends(Ended::Change, TURN - 1) && own.has_its_turn(begun + TURN - 1));
+        assert!(own.makes_more(begun + TURN) && !own.has_its_turn(begun + TURN));
         assert!(!ends(Ended::Change, TURN), "its turn is over");
         assert!(!own.makes_more(begun + TURN + AT_ONCE));
     }

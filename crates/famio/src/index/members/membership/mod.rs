@@ -42,9 +42,11 @@ const NAMELESS: u32 = 1000;
 /// Milliseconds after which who waits is stopped or gone. It looks more often.
 const RECENT: u16 = 100;
 
-/// The time in milliseconds, of which the last bits say when who waits has looked; never 0.
+/// The time in milliseconds, of which the last bits say when who waits has looked; never 0. Of a clock that is the same
+/// in all containers.
 fn moment() -> u16 {
-    (crate::sys::monotonic_now() / 1_000_000) as u16 | 1
+    let now = crate::sys::coarse_now();
+    (now.tv_sec * 1000 + now.tv_nsec / 1_000_000) as u16 | 1
 }
 
 /// This process's view of the control page of one file.
@@ -412,7 +414,7 @@ impl Membership {
         let waits = |member: &Member| {
             let since = member.waits.load(Ordering::SeqCst);
             since != 0
-                && now.wrapping_sub(since) < RECENT
+                && (now.wrapping_sub(since) < RECENT || since.wrapping_sub(now) < RECENT)
                 && ![0, me].contains(&member.id.load(Ordering::Acquire))
                 && !member.life.is_over()
         };
