@@ -101,8 +101,8 @@ fn another_process_can_neither_read_write_nor_map_it_meanwhile() {
         let busy = libc::EBUSY;
         let errors = format!("{busy} {busy} {busy} Device or resource busy\n");
         assert_eq!(told, errors, "{}", String::from_utf8_lossy(&done.stderr));
-        let (after, _) = succeed(under(&folder, &program).args(["atomic", "other", &gib()]));
-        assert_eq!(after, "0 0 0 read\n");
+        let (after, messages) = succeed(under(&folder, &program).args(["atomic", "other", &gib()]));
+        assert_eq!(after, "0 0 0 read\n", "{messages}");
     }
     let _ = std::fs::remove_file(program);
 }
