@@ -123,6 +123,12 @@ impl Home {
         Ok(())
     }
 
+    /// Whether writes may change the file by system calls, which stamp it: they reserve its blocks one by one.
+    #[inline]
+    pub fn is_stamped_by_writes(&self) -> bool {
+        self.sparse.load(Ordering::Relaxed)
+    }
+
     /// Whether there is room below `end`, so that [`make_room`](Self::make_room) has nothing to do.
     #[inline]
     pub fn has_room(&self, shared: &Shared, end: u64) -> bool {
