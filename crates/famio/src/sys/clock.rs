@@ -8,8 +8,8 @@ pub fn coarse_now() -> libc::timespec {
     now
 }
 
-/// The same without its coarseness. The kernel stamps a file with this if somebody has looked at its times since the last
-/// change (Linux 6.13), and on a machine that is short of processors the coarse one falls back by more than 20 ms.
+/// The same, precise. The kernel stamps a file with this if somebody has looked at its times since the last change
+/// (Linux 6.13); on a machine that is short of processors the coarse one falls back by more than 20 ms.
 pub(crate) fn precise_now() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: as above.
