@@ -185,9 +185,6 @@ const GROUP: [&str; 9] = [
     "?+pool+group: w8192+20000 z s w20000+100 t100 t30000 z s g w5900+200 z s",
 ];
 
-/// A commit of several files, with one write in each.
-const JOINT_RECORD: &str = "w100+60 z s";
-
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
 const TELLING: [(&str, &str, Effort); 19] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
@@ -267,7 +264,7 @@ pub fn all(machine: Machine) -> Vec<Job> {
         jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
     }
     // One of them is that of the record.
-    let joint: Case = format!("{machine}/u+pool+group: {JOINT_RECORD}").parse().unwrap_or_else(|e| panic!("{e}"));
+    let joint: Case = format!("{machine}/u+pool+group: w100+60 z s").parse().unwrap_or_else(|e| panic!("{e}"));
     jobs.extend((1..=5).map(|nth| Job::FailedCall(joint.clone(), (Call::Fdatasync, nth))));
     jobs
 }

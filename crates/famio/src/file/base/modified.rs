@@ -26,6 +26,11 @@ impl Shared {
         (modified.tv_sec != 0).then_some(Modified { time, is_set })
     }
 
+    /// A writer leaves that may have changed the file by system calls, which stamp it precisely.
+    pub(in crate::file) fn leave_now(&self) {
+        self.leave_at(crate::sys::precise_now());
+    }
+
     pub(in crate::file) fn set_last_change(&self, time: libc::timespec) {
         let store = |words: &[core::sync::atomic::AtomicU64; 2], time: libc::timespec| {
             words[0].store(time.tv_sec as u64, Ordering::Relaxed);

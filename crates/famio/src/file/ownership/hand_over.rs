@@ -118,7 +118,7 @@ impl Session {
         for place in 0..SLOTS as u32 {
             if place != self.me && shared.gate.is_held_by(place, &shared.entered) && !self.imaging.is_there(place) {
                 shared.gate.remove_dead(place, &shared.entered);
-                shared.leave_at(crate::sys::coarse_now()); // its last change is ours
+                shared.leave_now(); // its last change is ours
             }
         }
     }
@@ -129,7 +129,7 @@ impl Session {
         let shared = self.arena.shared();
         let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);
-        shared.leave_at(crate::sys::coarse_now()); // clears the traces of threads that were inside
+        shared.leave_now(); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;

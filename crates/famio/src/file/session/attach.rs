@@ -252,7 +252,7 @@ fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u6
     }
     // What others changed since this process's last session must not count as an outsider's change if it is killed in
     // its first write.
-    shared.leave_at(crate::sys::coarse_now());
+    shared.leave_now();
     shared.begin_entries(0);
     shared.pending.iter().for_each(|line| line.0.store(0, Ordering::Release));
     shared.file_end.store(u64::MAX, Ordering::Release);

@@ -69,7 +69,7 @@ impl Session {
             // taken.
             shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
         }
-        shared.leave_at(crate::sys::precise_now());
+        shared.leave_now();
         exposed.map(drop) // growth that could not be hidden stays visible
     }
 
@@ -116,7 +116,7 @@ impl Session {
                 }
                 Ok(moved)
             })?;
-            shared.leave_at(crate::sys::precise_now());
+            shared.leave_now();
             moved
         };
         let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_checkpoint(cx))?;

@@ -53,7 +53,7 @@ impl Session {
                 }
                 if tries.is_last() {
                     let rest = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_rest(cx)));
-                    cx.shared().leave_at(crate::sys::precise_now());
+                    cx.shared().leave_now();
                     return Ok(rest.map(|()| FlushStep::Done)?);
                 }
             }
@@ -74,7 +74,7 @@ impl Session {
         self.carry_out(&alone)?;
         self.check(cx)?;
         let moved = self.counting(wanted, || keeping_bits(fds, || self.engine.flush_round(cx)));
-        cx.shared().leave_at(crate::sys::precise_now());
+        cx.shared().leave_now();
         Ok(moved?)
     }
 
@@ -117,7 +117,7 @@ impl Session {
                         // SYNC.
                         shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
                     }
-                    shared.leave_at(crate::sys::precise_now());
+                    shared.leave_now();
                     break exposed;
                 }
             }

@@ -297,6 +297,6 @@ impl Session {
         let now = crate::sys::coarse_now();
         let shared = cx.shared();
         shared.modified_at(now);
-        shared.leave_at(if cx.home.is_stamped_by_writes() { crate::sys::precise_now() } else { now });
+        if cx.home.is_stamped_by_writes() { shared.leave_now() } else { shared.leave_at(now) }
     }
 }

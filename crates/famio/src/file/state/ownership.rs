@@ -218,7 +218,11 @@ impl Ownership {
     pub(in crate::file) fn stays_for_more(&self, ended: Ended, now: u64) -> bool {
         let Some(at) = self.ended_at.get(ended as usize) else { return false };
         let before = at.swap(now, Ordering::Relaxed);
-        now < before + AT_ONCE && now < self.since.load(Ordering::Relaxed) + TURN
+        now < before + AT_ONCE && self.may_stay(now)
+    }
+
+    fn may_stay(&self, now: u64) -> bool {
+        now < self.since.load(Ordering::Relaxed) + TURN
     }
 
     /// Whether such a call ended just now.
@@ -228,7 +232,7 @@ impl Ownership {
 
     /// Whether this process, the owner, makes one such call after the other, and may for some time.
     pub(in crate::file) fn has_its_turn(&self, now: u64) -> bool {
-        self.makes_more(now) && now < self.since.load(Ordering::Relaxed) + TURN
+        self.makes_more(now) && self.may_stay(now)
     }
 
     /// It has waited, and became the owner for the next of them.
