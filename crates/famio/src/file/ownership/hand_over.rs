@@ -12,11 +12,12 @@ use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::engine::context::Words;
 use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
+use crate::file::session::closed_gate::ClosedGate;
 use crate::file::session::{OldSession, Session};
 use crate::file::state::hand_over_image::MOST;
 use crate::file::state::ownership::{Ended, PATIENCE};
 use crate::index::{
-    Arena, Closed, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
+    Arena, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
 };
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -101,15 +102,16 @@ impl Session {
 
     /// Closes the gate. Does not wait for processes that were killed while they entered a session that was not theirs
     /// any more.
-    pub(in crate::file) fn close_gate_past_dead(&self) -> Result<Closed<'_>> {
+    pub(in crate::file) fn close_gate_past_dead(&self) -> Result<ClosedGate<'_>> {
         let shared = self.arena.shared();
-        match shared.gate.close(self.me, &shared.entered, &SHORT) {
+        let closed = match shared.gate.close(self.me, &shared.entered, &SHORT) {
             Err(e) if e.errno() == libc::EDEADLK => {
                 self.remove_dead_from_gate();
                 shared.gate.close(self.me, &shared.entered, &LONG)
             }
             closed => closed,
-        }
+        };
+        Ok(ClosedGate::new(shared, closed?))
     }
 
     /// Removes killed processes from the gate.
@@ -125,7 +127,7 @@ impl Session {
 
     /// Continues where the last owner has left the session. This process has the owner lock. No thread enters until
     /// the result is dropped.
-    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<Closed<'_>> {
+    fn take_over(&self, fds: &crate::file::Descriptors) -> Result<ClosedGate<'_>> {
         let shared = self.arena.shared();
         let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);

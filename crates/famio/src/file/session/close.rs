@@ -69,7 +69,6 @@ impl Session {
             // taken.
             shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
         }
-        shared.leave_now();
         exposed.map(drop) // growth that could not be hidden stays visible
     }
 
@@ -115,9 +114,9 @@ impl Session {
                     gave_way = shared.gate.is_closing();
                 }
                 Ok(moved)
-            })?;
+            });
             shared.leave_now();
-            moved
+            moved?
         };
         let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_checkpoint(cx))?;
         let moved = moved | ends;

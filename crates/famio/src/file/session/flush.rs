@@ -117,7 +117,6 @@ impl Session {
                         // SYNC.
                         shared.policy.store(Policy::Redo as u32, Ordering::Relaxed);
                     }
-                    shared.leave_now();
                     break exposed;
                 }
             }

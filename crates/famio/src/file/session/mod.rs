@@ -2,6 +2,7 @@
 
 pub(super) mod attach;
 pub(super) mod close;
+pub(super) mod closed_gate;
 pub(super) mod deferred;
 pub(super) mod flush;
 pub(super) mod flush_tries;

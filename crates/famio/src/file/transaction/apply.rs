@@ -70,7 +70,9 @@ impl Session {
                 // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;
                 let Some(committed) = committed else { return Ok(false) };
-                self.commit(fds)?;
+                let done = self.commit(fds);
+                cx.shared().leave_now(); // it may have written blocks back
+                done?;
                 committed();
                 return Ok(true);
             }
