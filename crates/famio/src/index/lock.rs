@@ -1,6 +1,6 @@
 //! A lock in shared memory that names its holder.
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::sync::{AtomicU32, Ordering, futex, spin_loop};
 use crate::thread::Held;
 use rustix::time::Timespec;
@@ -14,6 +14,18 @@ const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Rounds of patience until a wait is given up: the lock is never stolen from a holder that may live.
 const ROUNDS: u32 = 60;
 
+/// Another call did not end in the time that any call takes: its process is stopped, or the call is stuck.
+#[derive(Debug)]
+pub(crate) struct Stuck;
+
+impl From<Stuck> for Error {
+    #[cold]
+    fn from(_: Stuck) -> Self {
+        let what = "another call on the file does not end: its process is stopped, or stuck (continue or end it)";
+        Error::with(libc::EDEADLK, what)
+    }
+}
+
 /// A mutual exclusion lock of one word, also between processes: 0 when free, else the holder's process slot plus one,
 /// which says whose death to look for, and a bit for waiters.
 #[repr(transparent)]
@@ -26,9 +38,9 @@ pub(crate) struct Locked<'a> {
 }
 
 impl SharedLock {
-    /// Takes the lock for the process in `slot`. `EDEADLK` after a minute: the holder is stuck or stopped.
+    /// Takes the lock for the process in `slot`. An error after a minute.
     #[inline]
-    pub fn lock(&self, slot: u32) -> Result<Locked<'_>> {
+    pub fn lock(&self, slot: u32) -> Result<Locked<'_>, Stuck> {
         let held = Held::of_file();
         if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow(slot)?;
@@ -45,7 +57,7 @@ impl SharedLock {
     }
 
     #[cold]
-    fn lock_slow(&self, slot: u32) -> Result<()> {
+    fn lock_slow(&self, slot: u32) -> Result<(), Stuck> {
         for _ in 0..SPINS {
             spin_loop();
             if self.0.compare_exchange(0, slot + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -65,7 +77,7 @@ impl SharedLock {
             // A lock that others take again and again is not stuck.
             rounds += timed_out(futex::wait(&self.0, futex::Flags::empty(), seen, Some(&PATIENCE)));
         }
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) use self::members::membership::{
 pub(crate) use self::members::owner_lock::OwnerLock;
 pub(crate) use self::members::sweep::{sign, sweep, sweep_once};
 pub(crate) use arena::Arena;
-pub(crate) use lock::{Locked, SharedLock};
+pub(crate) use lock::{Locked, SharedLock, Stuck};
 pub(crate) use radix::Index;
 pub(crate) use shared::{
     MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,

@@ -2,6 +2,7 @@
 //! failed.
 
 use crate::error::{Error, Lent};
+use crate::index::Stuck;
 use std::sync::Arc;
 
 /// What a session answers a call.
@@ -89,6 +90,12 @@ impl From<Error> for Refusal {
     #[inline]
     fn from(error: Error) -> Self {
         Self(error)
+    }
+}
+
+impl From<Stuck> for Refusal {
+    fn from(stuck: Stuck) -> Self {
+        Self(stuck.into())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::base::bits::{GRANULE, runs, touched};
 use crate::file::base::modified::Modified;
 use crate::file::{Descriptors, Home};
-use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock};
+use crate::index::{Arena, BLOCK, Cell, Index, Locked, Shared, SharedLock, Stuck};
 use crate::journal::live::Live;
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
@@ -40,13 +40,13 @@ impl<'a> Context<'a> {
     /// The lock of a block; none in exclusive mode.
     #[inline]
     pub fn lock<'c>(&self, cell: &'c Cell) -> Result<Option<Locked<'c>>> {
-        if self.exclusive { Ok(None) } else { cell.lock.lock(self.me).map(Some) }
+        if self.exclusive { Ok(None) } else { Ok(Some(cell.lock.lock(self.me)?)) }
     }
 
     /// Another lock; none in exclusive mode.
     #[inline]
     pub fn exclusive_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
-        if self.exclusive { Ok(None) } else { lock.lock(self.me).map(Some) }
+        if self.exclusive { Ok(None) } else { Ok(Some(lock.lock(self.me)?)) }
     }
 
     /// As [`lock`](Self::lock), if it is free; `None` if not.
@@ -61,7 +61,7 @@ impl<'a> Context<'a> {
     pub fn wait_for_writer(&self, cell: &Cell, attempt: u32) -> Result<()> {
         let interrupted = crate::thread::current().locks_held.get() > 0;
         if attempt > if interrupted { 1 << 12 } else { 1 << 26 } {
-            return Err(Error::new(libc::EDEADLK));
+            return Err(if interrupted { Error::new(libc::EDEADLK) } else { Stuck.into() });
         }
         if attempt > 64 && !interrupted {
             drop(cell.lock.lock(self.me)?);

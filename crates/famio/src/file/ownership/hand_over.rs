@@ -17,7 +17,7 @@ use crate::file::session::{OldSession, Session};
 use crate::file::state::hand_over_image::MOST;
 use crate::file::state::ownership::{Ended, PATIENCE};
 use crate::index::{
-    Arena, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, WriterState, follow_up, images, lease,
+    Arena, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, Stuck, WriterState, follow_up, images, lease,
 };
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -105,13 +105,13 @@ impl Session {
     pub(in crate::file) fn close_gate_past_dead(&self) -> Result<ClosedGate<'_>> {
         let shared = self.arena.shared();
         let closed = match shared.gate.close(self.me, &shared.entered, &SHORT) {
-            Err(e) if e.errno() == libc::EDEADLK => {
+            Err(Stuck) => {
                 self.remove_dead_from_gate();
-                shared.gate.close(self.me, &shared.entered, &LONG)
+                shared.gate.close(self.me, &shared.entered, &LONG)?
             }
-            closed => closed,
+            Ok(closed) => closed,
         };
-        Ok(ClosedGate::new(shared, closed?))
+        Ok(ClosedGate::new(shared, closed))
     }
 
     /// Removes killed processes from the gate.

@@ -17,7 +17,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::engine::context::Context;
 use crate::file::engine::home::copy_in;
 use crate::file::{Descriptors, UserBuf};
-use crate::index::{Arena, BLOCK, CountsLine, DeferredWrite, Inside, LONG, PLACE, PLACES, SHORT};
+use crate::index::{Arena, BLOCK, CountsLine, DeferredWrite, Inside, LONG, PLACE, PLACES, SHORT, Stuck};
 use crate::pmem::LINE;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -191,11 +191,11 @@ impl Session {
     pub(in crate::file) fn enter_gate<'a>(&'a self, cx: &mut Context<'a>) -> Answer<Inside<'a>> {
         let shared = self.arena.shared();
         let inside = match shared.gate.enter(cx.me, &shared.entered, &SHORT) {
-            Err(e) if e.errno() == libc::EDEADLK => {
+            Err(Stuck) => {
                 self.remove_dead_from_gate();
                 shared.gate.enter(cx.me, &shared.entered, &LONG)?
             }
-            inside => inside?,
+            Ok(inside) => inside,
         };
         cx.exclusive = inside.exclusive;
         if !inside.exclusive {

@@ -1,7 +1,7 @@
 //! Commits of transactions under way in this process. From its first copy to the end of its SYNC no thread may
 //! discard the open epoch: the commit would report it as durable.
 
-use crate::error::{Error, Result};
+use crate::index::Stuck;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// In the word: the open epoch is being discarded.
@@ -22,12 +22,9 @@ pub(crate) struct UnderWay<'a>(&'a AtomicU32);
 pub(crate) struct Discarding<'a>(&'a AtomicU32);
 
 impl Commits {
-    /// Begins a commit.
-    ///
-    /// # Errors
-    /// `EDEADLK`: the epoch is being discarded, and that does not end.
+    /// Begins a commit. An error: the epoch is being discarded, and that does not end.
     #[inline]
-    pub fn begin(&self) -> Result<UnderWay<'_>> {
+    pub fn begin(&self) -> Result<UnderWay<'_>, Stuck> {
         if self.0.fetch_add(1, Ordering::AcqRel) & DISCARDING == 0 {
             return Ok(UnderWay(&self.0));
         }
@@ -39,11 +36,8 @@ impl Commits {
         Ok(UnderWay(&self.0))
     }
 
-    /// Waits for commits under way, and keeps others from beginning.
-    ///
-    /// # Errors
-    /// `EDEADLK`: a commit does not end.
-    pub fn discard(&self) -> Result<Discarding<'_>> {
+    /// Waits for commits under way, and keeps others from beginning. An error: a commit does not end.
+    pub fn discard(&self) -> Result<Discarding<'_>, Stuck> {
         wait(|| self.change(0, DISCARDING))?;
         Ok(Discarding(&self.0))
     }
@@ -54,7 +48,7 @@ impl Commits {
 }
 
 #[cold]
-fn wait(mut is_over: impl FnMut() -> bool) -> Result<()> {
+fn wait(mut is_over: impl FnMut() -> bool) -> Result<(), Stuck> {
     for look in 0..LOOKS {
         if is_over() {
             return Ok(());
@@ -65,7 +59,7 @@ fn wait(mut is_over: impl FnMut() -> bool) -> Result<()> {
             let _ = rustix::thread::nanosleep(&REST);
         }
     }
-    Err(Error::new(libc::EDEADLK))
+    Err(Stuck)
 }
 
 impl Drop for UnderWay<'_> {

@@ -40,7 +40,7 @@ pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
 }
 
 fn commit_all(shares: &[Share<'_>]) -> Result<()> {
-    let _under_way = shares.iter().map(|share| share.file.commits.begin()).collect::<Result<Vec<_>>>()?;
+    let _under_way = shares.iter().map(|share| Ok(share.file.commits.begin()?)).collect::<Result<Vec<_>>>()?;
     for _ in 0..ENDINGS {
         match shares.iter().try_for_each(take_session).and_then(|()| commit_beside(shares)) {
             Err(refusal) if refusal.is_session_ended() => {

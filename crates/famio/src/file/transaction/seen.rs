@@ -10,7 +10,7 @@ use crate::file::base::refusal::Answer;
 use crate::file::engine::context::Context;
 use crate::file::session::Session;
 use crate::file::{AtomicFile, UserBuf};
-use crate::index::BLOCK;
+use crate::index::{BLOCK, Stuck};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Session {
             }
             core::hint::spin_loop();
         }
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck.into())
     }
 
     /// Checks that everything seen still holds. No other thread is inside the gate.

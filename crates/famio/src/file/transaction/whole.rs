@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::file::engine::context::Context;
 use crate::file::session::Session;
+use crate::index::Stuck;
 use core::sync::atomic::{Ordering, fence};
 
 /// Looks at a transaction that is being copied until the thread yields between two, and until the transaction is
@@ -28,7 +29,7 @@ impl Session {
                 return Ok(transactions);
             }
             if *attempt > if is_handler { LOOKS_OF_HANDLER } else { LOOKS } {
-                return Err(Error::new(libc::EDEADLK));
+                return Err(if is_handler { Error::new(libc::EDEADLK) } else { Stuck.into() });
             }
             if *attempt < SPINS || is_handler {
                 core::hint::spin_loop();

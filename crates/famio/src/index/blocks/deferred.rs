@@ -2,7 +2,8 @@
 //! After a revocation the first thread in the file does it, and the others wait.
 
 use super::block::BLOCK;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::index::lock::Stuck;
 use crate::pmem::LINE;
 use crate::sync::{AtomicU64, Ordering, sched_yield};
 use rustix::time::Timespec;
@@ -228,6 +229,6 @@ impl Deferred {
                 let _ = rustix::thread::nanosleep(&REST);
             }
         }
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck.into())
     }
 }

@@ -6,7 +6,8 @@
 //! missing fence or, where it is refused, the revoker waits until the owner has passed a fence by itself.
 
 use super::gate::Gate;
-use crate::error::{Error, Result};
+use crate::error::Error;
+use crate::index::lock::Stuck;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sched_yield};
 use crate::sys::membarrier;
 use crate::thread;
@@ -100,7 +101,7 @@ impl Gate {
 
     /// A thread begins to read: if another thread has exclusive mode, that is revoked.
     #[inline]
-    pub fn join(&self, me: u32) -> Result<()> {
+    pub fn join(&self, me: u32) -> crate::error::Result<()> {
         let exclusive = self.exclusive.load(Ordering::SeqCst);
         if exclusive == 0 || exclusive == token(me) {
             return Ok(());
@@ -109,7 +110,7 @@ impl Gate {
             return Err(Error::new(libc::EDEADLK)); // a signal handler, which may have interrupted a revocation
         }
         let _held = Held::of_file();
-        self.revoke()
+        Ok(self.revoke()?)
     }
 
     /// Whether this thread has exclusive mode, or had it at this moment.
@@ -131,7 +132,7 @@ impl Gate {
 
     /// Ends exclusive mode, and makes sure that its owner's flushes are fenced.
     #[cold]
-    pub(in crate::index) fn revoke(&self) -> Result<()> {
+    pub(in crate::index) fn revoke(&self) -> Result<(), Stuck> {
         for round in 0..WAITS {
             let exclusive = self.exclusive.load(Ordering::SeqCst);
             if exclusive == 0 {
@@ -156,12 +157,12 @@ impl Gate {
                     }
                 }
                 self.exclusive.store(exclusive, Ordering::SeqCst);
-                return Err(Error::new(libc::EDEADLK));
+                return Err(Stuck);
             }
             self.answer();
             rest(round);
         }
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck)
     }
 
     /// A thread without `membarrier` revokes: if it waits for this thread, this thread records that it has fenced.

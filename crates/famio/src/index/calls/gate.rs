@@ -3,8 +3,7 @@
 
 use super::entered::{Entered, SLOTS};
 use super::exclusive::{BETWEEN, EXCLUSIVE_WORDS, Exclusive, token};
-use crate::error::{Error, Result};
-use crate::index::lock::timed_out;
+use crate::index::lock::{Stuck, timed_out};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence, futex, spin_loop};
 use crate::thread::Held;
 use rustix::time::Timespec;
@@ -21,14 +20,11 @@ pub(crate) struct Patience {
 impl Patience {
     /// Tries until it succeeds: first without pauses, then after sleeps, which get what the try has found and return
     /// 1 if nothing has changed meanwhile.
-    ///
-    /// # Errors
-    /// `EDEADLK`: the patience is at an end.
-    fn wait(&self, attempt: impl Fn() -> core::result::Result<u32, u32>, sleep: impl Fn(u32) -> u32) -> Result<()> {
+    fn wait(&self, attempt: impl Fn() -> Result<u32, u32>, sleep: impl Fn(u32) -> u32) -> Result<(), Stuck> {
         let (mut spins, mut rounds) = (0, 0);
         while let Err(found) = attempt() {
             if rounds >= self.rounds {
-                return Err(Error::new(libc::EDEADLK));
+                return Err(Stuck);
             }
             if spins < SPINS {
                 spins += 1;
@@ -92,12 +88,9 @@ pub(crate) struct Closed<'a> {
 }
 
 impl Gate {
-    /// Enters together with other writers. Waits while the gate is closed.
-    ///
-    /// # Errors
-    /// `EDEADLK`: it stayed closed for longer than `patience`.
+    /// Enters together with other writers. Waits while the gate is closed: no longer than `patience`.
     #[inline]
-    pub fn enter<'a>(&'a self, me: u32, entered: &'a Entered, patience: &Patience) -> Result<Inside<'a>> {
+    pub fn enter<'a>(&'a self, me: u32, entered: &'a Entered, patience: &Patience) -> Result<Inside<'a>, Stuck> {
         // Counted first: a signal handler from here on is refused, instead of entering and leaving in between.
         let held = Held::of_file();
         let token = token(me);
@@ -118,7 +111,7 @@ impl Gate {
         Ok(Inside { gate: self, word, inside, exclusive: false, _held: held })
     }
 
-    fn enter_together(&self, token: u64, inside: &AtomicU32, patience: &Patience) -> Result<()> {
+    fn enter_together(&self, token: u64, inside: &AtomicU32, patience: &Patience) -> Result<(), Stuck> {
         loop {
             // Both sides store, then load the other's word: sequentially consistent, or both could pass.
             inside.fetch_add(1, Ordering::SeqCst);
@@ -152,7 +145,7 @@ impl Gate {
     }
 
     #[cold]
-    fn wait_until_open(&self, inside: &AtomicU32, patience: &Patience) -> Result<()> {
+    fn wait_until_open(&self, inside: &AtomicU32, patience: &Patience) -> Result<(), Stuck> {
         let mut rounds = 0;
         while rounds < patience.rounds {
             self.step_out(inside);
@@ -169,7 +162,7 @@ impl Gate {
             }
         }
         self.step_out(inside);
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck)
     }
 
     /// Returns 1 if the same process had it closed for the whole wait: a gate that is closed and opened again and
@@ -241,11 +234,8 @@ impl Gate {
         entered.mine(me).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Closes the gate for the process in slot `me`, and waits until no thread is inside.
-    ///
-    /// # Errors
-    /// `EDEADLK`: it was closed, or a thread was inside, for longer than `patience`.
-    pub fn close<'a>(&'a self, me: u32, entered: &Entered, patience: &Patience) -> Result<Closed<'a>> {
+    /// Closes the gate for the process in slot `me`, and waits until no thread is inside: no longer than `patience`.
+    pub fn close<'a>(&'a self, me: u32, entered: &Entered, patience: &Patience) -> Result<Closed<'a>, Stuck> {
         let held = Held::of_file();
         patience.wait(
             || self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst),

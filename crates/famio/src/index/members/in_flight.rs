@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::index::arena::Arena;
+use crate::index::lock::Stuck;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::Timespec;
 
@@ -89,7 +90,7 @@ impl Calls {
                 let _ = rustix::thread::nanosleep(&REST);
             }
         }
-        Err(Error::new(libc::EDEADLK))
+        Err(Stuck.into())
     }
 
     /// The calls under way, from the bytes of the table in a dead process's arena.
