@@ -283,10 +283,10 @@ impl Split<'_> {
     /// Gives each description one of the kernel's. `has_locks`: the process may have record locks in the kernel.
     /// Returns whether all have one; if not, they are joined as before.
     pub fn end(mut self, has_locks: bool) -> bool {
-        if has_locks && !self.is_hidden {
+        let (mut twins, mut all) = (self.list.twins(), true);
+        if has_locks && !self.is_hidden && !twins.is_empty() {
             return false;
         }
-        let (mut twins, mut all) = (self.list.twins(), true);
         while let Some(&Number { description, .. }) = twins.first() {
             let mut of_one: Vec<_> = twins.extract_if(.., |twin| twin.description == description).collect();
             of_one.retain(|twin| self.of.is_still(twin.fd)); // others were closed unseen

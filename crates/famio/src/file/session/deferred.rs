@@ -167,7 +167,7 @@ impl Session {
         }
         shared.deferred.carry_out(cx.exclusive, |what, place| self.carry_out_one(cx, what, place))?;
         // Their page faults may have changed the file's time now, long after the calls that deferred them.
-        shared.leave_now();
+        shared.leave_at(crate::sys::coarse_now());
         Ok(())
     }
 

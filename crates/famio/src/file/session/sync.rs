@@ -1,12 +1,13 @@
 //! SYNC: makes the open epoch durable.
 
 use super::Session;
+use super::closed_gate::ClosedGate;
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
 use crate::file::engine::context::{Context, Sealed};
 use crate::file::engine::policy;
-use crate::index::{SYNCS_TIMED, Shared, Sums, Timer};
+use crate::index::{Inside, SYNCS_TIMED, Shared, Sums, Timer};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -26,7 +27,7 @@ impl Session {
         let is_timed =
             !clean && (!self.engine.commits_in_memory() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
         let timer = Timer::begin(&totals.sync_times, is_timed);
-        let _closed = self.close_gate(fds)?;
+        let _alone = self.be_alone(fds, clean)?;
         if is_done() {
             return Ok(());
         }
@@ -39,6 +40,21 @@ impl Session {
         timer.end();
         totals.wait_for_thaw();
         Ok(())
+    }
+
+    /// No other thread is inside the session until the result is dropped. `closes`: by closing the gate, also if this
+    /// thread is in exclusive mode, for which the others wait anyway.
+    #[inline]
+    fn be_alone<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Alone<'a>> {
+        if !closes && self.arena.shared().gate.is_exclusively_of(self.me) {
+            let mut cx = self.context(fds);
+            let inside = self.enter_gate(&mut cx)?;
+            if inside.exclusive {
+                self.carry_out(&cx)?;
+                return Ok(Alone::Inside(InsideAlone { session: self, _inside: inside }));
+            }
+        }
+        Ok(Alone::Closed(self.close_gate(fds)?))
     }
 
     /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. The gate is
@@ -111,6 +127,33 @@ impl Session {
     fn give_back_at_sync(&self, cx: Context<'_>) {
         if self.engine.journal().limit().owes() > 0 {
             let _ = crate::file::descriptors::set_id::keeping_bits(cx.fds, || self.engine.give_back_at_sync(cx));
+            cx.shared().leave_now();
+        }
+    }
+}
+
+/// No other thread is inside the session.
+#[allow(dead_code, reason = "held for its end")]
+enum Alone<'a> {
+    Closed(ClosedGate<'a>),
+    Inside(InsideAlone<'a>),
+}
+
+/// This thread is in exclusive mode, and inside.
+struct InsideAlone<'a> {
+    session: &'a Session,
+    _inside: Inside<'a>,
+}
+
+impl Drop for InsideAlone<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // As for a closed gate: a commit may write blocks back.
+        let shared = self.session.arena.shared();
+        if self.session.engine.commits_in_memory() {
+            shared.leave_at(crate::sys::coarse_now()); // it makes no system calls, and is to be quick
+        } else {
+            shared.leave_now();
         }
     }
 }

@@ -88,6 +88,18 @@ fn those_stay_joined_that_would_lose_locks() {
     assert!(opened.is_locked());
 }
 
+/// The program has closed the others: nothing was hidden, and a fork could not give the description on.
+#[test]
+fn a_description_that_is_left_alone_is_split_also_with_locks() {
+    let opened = Opened::new("alone", [&both(), &both()]);
+    assert!(opened.fds.join());
+    opened.fds.remove(opened.files[1].as_raw_fd(), true);
+    let mut split = opened.fds.split().unwrap();
+    split.hide();
+    rustix::fs::fcntl_lock(split.base(), rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(split.end(true) && !opened.fds.are_joined() && opened.is_locked());
+}
+
 #[test]
 fn what_the_kernel_tells_apart_is_not_joined() {
     use std::os::unix::fs::OpenOptionsExt;
