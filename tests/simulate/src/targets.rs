@@ -185,6 +185,9 @@ const GROUP: [&str; 9] = [
     "?+pool+group: w8192+20000 z s w20000+100 t100 t30000 z s g w5900+200 z s",
 ];
 
+/// Fails at the flush of a record, which the process does not outlive.
+const FAILED_RECORD: &str = "w1105+138 z w12288+4632 s r gf";
+
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
 const TELLING: [(&str, &str, Effort); 19] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
@@ -205,7 +208,7 @@ const TELLING: [(&str, &str, Effort); 19] = [
     // The flush of the first commit fails.
     ("LastEpochIsWrittenAgain", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
     ("FailedFlushIsForGood", "page-cache/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:2", Effort::CLOSE),
-    ("RecordSizeIsSetAgain", "/u+pool+group: w100+60 z s --fail Fdatasync:", Effort::CLOSE),
+    ("RecordSizeIsSetAgain", "gf --fail Fdatasync:", Effort::WHOLE),
     ("HeaderGoesOnWithWeaker", "/u: t3000 c", Effort::CLOSE),
     // The second copy of *active* fails.
     ("HeaderGoesOnWithWeaker", "tiered/u: w100+60 w5000+60 s w300+10 s c --fail Fdatasync:5", Effort::CLOSE),
@@ -264,7 +267,9 @@ pub fn all(machine: Machine) -> Vec<Job> {
         jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
     }
     // One of them is that of the record.
-    let joint: Case = format!("{machine}/u+pool+group: w100+60 z s").parse().unwrap_or_else(|e| panic!("{e}"));
+    let policy = if machine.has_policies() { "r" } else { "u" };
+    let joint = format!("{machine}/{policy}+pool+group: {FAILED_RECORD}");
+    let joint: Case = joint.parse().unwrap_or_else(|e| panic!("{e}"));
     jobs.extend((1..=5).map(|nth| Job::FailedCall(joint.clone(), (Call::Fdatasync, nth))));
     jobs
 }

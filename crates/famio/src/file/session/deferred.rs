@@ -3,7 +3,8 @@
 //!
 //! A random write waits for the block's cell, which says where the bytes go, and then for its entry; neither is in the
 //! cache. One call later the cell is, and two calls later the entry. The price is a second copy, within the cache. A
-//! write to the same block as the last one waits for nothing, and is not deferred.
+//! write to the same block as the last one waits for nothing, and is not deferred; nor is an epoch's first whole block,
+//! since many programs SYNC each write.
 //!
 //! A deferred write is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
 //! the gate, first carries it out. That cannot fail for want of anything: it needs no entry, no room, and no caller's
@@ -90,7 +91,9 @@ impl Session {
     #[inline]
     unsafe fn defer_block(&self, cx: &Context<'_>, block: u64, base: *mut u8) -> Option<Answer<()>> {
         let deferred = &cx.shared().deferred;
-        if !self.engine.can_defer(cx, block, true) {
+        // A SYNC that follows it at once would only copy it a second time.
+        let is_first = cx.shared().dirty.load(Ordering::Relaxed) == 0;
+        if is_first || !self.engine.can_defer(cx, block, true) {
             return None;
         }
         let newest = deferred.newest_block();
@@ -323,6 +326,7 @@ mod tests {
                     self.atomic.sync().unwrap(); // exclusive mode again after some SYNCs
                 }
                 self.write(block, value);
+                self.write(block, value); // the first of an epoch is not
                 self.deferred() == Some(block)
             };
             assert!((0..1000).any(is_put_off), "{:?}", self.deferred());
@@ -368,6 +372,17 @@ mod tests {
             self.atomic.remove_descriptor(self.file.as_raw_fd()).unwrap();
             std::fs::remove_file(&self.path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_block_that_is_synced_at_once_is_copied_once() {
+        let opened = Opened::new("first");
+        for block in 0..4 {
+            opened.write(block, 10);
+            assert_eq!(opened.deferred(), None);
+            opened.atomic.sync().unwrap();
+        }
+        assert_eq!(opened.content(), [10; 4 * BLOCK]);
     }
 
     #[test]
@@ -487,6 +502,7 @@ mod tests {
                 opened.write(0, round); // exclusive mode again after some SYNCs
                 opened.atomic.sync().unwrap();
                 opened.write(1, round);
+                opened.write(1, round);
             }
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -501,6 +517,7 @@ mod tests {
     #[test]
     fn bytes_that_lie_anywhere_in_the_callers_memory_arrive() {
         let opened = Opened::new("anywhere");
+        opened.defer_block(3, 1);
         let mut bytes: Vec<u8> = (0..BLOCK + 128).map(|i| (i * 7 + i / 256) as u8).collect();
         for shift in 0..128 {
             let block = shift as u64 % u64::from(BLOCKS);
@@ -519,7 +536,7 @@ mod tests {
     #[test]
     fn a_bad_buffer_leaves_what_was_put_off() {
         let opened = Opened::new("bad");
-        opened.write(1, 10);
+        opened.defer_block(1, 10);
         // SAFETY: two pages of our own, the second of which is taken away again.
         let pages = unsafe {
             let pages = libc::mmap(core::ptr::null_mut(), 8192, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
@@ -624,7 +641,7 @@ mod tests {
     #[test]
     fn a_handler_in_a_call_does_not_carry_it_out() {
         let opened = Opened::new("handler");
-        opened.write(1, 10);
+        opened.defer_block(1, 10);
         let held = crate::thread::Held::of_file();
         let mut bytes = [0; BLOCK];
         let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];
