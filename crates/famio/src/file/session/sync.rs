@@ -43,9 +43,10 @@ impl Session {
     }
 
     /// No other thread is inside the session until the result is dropped. `closes`: by closing the gate, also if this
-    /// thread is in exclusive mode, for which the others wait anyway.
+    /// thread is in exclusive mode. That is quicker, but readers wait for it, too, and so not for a disk.
     #[inline]
     fn be_alone<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Alone<'a>> {
+        let closes = closes || !self.engine.commits_in_memory() || self.arena.shared().totals.is_held();
         if !closes && self.arena.shared().gate.is_exclusively_of(self.me) {
             let mut cx = self.context(fds);
             let inside = self.enter_gate(&mut cx)?;
@@ -148,13 +149,8 @@ struct InsideAlone<'a> {
 impl Drop for InsideAlone<'_> {
     #[inline]
     fn drop(&mut self) {
-        // As for a closed gate: a commit may write blocks back.
-        let shared = self.session.arena.shared();
-        if self.session.engine.commits_in_memory() {
-            shared.leave_at(crate::sys::coarse_now()); // it makes no system calls, and is to be quick
-        } else {
-            shared.leave_now();
-        }
+        // As for a closed gate; but by the coarse clock, since the commit makes no system calls, and is to be quick.
+        self.session.arena.shared().leave_at(crate::sys::coarse_now());
     }
 }
 
