@@ -156,6 +156,7 @@ pub(in crate::file) fn attach(
         of_group: AtomicBool::new(of_group),
         gathered: Default::default(),
         was_lost: Default::default(),
+        syncs_each_write: Default::default(),
     })
 }
 
@@ -205,6 +206,7 @@ pub(in crate::file) fn join(
         of_group: AtomicBool::new(false), // it is another process's, and ends
         gathered: Default::default(),
         was_lost: Default::default(),
+        syncs_each_write: Default::default(),
     })
 }
 

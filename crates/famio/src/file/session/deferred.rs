@@ -3,8 +3,8 @@
 //!
 //! A random write waits for the block's cell, which says where the bytes go, and then for its entry; neither is in the
 //! cache. One call later the cell is, and two calls later the entry. The price is a second copy, within the cache. A
-//! write to the same block as the last one waits for nothing, and is not deferred; nor is an epoch's first whole block,
-//! since many programs SYNC each write.
+//! write to the same block as the last one waits for nothing, and is not deferred; nor is the first whole block of
+//! an epoch, if the program SYNCs each write.
 //!
 //! A deferred write is part of the open epoch, and is lost with it. Any other thread that enters the file, or closes
 //! the gate, first carries it out. That cannot fail for want of anything: it needs no entry, no room, and no caller's
@@ -91,9 +91,10 @@ impl Session {
     #[inline]
     unsafe fn defer_block(&self, cx: &Context<'_>, block: u64, base: *mut u8) -> Option<Answer<()>> {
         let deferred = &cx.shared().deferred;
-        // A SYNC that follows it at once would only copy it a second time.
-        let is_first = cx.shared().dirty.load(Ordering::Relaxed) == 0;
-        if is_first || !self.engine.can_defer(cx, block, true) {
+        // The SYNC that follows at once would only copy it a second time.
+        let is_synced_next =
+            self.syncs_each_write.load(Ordering::Relaxed) && cx.shared().dirty.load(Ordering::Relaxed) == 0;
+        if is_synced_next || !self.engine.can_defer(cx, block, true) {
             return None;
         }
         let newest = deferred.newest_block();
@@ -377,12 +378,18 @@ mod tests {
     #[test]
     fn a_block_that_is_synced_at_once_is_copied_once() {
         let opened = Opened::new("first");
-        for block in 0..4 {
+        opened.defer_block(0, 10); // the last epoch had four writes
+        opened.atomic.sync().unwrap();
+        opened.write(0, 10);
+        opened.atomic.sync().unwrap();
+        for block in 1..4 {
             opened.write(block, 10);
             assert_eq!(opened.deferred(), None);
             opened.atomic.sync().unwrap();
         }
         assert_eq!(opened.content(), [10; 4 * BLOCK]);
+        opened.write(0, 11);
+        opened.defer_block(1, 11); // the second of the epoch
     }
 
     #[test]

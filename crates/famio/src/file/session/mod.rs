@@ -51,6 +51,8 @@ pub(crate) struct Session {
     pub(super) gathered: Gathered,
     /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,
+    /// The last epoch had one write at most: so may the next.
+    pub(super) syncs_each_write: AtomicBool,
 }
 
 /// How far file and journal were gathered. Changed only by the background.

@@ -115,6 +115,10 @@ impl Session {
         let done = shared.counts.take();
         shared.totals.end_epoch(&done);
         next_epoch(shared, &done, self.choice);
+        let syncs_each_write = done.writes <= 1;
+        if self.syncs_each_write.load(Ordering::Relaxed) != syncs_each_write {
+            self.syncs_each_write.store(syncs_each_write, Ordering::Relaxed);
+        }
         shared.gate.grant(self.me, may_be_exclusive);
         crate::file::base::background_wakeup::notify();
         Ok(())
