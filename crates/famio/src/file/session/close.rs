@@ -48,7 +48,7 @@ impl Session {
         if !is_alone && shared.dirty.load(Ordering::Acquire) != 0 {
             return Err(Refusal::needs_group());
         }
-        self.commit(fds).map_err(Error::from)?;
+        self.commit(fds, false).map_err(Error::from)?;
         keeping_bits(fds, || self.engine.retire(cx))?;
         shared.closed.store(1, Ordering::Release);
         Ok(())

@@ -27,7 +27,7 @@ impl Session {
         let is_timed =
             !clean && (!self.engine.commits_in_memory() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
         let timer = Timer::begin(&totals.sync_times, is_timed);
-        let _alone = self.be_alone(fds, clean)?;
+        let alone = self.be_alone(fds, clean)?;
         if is_done() {
             return Ok(());
         }
@@ -35,7 +35,7 @@ impl Session {
             self.check(self.context(fds))?;
             self.keep_journal(self.context(fds), true)?;
         }
-        self.commit(fds)?;
+        self.commit(fds, matches!(alone, Alone::Inside(_)))?;
         committed();
         timer.end();
         totals.wait_for_thaw();
@@ -43,11 +43,17 @@ impl Session {
     }
 
     /// No other thread is inside the session until the result is dropped. `closes`: by closing the gate, also if this
-    /// thread is in exclusive mode. That is quicker, but readers wait for it, too, and so not for a disk.
+    /// thread is in exclusive mode. To stay inside is quicker, but readers wait for it, too, and so not for a disk; nor
+    /// can exclusive mode end then.
     #[inline]
     fn be_alone<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Alone<'a>> {
-        let closes = closes || !self.engine.commits_in_memory() || self.arena.shared().totals.is_held();
-        if !closes && self.arena.shared().gate.is_exclusively_of(self.me) {
+        let shared = self.arena.shared();
+        let closes = closes
+            || !shared.gate.is_exclusively_of(self.me)
+            || !self.may_be_exclusive.load(Ordering::Relaxed)
+            || !self.engine.commits_in_memory()
+            || shared.totals.is_held();
+        if !closes {
             let mut cx = self.context(fds);
             let inside = self.enter_gate(&mut cx)?;
             if inside.exclusive {
@@ -86,8 +92,9 @@ impl Session {
         done
     }
 
-    /// SYNC with the gate closed.
-    pub(in crate::file) fn commit(&self, fds: &Descriptors) -> Answer<()> {
+    /// SYNC with the gate closed; or `inside` it, by the thread in exclusive mode, which keeps that: if it ended here,
+    /// others would enter before the caller has left.
+    pub(in crate::file) fn commit(&self, fds: &Descriptors, inside: bool) -> Answer<()> {
         let cx = self.context(fds);
         let shared = cx.shared();
         self.check(cx)?;
@@ -110,7 +117,7 @@ impl Session {
         shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
         self.give_back_at_sync(cx);
-        let may_be_exclusive = self.may_be_exclusive.load(Ordering::Relaxed);
+        let may_be_exclusive = inside || self.may_be_exclusive.load(Ordering::Relaxed);
         self.end_images(may_be_exclusive);
         let done = shared.counts.take();
         shared.totals.end_epoch(&done);

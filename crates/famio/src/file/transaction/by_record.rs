@@ -29,7 +29,7 @@ impl<'a> Participant<'a> {
 
     /// Commits what is open in the file. Its gate is closed.
     pub fn commit(&self) -> Answer<()> {
-        self.session.commit(&self.file.fds)?;
+        self.session.commit(&self.file.fds, false)?;
         self.file.ownership.committed(self.session.arena.shared());
         self.file.in_record.store(0, Ordering::Relaxed);
         Ok(())
