@@ -28,7 +28,20 @@ impl Shared {
 
     /// A writer leaves that may have changed the file by system calls, which stamp it precisely.
     pub(in crate::file) fn leave_now(&self) {
-        self.leave_at(crate::sys::precise_now());
+        self.leave_beside_set(crate::sys::precise_now());
+    }
+
+    /// The same where there were no system calls, but page faults of its stores.
+    #[inline]
+    pub(in crate::file) fn leave_coarsely(&self) {
+        self.leave_beside_set(crate::sys::coarse_now());
+    }
+
+    /// The file may have the time that the program has set, also one in the future.
+    #[inline]
+    fn leave_beside_set(&self, now: libc::timespec) {
+        let set = self.last_change().filter(|modified| modified.is_set);
+        self.leave_at(set.map_or(now, |modified| later(modified.time, now)));
     }
 
     pub(in crate::file) fn set_last_change(&self, time: libc::timespec) {
@@ -42,8 +55,10 @@ impl Shared {
         store(&self.set, time);
         store(&self.set_after, aside);
         store(&self.modified, aside);
-        let now = crate::sys::coarse_now();
-        let later = if (time.tv_sec, time.tv_nsec) > (now.tv_sec, now.tv_nsec) { time } else { now };
-        self.leave_at(later);
+        self.leave_at(later(time, crate::sys::coarse_now()));
     }
+}
+
+fn later(one: libc::timespec, other: libc::timespec) -> libc::timespec {
+    if (one.tv_sec, one.tv_nsec) > (other.tv_sec, other.tv_nsec) { one } else { other }
 }

@@ -284,12 +284,12 @@ impl Split<'_> {
     /// Returns whether all have one; if not, they are joined as before.
     pub fn end(mut self, has_locks: bool) -> bool {
         let (mut twins, mut all) = (self.list.twins(), true);
+        twins.retain(|twin| self.of.is_still(twin.fd)); // others were closed unseen
         if has_locks && !self.is_hidden && !twins.is_empty() {
             return false;
         }
         while let Some(&Number { description, .. }) = twins.first() {
-            let mut of_one: Vec<_> = twins.extract_if(.., |twin| twin.description == description).collect();
-            of_one.retain(|twin| self.of.is_still(twin.fd)); // others were closed unseen
+            let of_one: Vec<_> = twins.extract_if(.., |twin| twin.description == description).collect();
             let Some(&Number { fd: first, .. }) = of_one.first() else { continue };
             let opened = self.open_at(first, || self.open());
             let from = match &opened {

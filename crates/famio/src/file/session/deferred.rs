@@ -171,7 +171,7 @@ impl Session {
         }
         shared.deferred.carry_out(cx.exclusive, |what, place| self.carry_out_one(cx, what, place))?;
         // Their page faults may have changed the file's time now, long after the calls that deferred them.
-        shared.leave_at(crate::sys::coarse_now());
+        shared.leave_coarsely();
         Ok(())
     }
 
@@ -423,6 +423,24 @@ mod tests {
         opened.atomic.with_session(set).unwrap();
         opened.atomic.with_session(|session| session.close_gate(&opened.atomic.fds).map(drop)).unwrap().unwrap();
         assert!(touched() > 1_000_000_000);
+    }
+
+    /// A SYNC after it, and a kill, had an outsider to blame.
+    #[test]
+    fn a_time_that_was_set_in_the_future_stays_that_of_the_last_change() {
+        let opened = Opened::new("future");
+        let touched =
+            || opened.atomic.with_session(|session| session.arena.shared().touched.load(Ordering::Relaxed)).unwrap();
+        let future = libc::timespec { tv_sec: 9_000_000_000, tv_nsec: 5 };
+        for with_closed_gate in [false, true] {
+            opened.write(0, 10);
+            opened.atomic.times_were_set(future);
+            opened.atomic.with_session(|session| session.may_be_exclusive.store(!with_closed_gate, Ordering::Relaxed));
+            opened.atomic.sync().unwrap();
+            assert_eq!(touched() / 1_000_000_000, 9_000_000_000);
+        }
+        opened.write(0, 11);
+        assert!(touched() / 1_000_000_000 < 9_000_000_000);
     }
 
     #[test]

@@ -43,8 +43,8 @@ impl Session {
     }
 
     /// No other thread is inside the session until the result is dropped. `closes`: by closing the gate, also if this
-    /// thread is in exclusive mode. To stay inside is quicker, but readers wait for it, too, and so not for a disk; nor
-    /// can exclusive mode end then.
+    /// thread is in exclusive mode. To stay inside is quicker, but readers wait for it, too: so it is not done for a
+    /// disk, a copy of the file, or what the journal gives back; nor can exclusive mode end then.
     #[inline]
     fn be_alone<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Alone<'a>> {
         let shared = self.arena.shared();
@@ -52,7 +52,8 @@ impl Session {
             || !shared.gate.is_exclusively_of(self.me)
             || !self.may_be_exclusive.load(Ordering::Relaxed)
             || !self.engine.commits_in_memory()
-            || shared.totals.is_held();
+            || shared.totals.is_frozen()
+            || self.engine.journal().limit().owes() > 0;
         if !closes {
             let mut cx = self.context(fds);
             let inside = self.enter_gate(&mut cx)?;
@@ -116,7 +117,9 @@ impl Session {
         // After it: a process that is killed between the two has nothing open, as its journal says.
         shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
         shared.dirty.store(0, Ordering::SeqCst);
-        self.give_back_at_sync(cx);
+        if !inside {
+            self.give_back_at_sync(cx);
+        }
         let may_be_exclusive = inside || self.may_be_exclusive.load(Ordering::Relaxed);
         self.end_images(may_be_exclusive);
         let done = shared.counts.take();
@@ -126,7 +129,11 @@ impl Session {
         if self.syncs_each_write.load(Ordering::Relaxed) != syncs_each_write {
             self.syncs_each_write.store(syncs_each_write, Ordering::Relaxed);
         }
-        shared.gate.grant(self.me, may_be_exclusive);
+        if inside {
+            shared.gate.go_on()
+        } else {
+            shared.gate.grant(self.me, may_be_exclusive)
+        }
         crate::file::base::background_wakeup::notify();
         Ok(())
     }
@@ -161,7 +168,7 @@ impl Drop for InsideAlone<'_> {
     #[inline]
     fn drop(&mut self) {
         // As for a closed gate; but by the coarse clock, since the commit makes no system calls, and is to be quick.
-        self.session.arena.shared().leave_at(crate::sys::coarse_now());
+        self.session.arena.shared().leave_coarsely();
     }
 }
 

@@ -225,6 +225,17 @@ impl Gate {
         }
     }
 
+    /// At the end of an epoch, by the thread in exclusive mode, inside: it keeps that until it has left.
+    pub fn go_on(&self) {
+        if self.writer.load(Ordering::Relaxed) != 0 {
+            self.writer.store(0, Ordering::Release);
+        }
+        let strikes = self.strikes.load(Ordering::Relaxed);
+        if strikes != 0 {
+            self.strikes.store(strikes - 1, Ordering::Relaxed);
+        }
+    }
+
     /// As at the beginning, for a new session.
     pub fn reset(&self) {
         let exclusive = self.exclusive.load(Ordering::SeqCst);

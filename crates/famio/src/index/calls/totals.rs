@@ -99,10 +99,15 @@ impl Totals {
         is_before(&self.hold, LONGEST_HOLD)
     }
 
+    /// Whether a SYNC may have to wait for a copy of the file.
+    pub fn is_frozen(&self) -> bool {
+        self.freeze.load(Ordering::Relaxed) != 0
+    }
+
     /// Waits while the file is frozen. Called by a SYNC that has committed, with the gate closed.
     #[inline]
     pub fn wait_for_thaw(&self) {
-        if self.freeze.load(Ordering::Relaxed) != 0 {
+        if self.is_frozen() {
             self.wait_while_frozen();
         }
     }
