@@ -131,7 +131,6 @@ impl Session {
         let shared = self.arena.shared();
         let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);
-        shared.leave_now(); // clears the traces of threads that were inside
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;

@@ -327,7 +327,9 @@ mod tests {
                     self.atomic.sync().unwrap(); // exclusive mode again after some SYNCs
                 }
                 self.write(block, value);
-                self.write(block, value); // the first of an epoch is not
+                if self.deferred().is_none() {
+                    self.write(block, value); // the epoch's first is not, if each write was synced
+                }
                 self.deferred() == Some(block)
             };
             assert!((0..1000).any(is_put_off), "{:?}", self.deferred());
@@ -542,7 +544,6 @@ mod tests {
     #[test]
     fn bytes_that_lie_anywhere_in_the_callers_memory_arrive() {
         let opened = Opened::new("anywhere");
-        opened.defer_block(3, 1);
         let mut bytes: Vec<u8> = (0..BLOCK + 128).map(|i| (i * 7 + i / 256) as u8).collect();
         for shift in 0..128 {
             let block = shift as u64 % u64::from(BLOCKS);
@@ -561,7 +562,7 @@ mod tests {
     #[test]
     fn a_bad_buffer_leaves_what_was_put_off() {
         let opened = Opened::new("bad");
-        opened.defer_block(1, 10);
+        opened.write(1, 10);
         // SAFETY: two pages of our own, the second of which is taken away again.
         let pages = unsafe {
             let pages = libc::mmap(core::ptr::null_mut(), 8192, 3, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
@@ -666,7 +667,7 @@ mod tests {
     #[test]
     fn a_handler_in_a_call_does_not_carry_it_out() {
         let opened = Opened::new("handler");
-        opened.defer_block(1, 10);
+        opened.write(1, 10);
         let held = crate::thread::Held::of_file();
         let mut bytes = [0; BLOCK];
         let buf = [UserBuf { base: bytes.as_mut_ptr(), len: BLOCK }];

@@ -151,7 +151,7 @@ impl Session {
         Ok(())
     }
 
-    /// The epoch is committed, so its images are obsolete. With the gate closed. `may_be_exclusive`: a thread may get
+    /// The epoch is committed, so its images are obsolete. No other thread is inside. `may_be_exclusive`: a thread may get
     /// exclusive mode from now on.
     pub(in crate::file) fn end_images(&self, may_be_exclusive: bool) {
         let shared = self.arena.shared();

@@ -50,23 +50,28 @@ impl Session {
         let shared = self.arena.shared();
         let closes = closes
             || !shared.gate.is_exclusively_of(self.me)
-            || !self.may_be_exclusive.load(Ordering::Relaxed)
+            || !self.may_commit_inside()
             || !self.engine.commits_in_memory()
-            || shared.totals.is_frozen()
-            || self.engine.journal().limit().owes() > 0;
+            || shared.totals.is_frozen();
         if !closes {
             let mut cx = self.context(fds);
             let inside = self.enter_gate(&mut cx)?;
             if inside.exclusive {
                 self.carry_out(&cx)?;
-                return Ok(Alone::Inside(InsideAlone { session: self, _inside: inside }));
+                return Ok(Alone::Inside(inside));
             }
         }
         Ok(Alone::Closed(self.close_gate(fds)?))
     }
 
-    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. The gate is
-    /// closed.
+    /// Whether the thread in exclusive mode may commit inside: that mode need not end, and nothing is to be given back.
+    #[inline]
+    pub(in crate::file) fn may_commit_inside(&self) -> bool {
+        self.may_be_exclusive.load(Ordering::Relaxed) && self.engine.journal().limit().owes() == 0
+    }
+
+    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. No other thread
+    /// is inside.
     pub(in crate::file) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());
@@ -104,7 +109,11 @@ impl Session {
         }
         self.keep_journal(cx, false)?;
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
-        if let Err(e) = self.engine.commit(cx, sealed) {
+        let done = self.engine.commit(cx, sealed);
+        if inside {
+            shared.leave_coarsely(); // its stores may have changed the file; a closed gate stamps that as it opens
+        }
+        if let Err(e) = done {
             shared.totals.failed_syncs.fetch_add(1, Ordering::Relaxed);
             // Data of the failed flush may be lost even if a retry succeeds: no more writes.
             shared.poisoned.store(u32::from(holds(Rule::FailedFlushIsForGood)), Ordering::Release);
@@ -146,7 +155,6 @@ impl Session {
     fn give_back_at_sync(&self, cx: Context<'_>) {
         if self.engine.journal().limit().owes() > 0 {
             let _ = crate::file::descriptors::set_id::keeping_bits(cx.fds, || self.engine.give_back_at_sync(cx));
-            cx.shared().leave_now();
         }
     }
 }
@@ -155,21 +163,8 @@ impl Session {
 #[allow(dead_code, reason = "held for its end")]
 enum Alone<'a> {
     Closed(ClosedGate<'a>),
-    Inside(InsideAlone<'a>),
-}
-
-/// This thread is in exclusive mode, and inside.
-struct InsideAlone<'a> {
-    session: &'a Session,
-    _inside: Inside<'a>,
-}
-
-impl Drop for InsideAlone<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // As for a closed gate; but by the coarse clock, since the commit makes no system calls, and is to be quick.
-        self.session.arena.shared().leave_coarsely();
-    }
+    /// This thread is in exclusive mode, and inside.
+    Inside(Inside<'a>),
 }
 
 /// The error of a SYNC that failed because of `error`.

@@ -66,13 +66,11 @@ impl Session {
         let mut cx = self.context(fds);
         if !set.changes_size() {
             let inside = self.enter_gate(&mut cx)?;
-            if inside.exclusive && (committed.is_none() || self.may_be_exclusive.load(Ordering::Relaxed)) {
+            if inside.exclusive && (committed.is_none() || self.may_commit_inside()) {
                 // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;
                 let Some(committed) = committed else { return Ok(false) };
-                let done = self.commit(fds, true);
-                cx.shared().leave_now(); // it may have written blocks back
-                done?;
+                self.commit(fds, true)?;
                 committed();
                 return Ok(true);
             }

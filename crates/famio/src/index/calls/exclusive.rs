@@ -101,7 +101,7 @@ impl Gate {
 
     /// A thread begins to read: if another thread has exclusive mode, that is revoked.
     #[inline]
-    pub fn join(&self, me: u32) -> crate::error::Result<()> {
+    pub fn join(&self, me: u32) -> Result<(), Error> {
         let exclusive = self.exclusive.load(Ordering::SeqCst);
         if exclusive == 0 || exclusive == token(me) {
             return Ok(());
@@ -207,8 +207,7 @@ impl Gate {
         let keeps = writer == 0 && exclusive == token;
         let pause = self.pause.load(Ordering::Relaxed);
         if keeps {
-            let strikes = self.strikes.load(Ordering::Relaxed);
-            self.strikes.store(strikes.saturating_sub(1), Ordering::Relaxed);
+            self.lower_strikes();
         } else if pause > 0 {
             self.pause.store(pause - 1, Ordering::Relaxed);
         }
@@ -230,6 +229,11 @@ impl Gate {
         if self.writer.load(Ordering::Relaxed) != 0 {
             self.writer.store(0, Ordering::Release);
         }
+        self.lower_strikes();
+    }
+
+    /// A thread has had exclusive mode for a whole epoch.
+    fn lower_strikes(&self) {
         let strikes = self.strikes.load(Ordering::Relaxed);
         if strikes != 0 {
             self.strikes.store(strikes - 1, Ordering::Relaxed);

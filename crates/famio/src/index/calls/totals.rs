@@ -104,7 +104,7 @@ impl Totals {
         self.freeze.load(Ordering::Relaxed) != 0
     }
 
-    /// Waits while the file is frozen. Called by a SYNC that has committed, with the gate closed.
+    /// Waits while the file is frozen. Called by a SYNC that has committed, with no other thread inside.
     #[inline]
     pub fn wait_for_thaw(&self) {
         if self.is_frozen() {
