@@ -59,14 +59,18 @@ mod name_prefilter;
 #[doc(hidden)]
 pub mod rule;
 pub(crate) mod sync;
+
 #[doc(hidden)]
-pub mod sys;
+pub mod kernel;
 
 #[doc(hidden)]
 pub mod heap;
 
 #[doc(hidden)]
 pub mod thread;
+
+#[doc(hidden)]
+pub mod sys;
 
 pub mod pmem;
 

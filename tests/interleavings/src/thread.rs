@@ -41,16 +41,3 @@ pub(crate) fn current() -> &'static State {
         states[me]
     })
 }
-
-/// For revocations without `membarrier`, which are not tested here: shuttle's threads are not kernel threads.
-pub(crate) struct Quiescence;
-
-impl Quiescence {
-    pub fn of(_thread: u32) -> Self {
-        Self
-    }
-
-    pub fn has_passed(&self) -> bool {
-        false
-    }
-}

@@ -109,7 +109,7 @@ impl AtomicFile {
     }
 
     pub(super) fn inner(&self) -> Guard<'_, Inner> {
-        crate::map::guard::let_through(crate::thread::current());
+        crate::thread::faults::let_through(crate::thread::current());
         self.inner.lock()
     }
 

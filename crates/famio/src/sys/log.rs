@@ -6,9 +6,10 @@
 
 use super::clock::coarse_now;
 use super::file_size::file_size_limit;
+use super::internal;
 use super::standard_error::stderr_line;
-use super::{internal, raw};
 use crate::error::{Error, Result};
+use crate::kernel::{check, syscall};
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::{CStr, CString};
@@ -168,7 +169,7 @@ fn datagram(path: &CStr, message: &[u8]) -> Result<()> {
     let socket = internal::make("socket:", || {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory is passed; the descriptor is new.
-        let made = unsafe { raw::syscall(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) };
+        let made = unsafe { syscall(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) };
         if made < 0 {
             return Err(rustix::io::Errno::from_raw_os_error(-made as i32));
         }
@@ -186,7 +187,7 @@ fn datagram(path: &CStr, message: &[u8]) -> Result<()> {
         let (at, to) = (message.as_ptr() as usize, core::ptr::from_ref(&address) as usize);
         let args = [fd, at, message.len(), libc::MSG_NOSIGNAL as usize, to, length];
         // SAFETY: message and address are alive during the call, which reads them.
-        raw::check(unsafe { raw::syscall(libc::SYS_sendto, args) }).map(drop)
+        check(unsafe { syscall(libc::SYS_sendto, args) }).map(drop)
     })
 }
 

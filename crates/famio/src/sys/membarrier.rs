@@ -1,7 +1,7 @@
 //! `membarrier(2)`: a full barrier on every running thread of the process, so that hot paths need none.
 
 use super::internal::undisturbed;
-use super::raw::{check, syscall};
+use crate::kernel::{check, syscall};
 
 const PRIVATE_EXPEDITED: usize = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;

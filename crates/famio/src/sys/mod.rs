@@ -1,4 +1,4 @@
-//! System calls for which rustix has no safe form, reads and writes of all bytes asked for, and the clock.
+//! What system calls are used for in many places: reads and writes of all bytes asked for, clocks, users, messages.
 
 pub(crate) mod address_space;
 mod bytes;
@@ -14,9 +14,8 @@ pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod namespaces;
 mod owner;
-mod raw;
+mod quiescence;
 pub mod shm;
-mod signal;
 mod standard_error;
 pub(crate) mod users;
 
@@ -30,7 +29,7 @@ pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;
 pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
-pub use raw::{check, syscall};
+pub(crate) use quiescence::Quiescence;
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
@@ -39,9 +38,9 @@ use internal::undisturbed::{Answer, Number};
 pub(crate) use internal::{InternalFd, open as openat, open_again, with_number};
 use rustix::fs::CWD;
 
-pub use signal::{
-    ALL_BUT_LIBCS, SignalAction, block_signals, restore_signals, signal_action, signal_bit, signal_this_thread,
-    unblock_signals,
+pub use crate::kernel::{
+    ALL_BUT_LIBCS, SignalAction, block_signals, check, restore_signals, signal_action, signal_bit, signal_this_thread,
+    syscall, unblock_signals,
 };
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -1,6 +1,6 @@
 //! Standard error, where it is for messages, and not a file of the program's data.
 
-use super::raw::{check, syscall};
+use crate::kernel::{check, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 

@@ -6,8 +6,8 @@
 //! For this, handlers are installed behind a function of ours (`posix::runtime::handlers`). A handler that was
 //! installed past libc's `sigaction` and `signal` runs at once, and its calls get `EDEADLK` (`posix::call::lock`).
 
-use super::{ThreadBlock, current};
-use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};
+use super::{ThreadBlock, current, faults};
+use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals, signal_action, signal_bit, syscall};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
@@ -211,7 +211,7 @@ pub(crate) fn may_be_in_handler() -> bool {
         thread.handler.set(0);
     }
     // A handler that is not behind ours has its own signal blocked.
-    let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, crate::map::guard::handler()];
+    let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, faults::handler()];
     (1..65).any(|signal| {
         blocked & ALL_BUT_LIBCS & signal_bit(signal) != 0
             && signal_action(signal, None).is_ok_and(|action| !known.contains(&action.handler))

@@ -1,15 +1,14 @@
 //! The state of one thread: a small block of words without a destructor. It works before the first constructor, after
 //! the last destructor and in signal handlers.
 
+pub(crate) mod faults;
 pub(crate) mod handlers;
 mod held;
 mod mutex;
-mod quiescence;
 mod start;
 
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
-pub(crate) use quiescence::Quiescence;
 pub(crate) use start::{forget_parents, is_programs_only, may_start, sharing, start};
 
 use core::cell::Cell;

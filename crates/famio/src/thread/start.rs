@@ -6,8 +6,8 @@
 //! threads, which libc and the C++ library notice (locks in `malloc` and `stdio`, locked reference counts), and for
 //! which `unshare(CLONE_NEWUSER)` and `setns` fail.
 
-use super::{current, handlers};
-use crate::sys::{ALL_BUT_LIBCS, block_signals, restore_signals};
+use super::{current, faults, handlers};
+use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The library's threads in this process.
@@ -66,7 +66,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(move || {
         let _counted = counted;
         current().ours.set(1);
-        crate::map::guard::let_through(current());
+        faults::let_through(current());
         work();
     });
     ENDED.fetch_add(1, Ordering::SeqCst);

@@ -112,7 +112,7 @@ fn take_slot(number: u64) -> Option<&'static Place> {
         let answer = if membarrier::register() { YES } else { NO };
         let _ = BARRIER.compare_exchange(UNKNOWN, answer, Ordering::SeqCst, Ordering::SeqCst);
     }
-    crate::map::guard::let_through(thread::current());
+    thread::faults::let_through(thread::current());
     let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let taken =
         |place: &Place, from: u32| place.owner.compare_exchange(from, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();

@@ -201,6 +201,12 @@ pub(crate) struct Sealed {
     pub size: u64,
 }
 
+/// Adds a list, with its length before it, for [`Words::list`].
+pub(in crate::file) fn put_list(words: &mut Vec<u64>, list: &[u64]) {
+    words.push(list.len() as u64);
+    words.extend_from_slice(list);
+}
+
 /// Words that an owner has left, consumed from the front.
 pub(crate) struct Words<'a>(pub &'a [u64]);
 

@@ -1,7 +1,7 @@
 //! Writes, reads and cuts one block, with its bytes in a buffer.
 
 use super::state::State;
-use super::{Records, buffers, checkpoint, lock};
+use super::{Records, buffers, checkpointing, lock};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
 use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
@@ -27,7 +27,7 @@ impl Records {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
             self.checkpoint_what_can_be(cx)?;
         }
-        if self.tier.as_ref().map_or(buffers > checkpoint::HARD, |tier| tier.is_hard(buffers)) {
+        if self.tier.as_ref().map_or(buffers > checkpointing::HARD, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it while that helps.
             self.checkpoint_round(cx)?;
         }

@@ -1,12 +1,12 @@
 //! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
 //! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
-use super::hand_over::put_list;
+use super::checkpointing::{Again, Checkpointing, HARD};
 use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};
 use crate::file::base::quiet::is_quiet;
-use crate::file::engine::context::{Context, Words};
+use crate::file::engine::context::Context;
 use crate::index::BLOCK;
 use crate::pmem::TestHooks;
 use crate::rule::{Rule, holds};
@@ -14,103 +14,11 @@ use core::sync::atomic::Ordering;
 use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 
-/// Bytes in buffers from which on the background does not wait for a quiet moment.
-pub(super) const PRESSED: u64 = 16 << 20;
-/// The same for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint before the
-/// journal grows, so that it reuses segments that are already full of zeros.
-pub(super) const LONG: u64 = 4 << 20;
-/// Bytes in buffers from which on writers help.
-pub(super) const HARD: u64 = 128 << 20;
 /// Blocks per round.
 const ROUND: usize = 64;
 
 /// Blocks that may wait, some of them several times, before duplicates are removed.
 const MANY: usize = 4096;
-
-/// The state of the checkpoint.
-#[derive(Default)]
-pub(super) struct Checkpointing {
-    /// Committed blocks that no pass has taken up yet.
-    pub(super) waiting: Vec<u64>,
-    /// The number of waiting blocks at which duplicates are removed next.
-    tidy_at: usize,
-    /// Blocks of the present pass.
-    pub(super) queue: Vec<u64>,
-    /// The journal's epoch when the pass began.
-    target: u64,
-    /// It takes up everything that was committed when it began.
-    whole: bool,
-    /// It has left out granules that an open epoch had overwritten, which may be committed by now, but not in the file.
-    pub(super) left_some: bool,
-    /// A pass is under way; it ends with an `fdatasync`.
-    under_way: bool,
-    /// That `fdatasync` is under way.
-    pub(super) flushing: bool,
-    /// The number of finished ones.
-    flushes: u64,
-    /// A pass left granules that the open epoch had overwritten: until the commit of that epoch, their committed
-    /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again
-    /// (of a write cache, others still are).
-    pub(super) overwritten: bool,
-    /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
-    /// stay until another pass has written them.
-    pub(super) skipped: bool,
-    /// The file was cut since the last pass began: this also needs a pass before its record can go.
-    pub(super) was_cut: bool,
-    /// A close or a forced pass that failed has written blocks: nothing is released before a pass has flushed the file.
-    pub(super) unflushed: bool,
-    /// The target of a finished pass, which the next commit may release.
-    pub(super) finished: Option<u64>,
-    /// What the next commit logs again.
-    again: Option<Again>,
-}
-
-/// Blocks of a write cache, all of which also wait for a checkpoint.
-pub(super) struct Again {
-    /// In descending order.
-    pub blocks: Vec<u64>,
-    /// Once they are in a later epoch, the journal up to this one can go.
-    pub target: u64,
-}
-
-impl Checkpointing {
-    pub fn is_waiting(&self) -> bool {
-        self.under_way || !self.waiting.is_empty()
-    }
-
-    /// Whether the file has changes that no flush of a pass has covered.
-    fn must_flush(&self) -> bool {
-        (self.was_cut || self.unflushed) && holds(Rule::CutTakesAFlush)
-    }
-
-    /// Whether all that was done to the file, its size too, is durable.
-    pub fn is_flushed(&self) -> bool {
-        !self.under_way && !self.must_flush()
-    }
-
-    /// For the next owner of the session. No flush is under way.
-    pub fn leave(&self, words: &mut Vec<u64>) {
-        // Writes of a failed close count as a cut for the next owner, which also makes it flush.
-        let flags = [self.under_way, self.overwritten, self.skipped, self.must_flush(), self.finished.is_some()];
-        words.extend(flags.map(u64::from));
-        words.extend([self.target, self.finished.unwrap_or(0)]);
-        put_list(words, &self.waiting);
-        put_list(words, &self.queue);
-    }
-
-    /// Restores the state that the last owner left.
-    ///
-    /// # Errors
-    /// `EIO`: the words are invalid.
-    pub fn take(words: &mut Words<'_>) -> Result<Self> {
-        let flags: [u64; 5] = words.next()?;
-        let [under_way, overwritten, skipped, was_cut, has_finished] = flags.map(|flag| flag != 0);
-        let [target, finished] = words.next()?;
-        let (waiting, queue) = (words.list()?, words.list()?);
-        let finished = has_finished.then_some(finished);
-        Ok(Self { waiting, queue, target, under_way, overwritten, skipped, was_cut, finished, ..Self::default() })
-    }
-}
 
 impl Records {
     /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.

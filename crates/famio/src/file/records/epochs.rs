@@ -1,9 +1,8 @@
 //! The log to which epochs are appended: pages of a file, made durable by `fdatasync`, or memory that persists by
 //! itself.
 
-use super::hand_over::put_list;
 use crate::error::Result;
-use crate::file::engine::context::Words;
+use crate::file::engine::context::{Words, put_list};
 use crate::journal::records::{Batch, Preparation, RecordLog};
 use crate::journal::tiered::{Growth, TieredLog};
 

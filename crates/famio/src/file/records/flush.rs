@@ -1,7 +1,7 @@
 //! `famio flush` of a journal of epochs: passes that leave nothing behind, and then a forced one for what the open epoch
 //! has overwritten or cut off, which lies committed in the journal alone.
 
-use super::checkpoint::Checkpointing;
+use super::checkpointing::Checkpointing;
 use super::{Records, lock};
 use crate::error::Result;
 use crate::file::engine::context::Context;

@@ -6,7 +6,7 @@
 //! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a
 //! crash the file has what is committed, as the journal would have given it.
 
-use super::checkpoint::Checkpointing;
+use super::checkpointing::Checkpointing;
 use super::epochs::EpochLog;
 use super::state::State;
 use super::{Records, lock};

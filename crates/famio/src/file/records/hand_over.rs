@@ -1,9 +1,9 @@
 //! What the next owner, perhaps another process, has to know of a session with a journal of epochs.
 
-use super::checkpoint::Checkpointing;
+use super::checkpointing::Checkpointing;
 use super::{Records, lock};
 use crate::error::Result;
-use crate::file::engine::context::{Context, Words};
+use crate::file::engine::context::{Context, Words, put_list};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 impl Records {
@@ -55,10 +55,4 @@ impl Records {
         self.is_away.store(false, Ordering::Release);
         Ok(())
     }
-}
-
-/// Adds a list, with its length before it.
-pub(super) fn put_list(words: &mut Vec<u64>, list: &[u64]) {
-    words.push(list.len() as u64);
-    words.extend_from_slice(list);
 }

@@ -7,6 +7,7 @@ mod attach;
 mod block;
 mod buffers;
 mod checkpoint;
+mod checkpointing;
 mod epochs;
 mod flush;
 mod forced;
@@ -35,7 +36,7 @@ use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
-use checkpoint::{Again, Checkpointing};
+use checkpointing::{Again, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use memory::{Held, Surplus};
@@ -148,7 +149,7 @@ impl Records {
         }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
-        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpoint::LONG.max(4 * used)
+        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpointing::LONG.max(4 * used)
     }
 
     /// Whether so much of the journal is in use that a new epoch needs room first. Journals of records are that short
@@ -528,7 +529,7 @@ impl Engine for Records {
         if let Some(tier) = &self.tier {
             return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
         }
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpoint::PRESSED || self.is_long(cx)
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpointing::PRESSED || self.is_long(cx)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The writes of a checkpoint: committed granules of a block, or a run of whole blocks at once, from their buffers to the
 //! file.
 
-use super::checkpoint::Checkpointing;
+use super::checkpointing::Checkpointing;
 use super::state::State;
 use super::{Records, buffers};
 use crate::error::Result;

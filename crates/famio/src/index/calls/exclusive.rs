@@ -9,9 +9,9 @@ use super::gate::Gate;
 use crate::error::Error;
 use crate::index::lock::Stuck;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sched_yield};
-use crate::sys::membarrier;
+use crate::sys::{Quiescence, membarrier};
 use crate::thread;
-use crate::thread::{Held, Quiescence};
+use crate::thread::Held;
 use rustix::time::Timespec;
 
 /// Looks at an owner that does not leave the gate before the revoker gives up: about a minute.

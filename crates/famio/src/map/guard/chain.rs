@@ -3,14 +3,12 @@
 use super::{Fault, Frame, Range, entry};
 use crate::error::Result;
 use crate::sys::{self, SignalAction};
+use crate::thread::faults::{self, FAULTS};
 use crate::thread::handlers;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::*, fence};
 
-/// The signals that a bad address raises.
-const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
-
-/// The program's action for each of [`SIGNALS`], once our handler is installed.
+/// The program's action for each of [`FAULTS`], once our handler is installed.
 static HOST: [Host; 2] = [const { Host::new() }; 2];
 
 /// The program's action. Signal handlers read it, and the program's threads and handlers write it at any time, also
@@ -80,7 +78,7 @@ impl Host {
 }
 
 fn host(signal: c_int) -> Option<&'static Host> {
-    SIGNALS.iter().position(|&s| s == signal).map(|i| &HOST[i])
+    FAULTS.iter().position(|&s| s == signal).map(|i| &HOST[i])
 }
 
 /// Installs our handler for SIGBUS and SIGSEGV before the program's, and again if the program has replaced it by a
@@ -92,7 +90,8 @@ pub fn install() -> Result<()> {
     // program ignores, interrupts no system call.
     let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     let ours = SignalAction::new(handle as *const () as usize, flags as u64, 0);
-    for (signal, host) in SIGNALS.into_iter().zip(&HOST) {
+    faults::is_handled_by(ours.handler);
+    for (signal, host) in FAULTS.into_iter().zip(&HOST) {
         let found = sys::signal_action(signal, None)?;
         if found.handler == ours.handler && host.is_ours() {
             continue;
@@ -104,29 +103,13 @@ pub fn install() -> Result<()> {
             host.swap(&replaced);
         }
     }
-    let_through(crate::thread::current());
+    faults::let_through(crate::thread::current());
     Ok(())
 }
 
 /// Whether [`install`] was called. Guarded calls may be made then.
 pub fn is_installed() -> bool {
     HOST.iter().all(Host::is_ours)
-}
-
-/// Unblocks our signals in this thread, once: many libraries start their threads with every signal blocked, and a
-/// fault whose signal is blocked ends the process without calling any handler. Before a thread's first guarded copy,
-/// and before it first uses shared memory that zeros may stand in for. A thread that blocks them again later has to
-/// live with that.
-pub(crate) fn let_through(thread: &crate::thread::ThreadBlock) {
-    if thread.guard_ready.get() == 0 {
-        unblock(thread);
-    }
-}
-
-#[cold]
-fn unblock(thread: &crate::thread::ThreadBlock) {
-    sys::unblock_signals(SIGNALS.into_iter().map(sys::signal_bit).sum());
-    thread.guard_ready.set(1);
 }
 
 /// Answers the program's `sigaction` for a signal with our handler: the new action goes behind our handler, and the
@@ -150,11 +133,6 @@ pub unsafe fn host_action(
         unsafe { before.to_libc(&mut *old) };
     }
     Some(Ok(()))
-}
-
-/// The address of our handler.
-pub(crate) fn handler() -> usize {
-    handle as *const () as usize
 }
 
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {

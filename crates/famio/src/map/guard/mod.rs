@@ -4,13 +4,12 @@
 //! A guarded call keeps a `Frame` on its stack, and the thread's block points to the innermost one. The signal
 //! handler takes a fault for ours only while there is a frame and the address is in one of its ranges; it then makes
 //! the call return a fault. All other faults go to the action that was installed before (see [`host_action`]).
-// Cycle: chain, entry, mod: the frame of a fault goes from the handler to the guard and back
+// Cycle: entry, mod: the frame of a fault goes from the guard to the call and back
 
 mod chain;
 mod entry;
 mod standin;
 
-pub(crate) use chain::{handler, let_through};
 pub use chain::{host_action, install, is_installed};
 pub(crate) use standin::{end_stand_in, stand_in_for};
 
@@ -134,7 +133,7 @@ unsafe fn guarded<F: FnOnce() -> R, R: Copy>(ranges: [Range; 2], body: F) -> Res
     let mut call = Call { body: MaybeUninit::new(body), result: MaybeUninit::uninit() };
     let mut frame = Frame { stack: 0, outer: 0, ranges, fault: NO_FAULT };
     let thread = crate::thread::current();
-    chain::let_through(thread);
+    crate::thread::faults::let_through(thread);
     let innermost = thread.guard.as_ptr();
     // SAFETY: the thunk and its argument fit; frame and call outlive the call; the word is this thread's.
     let finished = unsafe {

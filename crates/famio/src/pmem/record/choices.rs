@@ -2,13 +2,32 @@
 //! file's sizes, each name. A group has a few patterns of pieces that have arrived. One pattern of every group gives
 //! an image.
 
-use super::Random;
-use super::crash::{Content, Image, Plan};
+use super::image::Image;
 use super::model::{Model, Object, SECTOR, WORD, Write, put, resize};
 use super::names::{Name, Versions};
+use super::object::Content;
 use crate::pmem::LINE;
 use core::ops::ControlFlow;
 use std::collections::{BTreeMap, HashSet};
+
+/// How many images to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// All images, if there are no more than this.
+    pub exhaustive: u64,
+    /// Otherwise: nothing, everything, and these with one and two lines (or sectors) different, up to this many;
+    pub deviations: usize,
+    /// and this many at random,
+    pub random: usize,
+    /// from this seed.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { exhaustive: 1 << 10, deviations: 400, random: 100, seed: 1 }
+    }
+}
 
 /// A copy of this many lines is data: it is torn in a few ways, not in all.
 const DATA_LINES: usize = 10;
@@ -399,4 +418,16 @@ fn drop_same(patterns: &mut Vec<Vec<bool>>, pieces: &[Piece<'_>], object: &Objec
     let mut seen = HashSet::from([content(&last)]);
     patterns.retain(|pattern| seen.insert(content(pattern)));
     patterns.push(last);
+}
+
+/// Marsaglia's xorshift: the same images for the same seed on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
+    }
 }

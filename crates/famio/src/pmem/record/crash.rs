@@ -1,109 +1,39 @@
 //! Replays a trace, and gives the images that a crash at any moment of it can leave.
 
-use super::choices::Choices;
+use super::choices::{Choices, Plan};
+use super::image::Image;
 use super::model::Model;
-use super::names::Names;
-use super::{ObjectId, Op, Start, Trace};
+use super::object::ObjectId;
+use super::op::Op;
+use super::trace::{Start, Trace};
 use core::ops::ControlFlow;
 use xxhash_rust::xxh3::Xxh3;
 
-/// How many images to look at.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// All images, if there are no more than this.
-    pub exhaustive: u64,
-    /// Otherwise: nothing, everything, and these with one and two lines (or sectors) different, up to this many;
-    pub deviations: usize,
-    /// and this many at random,
-    pub random: usize,
-    /// from this seed.
-    pub seed: u64,
+/// What a crash leaves if nothing has arrived that is not certain.
+pub(super) fn least(model: &Model) -> Image {
+    Choices::of(model).oldest()
 }
 
-impl Default for Plan {
-    fn default() -> Self {
-        Self { exhaustive: 1 << 10, deviations: 400, random: 100, seed: 1 }
-    }
-}
-
-/// The bytes of an object: zeros from the end of `bytes` to `size`.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Content {
-    /// What it begins with.
-    pub bytes: Vec<u8>,
-    /// How long it is.
-    pub size: u64,
-}
-
-impl Content {
-    /// The bytes, without zeros at the end.
-    pub fn trimmed(&self) -> &[u8] {
-        let bytes = &self.bytes[..self.bytes.len().min(self.size as usize)];
-        &bytes[..bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
-    }
-
-    /// All its bytes.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = self.trimmed().to_vec();
-        all.resize(self.size as usize, 0);
-        all
-    }
-}
-
-/// What a crash left: the bytes of each object, and the names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
-    pub(super) objects: Vec<Content>,
-    /// Mark and journal; empty if no [`Place`](super::Place) was given.
-    pub names: Names,
-}
-
-impl Image {
-    /// The bytes of an object; for a file, as many as its size. `None`: it was not watched yet.
-    pub fn get(&self, object: ObjectId) -> Option<Vec<u8>> {
-        self.objects.get(object.0).map(Content::to_vec)
-    }
-
-    /// The same, without trailing zeros.
-    pub fn content(&self, object: ObjectId) -> Option<&Content> {
-        self.objects.get(object.0)
-    }
-
-    /// The same with some bits of one byte flipped.
-    pub fn with_changed_byte(&self, object: ObjectId, at: usize, change: u8) -> Image {
-        let mut image = self.clone();
-        if let Some(byte) = image.objects.get_mut(object.0).and_then(|content| content.bytes.get_mut(at)) {
-            *byte ^= change;
-        }
-        image
-    }
-
-    /// A hash of what can be reached: the file, its mark, and the names and bytes of its journal and of records.
+impl Start {
+    /// A hash of what of it is certain, and of what can never become so. Two that show the same may differ in it.
     pub fn hash(&self, file: ObjectId) -> u128 {
         let mut hash = Xxh3::new();
-        let records = self.names.records.values().copied();
-        for object in [Some(file), self.names.journal].into_iter().flatten().chain(records) {
-            if let Some(content) = self.content(object) {
-                let bytes = content.trimmed();
-                hash.update(&content.size.to_le_bytes());
-                hash.update(&(bytes.len() as u64).to_le_bytes());
-                hash.update(bytes);
-            }
-        }
-        let names = [self.names.nameless, self.names.pool.is_some(), self.names.journal.is_some()];
-        hash.update(&names.map(u8::from));
-        hash.update(self.names.mark.as_deref().unwrap_or(b"none"));
-        if self.names.folder.is_some() {
-            hash.update(b"folder");
-            self.names.records.keys().for_each(|name| hash.update(name.as_bytes()));
+        hash.update(&least(&self.0).hash(file).to_le_bytes());
+        for (object, write) in self.0.forgotten() {
+            [object as u64, write.at, write.bytes.len() as u64]
+                .iter()
+                .for_each(|word| hash.update(&word.to_le_bytes()));
+            hash.update(&write.bytes);
         }
         hash.digest128()
     }
 }
 
-/// What a crash leaves if nothing has arrived that is not certain.
-pub(super) fn least(model: &Model) -> Image {
-    Choices::of(model).oldest()
+impl Trace {
+    /// Starts to replay it.
+    pub fn replay(&self) -> Replay {
+        Replay::new(self.clone())
+    }
 }
 
 /// A replay of a trace: the medium after the first few operations.

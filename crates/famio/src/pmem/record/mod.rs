@@ -9,60 +9,33 @@
 //! A tool for tests: it allocates, takes a lock, and panics if an operation touches memory that was not announced by
 //! [`Medium::watch`] or [`Recorder::watch_memory`].
 
+mod behaviour;
 mod choices;
 mod crash;
+mod image;
 mod model;
 mod names;
+mod object;
+mod op;
+mod trace;
 
-pub use crash::{Content, Image, Plan, Replay};
+pub use behaviour::Behaviour;
+pub use choices::Plan;
+pub use crash::Replay;
+pub use image::Image;
 pub use names::{Names, Place};
+pub use object::{Content, ObjectId};
+pub use trace::{Start, Trace};
 
 use super::{Domain, Medium, medium};
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicU64, Ordering};
 use names::Holder;
+use op::Op;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
-use xxhash_rust::xxh3::Xxh3;
-
-/// A watched object: a file, including its mappings, or a piece of memory. Numbered in order of appearance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId(pub usize);
-
-/// What makes stores certain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behaviour {
-    /// As in this domain.
-    Domain(Domain),
-    /// As on pmem with a platform that flushes its caches itself: a line is durable as soon as it is stored.
-    Eadr,
-}
-
-/// What the medium holds when a recording begins.
-#[derive(Clone)]
-pub struct Start(model::Model);
-
-impl Start {
-    /// The state that a crash left, durable.
-    pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
-        Self(model::Model::of_image(behaviour, image))
-    }
-
-    /// A hash of what of it is certain, and of what can never become so. Two that show the same may differ in it.
-    pub fn hash(&self, file: ObjectId) -> u128 {
-        let mut hash = Xxh3::new();
-        hash.update(&crash::least(&self.0).hash(file).to_le_bytes());
-        for (object, write) in self.0.forgotten() {
-            [object as u64, write.at, write.bytes.len() as u64]
-                .iter()
-                .for_each(|word| hash.update(&word.to_le_bytes()));
-            hash.update(&write.bytes);
-        }
-        hash.digest128()
-    }
-}
 
 /// Calls that make something certain, and that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,108 +71,6 @@ pub enum Call {
 impl Call {
     /// All of them.
     pub const ALL: [Call; 4] = [Call::Pwritev, Call::Fdatasync, Call::Fsync, Call::Ftruncate];
-}
-
-/// One operation, as requested.
-#[derive(Clone, Debug)]
-enum Op {
-    Watch {
-        object: ObjectId,
-        bytes: Vec<u8>,
-        is_file: bool,
-    },
-    Copy {
-        object: ObjectId,
-        at: u64,
-        bytes: Vec<u8>,
-    },
-    Stage {
-        object: ObjectId,
-        at: u64,
-        bytes: Vec<u8>,
-    },
-    Store {
-        object: ObjectId,
-        at: u64,
-        value: u64,
-    },
-    Flush {
-        object: ObjectId,
-        at: u64,
-        len: usize,
-    },
-    Fence,
-    FenceOfAll,
-    Write {
-        object: ObjectId,
-        at: u64,
-        bytes: Vec<u8>,
-    },
-    Resize {
-        object: ObjectId,
-        to: u64,
-    },
-    Sync {
-        object: ObjectId,
-    },
-    SyncFailed {
-        object: ObjectId,
-    },
-    Names(Names),
-    /// The file's own name is not durable.
-    Nameless,
-    SyncNames(Holder),
-    Mark(u64),
-}
-
-impl Op {
-    /// A description without the bytes.
-    fn brief(&self) -> String {
-        let len = |what: &str, object: &ObjectId, at: &u64, bytes: &[u8]| {
-            format!("{what} {} bytes at {at} of object {}", bytes.len(), object.0)
-        };
-        match self {
-            Op::Watch { object, bytes, .. } => format!("object {}: {} bytes", object.0, bytes.len()),
-            Op::Copy { object, at, bytes } => len("copy", object, at, bytes),
-            Op::Stage { object, at, bytes } => len("stage", object, at, bytes),
-            Op::Write { object, at, bytes } => len("pwritev", object, at, bytes),
-            Op::Names(names) => {
-                let is = |there: bool| if there { "there" } else { "gone" };
-                format!(
-                    "mark {}, journal {}, {} records",
-                    is(names.mark.is_some()),
-                    is(names.journal.is_some()),
-                    names.records.len()
-                )
-            }
-            other => format!("{other:?}"),
-        }
-    }
-}
-
-/// A recording. Cheap to clone.
-#[derive(Clone)]
-pub struct Trace {
-    behaviour: Behaviour,
-    start: Option<Arc<Start>>,
-    ops: Arc<Vec<(u32, Op)>>,
-}
-
-impl Trace {
-    /// The number of operations, marks included.
-    pub fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    /// Whether nothing was recorded.
-    pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
-    }
-
-    /// Starts to replay it.
-    pub fn replay(&self) -> Replay {
-        Replay::new(self.clone())
-    }
 }
 
 /// The recording medium. [`Recorder::new`] makes it; it is never freed, like every medium.
@@ -566,18 +437,6 @@ unsafe impl Medium for Recorder {
         let mut state = self.lock();
         let object = state.file(fd).expect("recorder: a mapped file");
         state.ranges.push((base as usize, len, object, 0));
-    }
-}
-
-/// Marsaglia's xorshift: the same images for the same seed on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound
     }
 }
 

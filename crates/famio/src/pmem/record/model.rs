@@ -15,9 +15,12 @@
 //!
 //! *Names.* The mark, and the journal's place: see `names`.
 
+use super::behaviour::Behaviour;
+use super::image::Image;
 use super::names::{Names, Versions};
-use super::{Behaviour, Domain, Image, ObjectId, Op};
-use crate::pmem::LINE;
+use super::object::{Content, ObjectId};
+use super::op::Op;
+use crate::pmem::{Domain, LINE};
 use std::collections::{BTreeMap, HashMap};
 
 pub(super) const WORD: u64 = 8;
@@ -139,7 +142,7 @@ impl Model {
 
     /// A medium that holds what a crash left, durably.
     pub fn of_image(behaviour: Behaviour, image: &Image) -> Self {
-        let object = |content: &super::Content| Object {
+        let object = |content: &Content| Object {
             bytes: content.bytes.clone(),
             size: Some(content.size),
             latest_size: content.size,

@@ -2,7 +2,7 @@
 //! of joint commits under theirs. Each is durable as of the last `fsync` of what contains it: the file, the pool, the
 //! folder that contains the pool, the folder of the records.
 
-use super::ObjectId;
+use super::object::ObjectId;
 use crate::sys::{list, openat};
 use rustix::fs::{CWD, Mode, OFlags, Stat};
 use std::collections::BTreeMap;

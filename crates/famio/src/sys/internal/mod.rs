@@ -4,6 +4,7 @@
 //! hide them (`close` returns `EBADF`) and move them away if the program wants their number. The library confirms
 //! before each use that a descriptor still is the file for which it was opened: a program may close or replace any
 //! number by a system call that no hook sees. While nobody can do so (`undisturbed`), once is enough.
+// Cycle: numbers, opening, registry: a free number is one that no entry has; an entry that is lost is opened anew
 
 mod numbers;
 mod opening;
@@ -15,6 +16,8 @@ pub(crate) use numbers::{at_number, closed, enlarge_table, occupy_standard, with
 pub(crate) use passing::{Passing, Replacing, has_waited, with_lowest};
 pub(crate) use undisturbed::Undisturbed;
 
+pub(crate) use self::opening::TRIES;
+use self::registry::EntryId;
 use crate::error::{Error, Result};
 use crate::fast_path::FAST_PATH;
 use crate::sys::identity;
@@ -29,7 +32,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 /// before. For a single system call it is borrowed (`AsFd`), which confirms the file. Code that writes through it
 /// takes [`InternalFd::get`].
 #[derive(Debug)]
-pub struct InternalFd(u16);
+pub struct InternalFd(EntryId);
 
 /// A descriptor that was confirmed and keeps its number until this is dropped.
 pub struct InUse<'a> {
@@ -42,9 +45,6 @@ pub struct InUse<'a> {
     _on_this_thread: PhantomData<*mut ()>,
 }
 
-/// Tries at a step that the program prevents by closing descriptors that it did not open.
-pub(crate) const TRIES: u32 = 8;
-
 /// A number that no process can have.
 const NONE: RawFd = RawFd::MAX;
 
@@ -52,11 +52,11 @@ impl InternalFd {
     /// Makes a descriptor internal, as a duplicate with a high number. An internal one gets another handle instead.
     pub fn duplicate(fd: BorrowedFd<'_>) -> Result<Self> {
         if let Some(shared) = registry::share(fd.as_raw_fd()) {
-            return Ok(shared);
+            return Ok(Self(shared));
         }
         let _passing = Passing::begin();
         let identity = identity(fd)?;
-        registry::register(numbers::high_duplicate(fd)?, identity)
+        registry::register(numbers::high_duplicate(fd)?, identity).map(Self)
     }
 
     /// Makes a descriptor internal, with a high number.
@@ -69,7 +69,7 @@ impl InternalFd {
     pub fn at_its_number(fd: OwnedFd) -> Result<Self> {
         let _held = Held::of_process();
         let identity = identity(fd.as_fd())?;
-        registry::register(fd, identity)
+        registry::register(fd, identity).map(Self)
     }
 
     /// From now on the file is opened again by this name if the program has closed the descriptor unseen. The name
@@ -77,25 +77,25 @@ impl InternalFd {
     pub fn set_name(&self, name: impl Into<Vec<u8>>, locked: bool) -> Result<()> {
         let name = CString::new(name).map_err(|_| Error::new(libc::EINVAL))?;
         let _held = Held::of_process();
-        registry::set_name(self, name, locked);
+        registry::set_name(self.0, name, locked);
         Ok(())
     }
 
     /// Keeps it open in forked children: a close would drop locks that the child takes.
     pub fn keep_in_children(&self) {
-        registry::keep_in_children(self);
+        registry::keep_in_children(self.0);
     }
 
     /// Device and inode of the file that it was opened for.
     pub fn identity(&self) -> (u64, u64) {
-        registry::identity_of(self)
+        registry::identity_of(self.0)
     }
 
     /// Confirms the descriptor; opens a lost one again by its name. `EBADF`: that failed.
     pub fn get(&self) -> Result<InUse<'_>> {
         // A signal handler on this thread that wants the number could not wait for it.
         let held = Held::of_process();
-        let (number, side) = registry::begin_use(self)?;
+        let (number, side) = registry::begin_use(self.0)?;
         Ok(InUse { number, side, is_fresh: Cell::new(true), of: self, _held: held, _on_this_thread: PhantomData })
     }
 
@@ -120,7 +120,7 @@ impl InternalFd {
     pub fn replace(&self, new: BorrowedFd<'_>) -> Result<()> {
         let _passing = Passing::begin();
         let identity = identity(new)?;
-        registry::replace(self, numbers::high_duplicate(new)?, identity)
+        registry::replace(self.0, numbers::high_duplicate(new)?, identity)
     }
 }
 
@@ -135,21 +135,21 @@ impl AsFd for InternalFd {
 impl AsRawFd for InternalFd {
     fn as_raw_fd(&self) -> RawFd {
         let _held = Held::of_process();
-        registry::confirmed(self).unwrap_or(NONE)
+        registry::confirmed(self.0).unwrap_or(NONE)
     }
 }
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
         let _held = Held::of_process();
-        registry::release(self);
+        registry::release(self.0);
     }
 }
 
 /// Confirmed again for each call that is made with it: earlier ones may have taken long.
 impl AsFd for InUse<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let is_there = self.is_fresh.replace(false) || registry::is_at(self.of, self.number);
+        let is_there = self.is_fresh.replace(false) || registry::is_at(self.of.0, self.number);
         let number = if is_there { self.number } else { NONE };
         // SAFETY: confirmed, and not closed by the library while this counts as a user; or cannot be open.
         unsafe { BorrowedFd::borrow_raw(number) }
@@ -158,7 +158,7 @@ impl AsFd for InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        registry::end_use(self.of, self.side);
+        registry::end_use(self.of.0, self.side);
     }
 }
 
@@ -169,8 +169,8 @@ fn by(way: &dyn opening::Way) -> Result<InternalFd> {
         let (high, identity) = opening::high(way)?;
         #[cfg(test)]
         tests::just_opened(high.as_raw_fd());
-        let opened = registry::register(high, identity)?;
-        if registry::confirmed(&opened).is_some() {
+        let opened = InternalFd(registry::register(high, identity)?);
+        if registry::confirmed(opened.0).is_some() {
             return Ok(opened);
         }
     }

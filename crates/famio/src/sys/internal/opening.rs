@@ -5,7 +5,7 @@
 //! one of the program's files there. So a descriptor is the library's only if the kernel says that it is the file
 //! asked for; and only then is the number closed.
 
-use super::{TRIES, numbers, undisturbed};
+use super::{numbers, undisturbed};
 use crate::error::{Error, Result};
 use crate::sys::{check, identity, identity_at, syscall};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+/// Tries at a step that the program prevents by closing descriptors that it did not open.
+pub(crate) const TRIES: u32 = 8;
 
 /// A way to get a descriptor.
 pub(super) trait Way {

@@ -3,7 +3,7 @@
 
 use super::opening::{self, Named};
 use super::passing::{self, Passing};
-use super::{InternalFd, numbers, undisturbed};
+use super::{numbers, undisturbed};
 use crate::error::{Error, Result};
 use crate::fast_path::NUMBERS;
 use crate::sys::{check, identity, syscall};
@@ -18,6 +18,10 @@ const ENTRIES: usize = u16::MAX as usize;
 
 /// In [`Entry::place`]: no descriptor of this process.
 const LOST: u64 = 0;
+
+/// Where an entry is in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryId(u16);
 
 /// One internal descriptor. `owners` is 0 if the entry is free, 1 in transition, `n + 1` with `n` owners.
 pub(super) struct Entry {
@@ -191,7 +195,7 @@ fn lost() -> Error {
 
 /// Puts an open descriptor with a high number into the table. It leads to the file with this device and inode, unless
 /// the program has replaced it.
-pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<InternalFd> {
+pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<EntryId> {
     let number = high.as_raw_fd();
     if number as usize >= NUMBERS {
         return Err(Error::new(libc::EMFILE));
@@ -210,19 +214,19 @@ pub(super) fn register(high: OwnedFd, (device, inode): (u64, u64)) -> Result<Int
     // Its identity was asked for in the same stretch, if there is one.
     entry.confirmed.store(undisturbed::now().unwrap_or(0), Relaxed);
     entry.owners.store(2, Release);
-    Ok(InternalFd(index as u16))
+    Ok(EntryId(index as u16))
 }
 
 /// Another owner of the descriptor with this number, if it is internal.
-pub(super) fn share(number: RawFd) -> Option<InternalFd> {
+pub(super) fn share(number: RawFd) -> Option<EntryId> {
     let index = numbered(number)?;
     let entry = &TABLE[index];
     let mut owners = entry.owners.load(Acquire);
     while owners >= 2 {
         match entry.owners.compare_exchange(owners, owners + 1, AcqRel, Acquire) {
-            Ok(_) if number_of(entry.place.load(SeqCst)) == Some(number) => return Some(InternalFd(index as u16)),
+            Ok(_) if number_of(entry.place.load(SeqCst)) == Some(number) => return Some(EntryId(index as u16)),
             Ok(_) => {
-                drop(InternalFd(index as u16));
+                release(EntryId(index as u16));
                 return None;
             }
             Err(now) => owners = now,
@@ -231,8 +235,8 @@ pub(super) fn share(number: RawFd) -> Option<InternalFd> {
     None
 }
 
-pub(super) fn set_name(fd: &InternalFd, name: CString, locked: bool) {
-    let entry = &TABLE[fd.0 as usize];
+pub(super) fn set_name(id: EntryId, name: CString, locked: bool) {
+    let entry = &TABLE[id.0 as usize];
     let _changing = Changing::lock();
     entry.locked.store(locked, Relaxed);
     let old = entry.name.swap(Box::into_raw(Box::new(name)), AcqRel);
@@ -242,16 +246,16 @@ pub(super) fn set_name(fd: &InternalFd, name: CString, locked: bool) {
     }
 }
 
-pub(super) fn release(fd: &InternalFd) {
-    let entry = &TABLE[fd.0 as usize];
+pub(super) fn release(id: EntryId) {
+    let entry = &TABLE[id.0 as usize];
     if entry.owners.fetch_sub(1, AcqRel) != 2 {
         return;
     }
     let _changing = Changing::lock();
     if let Some(number) = number_of(entry.place.load(SeqCst)) {
         // Only if it has not become the program's meanwhile.
-        let ours = numbered(number) == Some(fd.0 as usize) && entry.still_fits(number);
-        if numbered(number) == Some(fd.0 as usize) {
+        let ours = numbered(number) == Some(id.0 as usize) && entry.still_fits(number);
+        if numbered(number) == Some(id.0 as usize) {
             NUMBERED[number as usize].store(0, Release);
         }
         entry.place.store(LOST, SeqCst);
@@ -268,24 +272,24 @@ pub(super) fn release(fd: &InternalFd) {
 }
 
 /// Keeps it open in forked children: a close would drop locks that the child takes.
-pub(super) fn keep_in_children(fd: &InternalFd) {
-    TABLE[fd.0 as usize].kept.store(true, Relaxed);
+pub(super) fn keep_in_children(id: EntryId) {
+    TABLE[id.0 as usize].kept.store(true, Relaxed);
 }
 
-pub(super) fn identity_of(fd: &InternalFd) -> (u64, u64) {
-    TABLE[fd.0 as usize].identity()
+pub(super) fn identity_of(id: EntryId) -> (u64, u64) {
+    TABLE[id.0 as usize].identity()
 }
 
 /// Begins to use the descriptor under its present number, which is confirmed. Returns the number, and the side for
 /// [`end_use`].
-pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
-    let entry = &TABLE[fd.0 as usize];
+pub(super) fn begin_use(id: EntryId) -> Result<(RawFd, usize)> {
+    let entry = &TABLE[id.0 as usize];
     loop {
         let place = entry.place.load(SeqCst);
         let Some(number) = number_of(place) else {
             let _changing = Changing::lock();
             if entry.place.load(SeqCst) == LOST {
-                entry.open_anew(fd.0 as usize)?;
+                entry.open_anew(id.0 as usize)?;
             }
             continue;
         };
@@ -294,7 +298,7 @@ pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
         if entry.place.load(SeqCst) == place && entry.still_fits(number) {
             return Ok((number, side));
         }
-        end_use(fd, side);
+        end_use(id, side);
         let _changing = Changing::lock();
         if entry.place.load(SeqCst) == place && !entry.fits(number) {
             entry.lose(number);
@@ -303,29 +307,29 @@ pub(super) fn begin_use(fd: &InternalFd) -> Result<(RawFd, usize)> {
 }
 
 /// Whether the number still leads to the file.
-pub(super) fn is_at(fd: &InternalFd, number: RawFd) -> bool {
-    let entry = &TABLE[fd.0 as usize];
+pub(super) fn is_at(id: EntryId, number: RawFd) -> bool {
+    let entry = &TABLE[id.0 as usize];
     if number_of(entry.place.load(SeqCst)) == Some(number) { entry.still_fits(number) } else { entry.fits(number) }
 }
 
-pub(super) fn end_use(fd: &InternalFd, side: usize) {
-    TABLE[fd.0 as usize].users[side].fetch_sub(1, SeqCst);
+pub(super) fn end_use(id: EntryId, side: usize) {
+    TABLE[id.0 as usize].users[side].fetch_sub(1, SeqCst);
 }
 
 /// The number of the descriptor, which is confirmed.
-pub(super) fn confirmed(fd: &InternalFd) -> Option<RawFd> {
-    let (number, side) = begin_use(fd).ok()?;
-    end_use(fd, side);
+pub(super) fn confirmed(id: EntryId) -> Option<RawFd> {
+    let (number, side) = begin_use(id).ok()?;
+    end_use(id, side);
     Some(number)
 }
 
 /// Gives the descriptor another file. It must not be in use.
-pub(super) fn replace(fd: &InternalFd, new: OwnedFd, (device, inode): (u64, u64)) -> Result<()> {
-    let entry = &TABLE[fd.0 as usize];
+pub(super) fn replace(id: EntryId, new: OwnedFd, (device, inode): (u64, u64)) -> Result<()> {
+    let entry = &TABLE[id.0 as usize];
     let _changing = Changing::lock();
     let old = number_of(entry.place.load(SeqCst));
     let ours = old.filter(|&number| entry.fits(number));
-    let side = entry.publish(fd.0 as usize, new.into_raw_fd());
+    let side = entry.publish(id.0 as usize, new.into_raw_fd());
     entry.wait_for_users(side);
     entry.device.store(device, SeqCst);
     entry.inode.store(inode, SeqCst);
