@@ -47,7 +47,7 @@ test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(RELEASE)/famio-counts
 	$(CARGO) test --release --workspace
-	$(RELEASE)/famio-simulate run --states 150000
+	$(RELEASE)/famio-simulate run --states 100000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine emulated
 	$(RELEASE)/famio-kill --without-famio --kills 30

@@ -63,7 +63,7 @@ fn case() -> impl Strategy<Value = Case> {
 fn config() -> ProptestConfig {
     let asked = std::env::var("FAMIO_HISTORIES").ok().and_then(|count| count.parse().ok());
     let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(20_261_125) };
-    ProptestConfig { cases: asked.unwrap_or(60), max_shrink_iters: 200, rng_seed, ..ProptestConfig::default() }
+    ProptestConfig { cases: asked.unwrap_or(40), max_shrink_iters: 200, rng_seed, ..ProptestConfig::default() }
 }
 
 proptest! {

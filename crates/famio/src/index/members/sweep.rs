@@ -34,21 +34,34 @@ pub(crate) fn sign(memory: BorrowedFd<'_>, membership: &Membership) {
     }
 }
 
-/// Sweeps once per process, at the first attach.
+/// How much a process looks at in its first attach, which waits for it: what stays for good, such as what other mount
+/// namespaces left, would else cost every process ten system calls each.
+const IN_PASSING: usize = 16;
+
+/// Sweeps a part of the folder, once per process, at the first attach. Which part is left to chance, so that in the
+/// course of some processes everything is swept.
 pub(crate) fn sweep_once() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.swap(true, Ordering::Relaxed) {
-        sweep();
+        sweep_some(IN_PASSING, super::control::random().unwrap_or_default());
     }
 }
 
 /// Removes memory that no process needs any more. Best effort: another user's memory stays.
 pub(crate) fn sweep() {
+    sweep_some(usize::MAX, 0);
+}
+
+/// As [`sweep`], of a [`part`] of the entries.
+fn sweep_some(at_most: usize, chance: u64) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = crate::sys::openat(CWD, shm::folder(), flags, Mode::empty()) else { return };
-    let Ok(entries) = crate::sys::list(&folder) else { return };
-    for entry in entries.flatten() {
-        let Some(kind) = entry.file_name().to_str().ok().and_then(kind_of) else { continue };
+    let ours = || {
+        let entries = crate::sys::list(&folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| kind_of(entry.file_name().to_str().ok()?).map(|kind| (kind, entry)))
+    };
+    let is_in_part = part(ours().count(), at_most, chance);
+    for (_, (kind, entry)) in ours().enumerate().filter(|(at, _)| is_in_part(*at)) {
         let stale = match kind {
             Kind::Arena => is_stale_arena(&folder, entry.file_name()),
             Kind::Shared => is_stale_memory(&folder, entry.file_name()),
@@ -57,6 +70,12 @@ pub(crate) fn sweep() {
             let _ = rustix::fs::unlinkat(&folder, entry.file_name(), AtFlags::empty());
         }
     }
+}
+
+/// Which of `all` entries are looked at: at most so many, side by side, the first of which is left to `chance`.
+fn part(all: usize, at_most: usize, chance: u64) -> impl Fn(usize) -> bool {
+    let first = chance as usize % all.max(1);
+    move |at| all <= at_most || (at + all - first) % all < at_most
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,6 +217,17 @@ mod tests {
 
     fn c_name(path: &str) -> std::ffi::CString {
         std::ffi::CString::new(path.strip_prefix("/dev/shm/").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_part_has_its_size_and_every_entry_is_in_some() {
+        let part = |all, at_most, chance| (0..all).filter(|&at| part(all, at_most, chance)(at)).collect::<Vec<_>>();
+        assert_eq!(part(40, 16, 0), Vec::from_iter(0..16));
+        assert_eq!(part(40, 16, 30), Vec::from_iter((0..6).chain(30..40)));
+        assert_eq!(part(40, 16, u64::MAX).len(), 16);
+        assert_eq!([part(16, 16, 5).len(), part(3, 16, 5).len(), part(0, 16, 5).len()], [16, 3, 0]);
+        assert_eq!(part(40, usize::MAX, 0).len(), 40);
+        assert!((0..40).all(|at| (0..40).any(|chance| part(40, 16, chance).contains(&at))));
     }
 
     #[test]
