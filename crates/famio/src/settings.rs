@@ -28,10 +28,10 @@ pub enum OnKill {
     Keep,
 }
 
-/// Which home a write goes to; `Auto` chooses per file at SYNC.
+/// Where the bytes of a write go, in a journal in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PolicyChoice {
-    /// Chosen at each SYNC from what the epoch did (Libnvmmio, section 3.3).
+    /// Chosen per file at each SYNC, from what the epoch did (Libnvmmio, section 3.3). The default.
     #[default]
     Auto,
     /// Pre-images go to the log, data to the file in place.
@@ -85,8 +85,8 @@ pub enum TierChoice {
     Off,
 }
 
-/// How much of a tiered journal serves as a write cache: percentages of its limit, or of an eighth of the machine's
-/// memory if that is less.
+/// How much of a tiered journal serves as a write cache: percentages of its limit, or of an eighth of the memory that
+/// the process may use (the machine's, or its cgroup's) if that is less. By default 30 and 10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBackRange {
     /// Above this, blocks are written back to the file,
@@ -104,7 +104,10 @@ impl Default for WriteBackRange {
 impl core::str::FromStr for WriteBackRange {
     type Err = &'static str;
 
-    /// `30:10`.
+    /// Reads `from:to`, such as `30:10`.
+    ///
+    /// # Errors
+    /// What is wrong, in words: `to` has to be less than `from`, and `from` at most 90.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split_once(':').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
         match parts {
@@ -127,24 +130,29 @@ pub enum Atomicity {
 /// Settings of one atomic file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder that holds journals; `None`: `.famio/` beside the file.
+    /// The folder that holds journals, which must exist; `None`: `.famio/` beside the file.
     pub pool: Option<PathBuf>,
     /// The folder on tmpfs for memory shared between processes; `None`: `/dev/shm`. All processes that have a file
-    /// open need the same folder, and a process has one for all of its files.
+    /// open need the same folder, and a process has one for all of its files. An open fails with `EINVAL` if this is no
+    /// absolute path in UTF-8, or if the process already uses another folder.
     pub shm: Option<PathBuf>,
     /// What a SYNC must survive.
     pub durability: Durability,
     /// Treat a plain mapping as persistent memory: write-backs and fences are executed, though they survive no more
-    /// than the process does. For measurements and tests; reported on stderr.
+    /// than the process does. For measurements and tests; reported on stderr. On a disk or persistent memory the first
+    /// write fails with `EINVAL`, unless `durability` is [`Durability::Process`].
     pub emulated: bool,
     /// The policy, for journals in place.
     pub policy: PolicyChoice,
-    /// The size to which a file's journal may grow, in bytes.
+    /// The size to which a file's journal may grow, in bytes; by default 4 GiB. An epoch that needs more fails with
+    /// `ENOSPC`.
     pub journal_limit: u64,
     /// The largest file, in bytes, that is copied to memory when it is mapped for writing. A larger file is mapped by
-    /// private copy-on-write pages. `None`: a quarter of the machine's memory.
+    /// private copy-on-write pages. `None`: a quarter of the memory that the process may use (the machine's, or its
+    /// cgroup's).
     pub map_memory: Option<u64>,
     /// If a file cannot be protected, that is an error. Otherwise it is left to the kernel, with a notice on stderr.
+    /// [`AtomicFile`](crate::AtomicFile) always takes this as true.
     pub require: bool,
     /// What happens to writes that no SYNC covers if their process is killed.
     pub on_kill: OnKill,
@@ -163,10 +171,11 @@ pub struct Settings {
     /// The application to which this process belongs, in a pool with a size: all processes with this name share its
     /// share. `None`: this process and those that it forks.
     pub application: Option<String>,
-    /// The weight of the application's share, from 1 to 10000.
+    /// The weight of the application's share, from 1 to 10000; by default 100.
     pub pool_weight: u32,
     /// The number of the file's group. A SYNC of a file commits all files of its group that the process has open,
-    /// together. `None`: it belongs to none.
+    /// together. `None`: it belongs to none. An open fails with `EINVAL` if `on_kill` is [`OnKill::Keep`], and with
+    /// `EBUSY` if the process has the file open with another group or none.
     pub group: Option<u32>,
 }
 

@@ -1,7 +1,8 @@
 """Files whose changes between two syncs are durable as a whole or, after a crash, gone as a whole.
 
-``open()`` is like the built-in and gives files with the methods ``sync()`` and ``transaction()``; ``Region`` and ``memmap`` map files; ``recover()`` brings files to
-their last sync. ``python -m famio run`` runs an unmodified program with atomic files.
+``open()`` is like the built-in and gives files with a method ``sync()``, and ``transaction()`` for binary files that
+are read and written; ``Region`` and ``memmap`` map files; ``recover()`` brings files to their last sync. ``python -m
+famio run`` runs an unmodified program with atomic files.
 """
 
 from __future__ import annotations

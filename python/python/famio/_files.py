@@ -18,9 +18,12 @@ StrPath = str | os.PathLike[str]
 class Settings(TypedDict, total=False):
     """How a file is protected. The first open of a file in a process decides.
 
-    ``durability``: ``"power"`` (the default) or ``"process"``: what a sync has to survive. ``policy``: ``"auto"``, ``"undo"``, ``"redo"`` or
-    ``"alternate"``. ``on_kill``: ``"rollback"`` (the default) or ``"keep"``: what happens to writes that no sync covers if the process is
-    killed. ``pool``: the folder of the journals. ``shm``: the folder on tmpfs in which processes share memory.
+    ``durability``: ``"power"`` (the default) or ``"process"``: what a sync has to survive. ``policy``: ``"auto"`` (the
+    default), ``"undo"``, ``"redo"`` (Libnvmmio) or ``"alternate"`` (LAWN): where writes go, in a journal in place.
+    ``on_kill``: ``"rollback"`` (the default) or ``"keep"``: what happens to writes that no sync covers if the process
+    is killed. ``pool``: the folder of the journals, by default ``.famio/`` beside the file. ``shm``: the folder on
+    tmpfs in which processes share memory, by default ``/dev/shm``; one for a process. Any other value is a
+    ``ValueError``.
     """
 
     durability: Literal["power", "process"]
@@ -78,7 +81,7 @@ class AtomicRaw(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """There is none: ``os.fsync`` would bypass the library. Use ``sync()``."""
+        """Raises ``io.UnsupportedOperation``: ``os.fsync`` would bypass the library. Use ``sync()``."""
         raise io.UnsupportedOperation("an atomic file has no descriptor to use; there is sync()")
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -131,21 +134,30 @@ class AtomicRaw(io.RawIOBase):
         return size
 
     def sync(self) -> None:
-        """All writes so far are durable, as a whole, when this returns."""
+        """All writes so far are durable, as a whole, when this returns.
+
+        Raises ``OSError`` with ``EIO`` if that fails: the file then takes no more writes, and, opened again, is as at
+        this sync or the one before.
+        """
         self._check(True, "")
         self._file.sync()
 
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
         """Begins a transaction: changes that are committed as a whole or not at all.
 
-        ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
-        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it is aborted (``ETIMEDOUT``).
+        ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or
+        overwrote. ``sync=False``: its commit is not a sync of the file, and durable with the next. ``timeout``: seconds
+        from now after which it is aborted (``ETIMEDOUT``); ``ValueError`` if negative.
         """
         self._check(self._writable, "writable")
         return Transaction(self._file.transaction(check=check, sync=sync, timeout=timeout), self)
 
     def close(self) -> None:
-        """Closes the file, and syncs what was written."""
+        """Closes the file. The last object or map of the file in this process syncs what was written.
+
+        If other processes have the file open for writing, they sync it instead. Raises ``OSError`` (``EIO``) if it
+        could not be synced; the file is closed all the same.
+        """
         if not self.closed:
             try:
                 super().close()
@@ -154,7 +166,7 @@ class AtomicRaw(io.RawIOBase):
 
 
 class AtomicBuffered(io.BufferedRandom):
-    """An atomic file of bytes."""
+    """An atomic file of bytes, which is read and written."""
 
     raw: AtomicRaw
 
@@ -170,8 +182,7 @@ class AtomicBuffered(io.BufferedRandom):
     def transaction(self, *, check: bool = False, sync: bool = True, timeout: float | None = None) -> Transaction:
         """Begins a transaction: changes that are committed as a whole or not at all.
 
-        ``check``: its commit fails with ``BlockingIOError`` if another transaction or call has changed what it read or overwrote. ``sync=False``: its commit
-        is not a sync of the file, and durable with the next. ``timeout``: seconds after which it is aborted (``ETIMEDOUT``).
+        The buffer is written to the file first. Arguments as for ``AtomicRaw.transaction``.
         """
         self.flush()
         raw = self.raw.transaction(check=check, sync=sync, timeout=timeout)
@@ -244,11 +255,16 @@ def open(
 ) -> Any:
     """Opens an atomic file: as the built-in ``open()``, with a method ``sync()`` of what it gives.
 
-    All that is written between two ``sync()`` is durable as a whole, or gone as a whole after a crash. Closing syncs. A journal that a crash
-    left is recovered here. ``permissions``: those of a file that is made, less the umask. ``settings``: see ``Settings``.
+    All that is written between two ``sync()`` is durable as a whole, or gone as a whole after a crash. The last close
+    in the process syncs. A journal that a crash left is recovered here. ``permissions``: those of a file that is made,
+    less the umask. ``settings``: see ``Settings``.
 
-    Raises ``OSError``: as the built-in; ``EBUSY`` also if another process has the file and keeps it, or under ``famio run``; ``EIO`` if its
-    journal can't be used.
+    Text gives an ``AtomicText``; bytes with ``+`` an ``AtomicBuffered``, and without a buffer an ``AtomicRaw``: these
+    two have ``transaction()``.
+
+    Raises ``OSError``: as the built-in; ``EINVAL`` if it is not a regular file; ``EBUSY`` under ``famio run``, or if
+    the file is to be emptied, and another process has it and keeps it; ``EIO`` if its journal cannot be used. The first
+    write raises ``EOPNOTSUPP`` if the file system is not supported.
     """
     if isinstance(file, int):
         raise TypeError("an atomic file is opened by its path, not by a descriptor")

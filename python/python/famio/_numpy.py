@@ -55,6 +55,6 @@ class Array(numpy.ndarray[Any, Any]):
         self.mode = other.mode if shares else ""
 
     def flush(self) -> None:
-        """All that was stored is durable when it returns, as a whole. Nothing for a copy, which is in memory alone."""
+        """All that was stored is durable, as a whole, when this returns. Does nothing for a copy in memory."""
         if self._region is not None:
             self._region.flush()

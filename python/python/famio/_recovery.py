@@ -20,12 +20,12 @@ class Recovery:
 
     file: Path
     journal: Path | None
-    """``None`` if there is no journal, as for a file that only grew."""
+    """``None`` if no journal is known, as for a file that only grew."""
     outcome: Outcome
     epoch: int
-    """The last sync."""
+    """The number of the last sync; 0 if there was none."""
     bytes: int
-    """Bytes copied from the journal to the file."""
+    """Bytes copied between the journal and the file."""
     why: str | None
     """The reason for ``conflict``, ``failed`` and ``unexamined``."""
     cut: int | None = None
@@ -33,7 +33,7 @@ class Recovery:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether nothing is left to do; in a dry run, whether the recovery would succeed."""
         return self.outcome not in ("conflict", "failed", "unexamined", "in use")
 
 
@@ -47,10 +47,12 @@ def recover(
 ) -> list[Recovery]:
     """Brings a file, or all below a folder or in a pool, to the last sync, and returns a result for each journal.
 
-    ``dry_run``: changes nothing, and returns what would be done. ``use``: which side counts in a conflict, where the file was changed by another
-    program after the crash; by default nothing is changed then.
+    ``dry_run``: changes nothing, and returns what would be done. ``use``: which side counts in a conflict, where the
+    file was changed by another program after the crash; by default nothing is changed then. ``pool``, ``shm``: as in
+    ``Settings``.
 
-    Raises ``OSError`` if the path itself can't be accessed; an error of one of several files is in its ``Recovery``.
+    Raises ``OSError`` if the path itself cannot be accessed; an error of a file is in its ``Recovery``. ``ValueError``
+    for another ``use``.
     """
     found = _famio.recover(path, dry_run=dry_run, winner=use, pool=pool, shm=shm)
     return [

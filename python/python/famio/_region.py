@@ -17,13 +17,17 @@ PAGE = 4096
 
 
 class Region(_famio.Map):
-    """A map of an atomic file, with the buffer protocol: ``memoryview(region)``, ``numpy.frombuffer(region)``, ``region[a:b]``.
+    """A map of an atomic file, with the buffer protocol: ``memoryview(region)``, ``numpy.frombuffer(region)``,
+    ``region[a:b]``.
 
-    ``length``: bytes to map; the file is made as long if it is shorter, unless it is only read; by default as far as the file goes.
-    ``offset``: where in the file it begins, a multiple of 4096.
+    ``length``: bytes to map; by default as far as the file goes. ``offset``: where in the file it begins, a multiple of
+    4096. ``mode``: ``"r"``: for reading; ``"r+"``: for writing, which with a ``length`` creates the file if necessary;
+    ``"w+"``: creates or empties the file. A file for writing is made as long as the region; one for reading has to be
+    (``ValueError``). Other arguments, and ``OSError``, as for ``open()``.
 
-    Closing, like the end of a ``with``, syncs; it raises ``BufferError`` while an array or a ``memoryview`` uses the memory. To cut the file
-    below the end of a region that is in use crashes the process, as with ``mmap``.
+    Stores are durable with the next ``flush()``, of this or another map, or ``sync()`` of the file. Closing, like the
+    end of a ``with``, raises ``BufferError`` while an array or a ``memoryview`` uses the memory. To cut the file below
+    the end of a region that is in use crashes the process, as with ``mmap``.
     """
 
     name: StrPath
@@ -80,17 +84,20 @@ class Region(_famio.Map):
 
     @property
     def buffer(self) -> _famio.Map:
-        """The region itself, for programs written when only this attribute had the buffer protocol, before Python 3.12."""
+        """The region itself, for programs from when only this attribute had the buffer protocol, before Python 3.12."""
         return self
 
     def flush(self) -> None:
-        """All stores so far are durable, as a whole, when this returns."""
+        """All stores so far, and all writes to the file, are durable, as a whole, when this returns.
+
+        Raises ``OSError`` as ``sync()`` of a file.
+        """
         super().flush()
 
     sync = flush
 
     def close(self) -> None:
-        """Gives up the map, and syncs what was stored."""
+        """Gives up the map. If nothing else in the process has the file open, syncs what was stored."""
         super().close()
 
     def __enter__(self) -> Self:
@@ -111,7 +118,8 @@ def memmap(
 ) -> numpy.ndarray[Any, Any]:
     """An array in an atomic file: as ``numpy.memmap``, but ``flush()`` makes all that was stored durable as a whole.
 
-    ``offset`` is any number of bytes. Without ``shape``: one dimension, as far as the file goes.
+    ``offset`` is any number of bytes. Without ``shape``: one dimension, as far as the file goes; ``ValueError`` with
+    mode ``"w+"``, or if that is no whole number of items. ``mode`` and ``settings``: as for ``Region``.
     """
     from ._numpy import Array
 

@@ -18,25 +18,32 @@ class _Flushed(Protocol):
 
 
 class _Joinable(_Flushed, Protocol):
-    """What ``famio.open()`` returns, except for text."""
+    """What ``famio.open()`` returns for bytes with ``+`` in the mode, or without a buffer."""
 
     @property
     def _file(self) -> _famio.File: ...
 
 
 class TransactionFile:
-    """One of the files of a transaction. Offsets and sizes are in bytes."""
+    """One of the files of a transaction. Offsets and sizes are in bytes.
+
+    All calls raise ``OSError`` with ``ETIMEDOUT`` after the time limit, and ``ECHILD`` in a forked child;
+    ``ValueError`` after the end of the transaction.
+    """
 
     def __init__(self, transaction: _famio.Transaction, number: int = 0) -> None:
         self._transaction = transaction
         self._number = number
 
     def read(self, length: int, offset: int) -> bytes:
-        """Reads at an offset; fewer bytes at the end of the file. ``BlockingIOError``: with ``check``, if what it has read has changed."""
+        """Reads at an offset; fewer bytes at the end of the file.
+
+        Raises ``BlockingIOError`` with ``check``, if what it has read has changed.
+        """
         return self._transaction.read(length, offset, self._number)
 
     def write(self, data: ReadableBuffer, offset: int) -> int:
-        """Writes all of the data at an offset, at the commit."""
+        """Writes all of the data at an offset, at the commit; returns its length."""
         with memoryview(data).cast("B") as view:
             return self._transaction.write(view, offset, self._number)
 
@@ -52,10 +59,11 @@ class TransactionFile:
 
 
 class Transaction(TransactionFile):
-    """Changes of files that are committed as a whole or not at all; made by the ``transaction()`` of what ``famio.open()`` gives.
+    """Changes of files that are committed as a whole or not at all; made by ``transaction()`` of an atomic file.
 
-    As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in memory until its commit,
-    and no other reader sees it; it reads the contents of the files, with its own writes over them. Any number may be open at once.
+    As a context manager it commits at the end of the block, and aborts if the block raises. What it writes stays in
+    memory until its commit, and no other reader sees it; it reads the contents of the files, with its own writes over
+    them. Any number may be open at once. Source: vNVML (CCF THPC 2020), sections 3 and 4.
     """
 
     def __init__(self, transaction: _famio.Transaction, file: _Flushed) -> None:
@@ -63,9 +71,9 @@ class Transaction(TransactionFile):
         self._files = [file]
 
     def join(self, file: _Joinable) -> TransactionFile:
-        """Adds a file of the same folder (or pool), owner, group and permissions: the commit changes all of them or none.
+        """Adds a file of the same folder or pool, owner, group and permissions: the commit changes all or none.
 
-        The result reads and writes that file.
+        The result reads and writes that file. Raises ``OSError`` with ``EINVAL`` after ``sync=False``.
         """
         file.flush()
         number = self._transaction.join(file._file)
@@ -78,10 +86,13 @@ class Transaction(TransactionFile):
         return self._transaction.ended
 
     def commit(self) -> None:
-        """Commits: durable as a whole when this returns, with all that was written to the file before (unless ``sync=False``).
+        """Commits: durable as a whole when this returns, with all that was written to the file before (unless
+        ``sync=False``). What is still in the buffer of a file is written after the commit, and not durable yet.
 
-        Raises ``BlockingIOError`` (``EAGAIN``) with ``check``, if what it read or overwrote has changed: try again. ``OSError`` with ``ENOSPC``,
-        ``ETIMEDOUT`` and the like leaves the file as it was; after ``EIO`` the file accepts no more writes.
+        Raises ``BlockingIOError`` (``EAGAIN``) with ``check``, if what it read or overwrote has changed: try again.
+        ``OSError`` with ``ENOSPC``, ``ETIMEDOUT`` and the like leaves the file as it was, and so does ``EXDEV`` if
+        joined files differ in pool, owner, group or permissions; after ``EIO`` the file accepts no more writes, and,
+        opened again, has all of the transaction or nothing.
         """
         self._transaction.commit()
         for file in self._files:

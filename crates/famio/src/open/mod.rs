@@ -21,15 +21,17 @@ use std::sync::Arc;
 /// A file whose changes between two [SYNC](Self::sync)s are durable as a whole or, after a crash, gone as a whole.
 ///
 /// Opened by [`options`](Self::options). All methods take `&self`, and may be called from any thread. Several values
-/// may be open for one file: they share its epoch.
+/// may be open for one file: they share its epoch. So do all processes that have the file open: one of them at a time
+/// owns and changes it, all read the same bytes, and a SYNC by any of them commits what all have written.
 ///
 /// The traits `Read`, `Write` and `Seek` of `std::io` use a position that each value has for itself.
 ///
 /// When the last value of a file is dropped, the file is committed and closed clean; [`close`](Self::close) reports
 /// errors of that. If the process ends without it, the effect is that of a kill: the next open finds the file as at
-/// the last SYNC.
+/// the last SYNC. If other processes have the file open for writing, they commit what this process wrote.
 ///
-/// A forked child cannot use the value (`EBUSY`); it must open the file itself.
+/// A forked child cannot use the value (`EBUSY`); it must open the file itself. In a signal handler that interrupted a
+/// call on an atomic file, methods may fail with `EDEADLK`.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: Arc<file::AtomicFile>,
@@ -73,7 +75,8 @@ impl AtomicFile {
     /// Reads from `offset`; returns fewer bytes than asked for at the end of the file.
     ///
     /// # Errors
-    /// `EIO`: the medium is bad, or an outsider has cut the file. `EBUSY`: in a forked child.
+    /// `EIO`: the medium is bad, or an outsider has cut the file. `EBUSY`: another process has mapped the file and
+    /// keeps it; or in a forked child.
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         // SAFETY: the caller's buffer, which is borrowed.
         unsafe { self.file.read(offset, &[UserBuf::of(bytes)]) }.map_err(|e| self.file.named(e))
@@ -97,13 +100,16 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Writes all of `bytes` at `offset`; part of the open epoch until the next [`sync`](Self::sync).
+    /// Writes all of `bytes` at `offset`; part of the open epoch until the next [`sync`](Self::sync). A crash before
+    /// that takes it back, and so does a kill, unless [`OnKill::Keep`](crate::OnKill::Keep) is set. With
+    /// [`Atomicity::Write`](crate::Atomicity::Write) it is durable on return, as a whole.
     ///
     /// # Errors
-    /// `EBADF`: it was opened for reading only. `EFBIG`, `ENOSPC`, `EDQUOT`: there is no space; a part may have been
-    /// written. `EIO`: an earlier SYNC failed, so the file takes no more writes. `EBUSY`: another process owns the
-    /// file and does not hand it over; or in a forked child. At the first write: `EINVAL`: settings that would weaken
-    /// durability without saying so; `EOPNOTSUPP`: the file system is not supported.
+    /// `EBADF`: it was opened for reading only. `EFBIG`, `ENOSPC`, `EDQUOT`, `ENOMEM`: there is no space; a part may
+    /// have been written (with [`Atomicity::Write`](crate::Atomicity::Write), nothing). `EIO`: an earlier SYNC failed,
+    /// so the file takes no more writes. `EBUSY`: another process owns the file and does not hand it over; or in a
+    /// forked child. At the first write: `EINVAL`: settings that would weaken durability without saying so;
+    /// `EOPNOTSUPP`: the file system is not supported.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.may_write()?;
         if self.file.is_write_atomic() {
@@ -151,7 +157,8 @@ impl AtomicFile {
         done.map(|(at, _)| at).map_err(|e| self.file.named(e))
     }
 
-    /// Length in bytes, including what is not committed yet.
+    /// Length in bytes, including what is not committed yet. If the changes of other processes cannot be read, the
+    /// kernel's length.
     pub fn len(&self) -> u64 {
         self.file.size()
     }
@@ -172,12 +179,16 @@ impl AtomicFile {
     }
 
     /// SYNC: when it returns, everything written to the file, and stored in its regions, before the call is durable,
-    /// as a whole. What it survives depends on the file's domain (`docs/guarantees.md`).
+    /// as a whole. What it survives depends on the file's domain (`docs/guarantees.md`). If this process has the file
+    /// open for reading only, it commits nothing. If the file has a [group](crate::Settings::group), all files of the
+    /// group are committed.
     ///
     /// # Errors
     /// `EIO`: it cannot be made durable. The file then takes no more writes; opened again, it is as at this SYNC or
     /// as at the one before, in either case as a whole. Also the errors of a write, for stores to regions. `EBUSY`:
-    /// in a forked child.
+    /// in a forked child. For a group, nothing is committed after these: `EXDEV`: its files are not in one pool, or
+    /// differ in owner, group or mode; `E2BIG`: more than 1 GiB; `EBUSY`: another process has changed a file and not
+    /// committed that.
     pub fn sync(&self) -> Result<()> {
         self.file.sync().map_err(|e| self.file.named(e))
     }
@@ -188,7 +199,8 @@ impl AtomicFile {
     ///
     /// # Errors
     /// `EBUSY`: another process has written to the file since then, and would lose that; or the file is mapped; or in
-    /// a forked child. `EBADF`: it was opened for reading only. `EOPNOTSUPP`: it was demoted. Those of a recovery.
+    /// a forked child. `EBADF`: it was opened for reading only. `EOPNOTSUPP`: it was demoted. `EIO`: a SYNC failed
+    /// before; or the journal cannot be recovered, and the next open tries again.
     pub fn rollback(&self) -> Result<()> {
         self.may_write()?;
         self.file.rollback().map_err(|e| self.file.named(e))
@@ -209,8 +221,8 @@ impl AtomicFile {
     /// range without an end goes to the current end of the file.
     ///
     /// # Errors
-    /// `EINVAL`: a bad or empty range. `ENOMEM`: the file is larger than a quarter of the machine's memory, and
-    /// either the kernel is older than Linux 6.7, or the part is mapped already and one of the maps is writable; or
+    /// `EINVAL`: a bad or empty range. `ENOMEM`: the file is larger than [`map_memory`](crate::Settings::map_memory),
+    /// and either the kernel is older than Linux 6.7, or the part is mapped already and one of the maps is writable; or
     /// there is no address space. Those of [`write_at`](Self::write_at).
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
         self.map_for(range, self.writable)
@@ -230,8 +242,9 @@ impl AtomicFile {
         Region::new(&self.file, fd.as_raw_fd(), start..end, writable).map_err(|e| self.file.named(e))
     }
 
-    /// Closes the file. The last value of the file, with no region left, commits it and checkpoints it, and leaves an
-    /// ordinary file.
+    /// Closes the file. The last value of the file in this process, with no region left, commits it and checkpoints it,
+    /// and leaves an ordinary file. If other processes have it open for writing, they commit it instead. Any other
+    /// close commits nothing.
     ///
     /// # Errors
     /// Those of that commit. The file is closed all the same; opened again, it is as it was closed, or as at the last

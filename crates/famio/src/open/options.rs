@@ -68,7 +68,7 @@ impl OpenOptions {
     }
 
     /// The settings: where the journal lies, what a SYNC must survive, and so on. The first open of a file in a
-    /// process decides.
+    /// process decides; later ones only check [`shm`](Settings::shm) and [`group`](Settings::group).
     pub fn settings(&mut self, settings: Settings) -> &mut Self {
         self.settings = settings;
         self
@@ -77,11 +77,13 @@ impl OpenOptions {
     /// Opens the file. A journal that a crash left is recovered first.
     ///
     /// # Errors
-    /// `EINVAL`: not a regular file; or the file is to be emptied or created, but opened for reading only. `EBUSY`:
-    /// the file is to be emptied, and another process owns it and does not hand it over; or the program runs under
-    /// `famio run`, whose own library has the files. `EIO`: its journal cannot be used; the message names both files.
-    /// Others are those of `open(2)`: `ENOENT`, `EEXIST`, `EACCES`, … If the file system or the settings do not allow
-    /// atomic files, the first write says so.
+    /// `EINVAL`: not a regular file; or the file is to be emptied or created, but opened for reading only; or
+    /// [`shm`](Settings::shm) or [`group`](Settings::group) is not possible. `EBUSY`: the file is to be emptied, and
+    /// another process owns it and does not hand it over; or this process has it open without that group; or the
+    /// program runs under `famio run`, whose own library has the files. `EIO`: its journal cannot be used; the message
+    /// names both files. With [`truncate`](Self::truncate), those of a [write](AtomicFile::write_at). Others are those
+    /// of `open(2)`: `ENOENT`, `EEXIST`, `EACCES`, … If the file system or the settings do not allow atomic files, the
+    /// first write says so.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<AtomicFile> {
         let path = path.as_ref();
         let named = |e: Error| if e.detail().is_some() { e } else { e.context(path.display()) };

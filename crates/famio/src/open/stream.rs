@@ -11,8 +11,8 @@ impl AtomicFile {
     }
 }
 
-/// Reads at the position, and moves it. Threads that share the value share the position: they should use
-/// [`read_at`](AtomicFile::read_at).
+/// Reads at the position, and moves it; errors are those of [`read_at`](AtomicFile::read_at). Threads that share the
+/// value share the position: they should use `read_at`.
 impl Read for &AtomicFile {
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let at = self.position.load(Ordering::Relaxed);
@@ -22,8 +22,9 @@ impl Read for &AtomicFile {
     }
 }
 
-/// Writes all bytes at the position, and moves it; part of the open epoch. `flush` does nothing, as for
-/// `std::fs::File`: [`sync`](AtomicFile::sync) makes writes durable.
+/// Writes all bytes at the position, and moves it; part of the open epoch. Errors are those of
+/// [`write_at`](AtomicFile::write_at). `flush` does nothing, as for `std::fs::File`: [`sync`](AtomicFile::sync) makes
+/// writes durable.
 impl Write for &AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         self.write_at(bytes, self.position.load(Ordering::Relaxed))?;
@@ -36,6 +37,7 @@ impl Write for &AtomicFile {
     }
 }
 
+/// Moves the position. A position beyond the end of the file is allowed; one before its beginning is `InvalidInput`.
 impl Seek for &AtomicFile {
     fn seek(&mut self, to: SeekFrom) -> Result<u64> {
         let (base, by) = match to {

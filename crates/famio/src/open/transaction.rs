@@ -54,7 +54,8 @@ use core::time::Duration;
 ///   that depends on it, that becomes durable only together with it.
 /// - *Space.* A commit first reserves space for all of it: after `ENOSPC`, the file is unchanged.
 ///
-/// Transactions do not nest: a transaction that begins while another one is open is independent of it.
+/// Transactions do not nest: a transaction that begins while another one is open is independent of it. A transaction
+/// may move to another thread, but only one thread at a time uses it.
 ///
 /// Source: vNVML (CCF THPC 2020), sections 3 and 4; the check is that of optimistic concurrency control (Kung and
 /// Robinson, 1981).
@@ -92,7 +93,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// `EINVAL`: it has already read or written. Those of a first write ([`AtomicFile::write_at`]), since the file
-    /// gets its journal here.
+    /// gets its journal here. `EOPNOTSUPP`: the file was demoted. `ETIMEDOUT`. `ECHILD`: in a forked child.
     pub fn check(&mut self) -> Result<()> {
         self.transaction.check()
     }
@@ -126,13 +127,14 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// `EBADF`: the file was opened for reading only. `EINVAL`: [`no_sync`](Self::no_sync) was called. `ETIMEDOUT`.
-    /// `ECHILD`: in a forked child.
+    /// `ECHILD`: in a forked child. If the transaction [checks](Self::check): those of a first write.
     pub fn join(&mut self, file: &AtomicFile) -> Result<()> {
         file.may_write()?;
         self.transaction.join(&file.file)
     }
 
-    /// Access to a file of the transaction.
+    /// Access to a file of the transaction: its own, or one that has [joined](Self::join). For another file, each call
+    /// fails with `EXDEV`.
     pub fn on<'t>(&'t mut self, file: &'t AtomicFile) -> TxFile<'t> {
         TxFile { transaction: &mut self.transaction, file }
     }
@@ -142,12 +144,13 @@ impl Tx<'_> {
     }
 
     /// Makes the commit no SYNC: the changes become part of the open epoch, as a whole, and are durable after the
-    /// next SYNC or commit.
+    /// next SYNC or commit. Impossible with several files (`EINVAL` from [`join`](Self::join) or the commit). Has no
+    /// effect with [`Atomicity::Write`](crate::Atomicity::Write).
     pub fn no_sync(&mut self) {
         self.transaction.set_durable(false);
     }
 
-    /// Ends the transaction when this time has passed: later calls fail with `ETIMEDOUT`, and its writes are dropped.
+    /// Ends the transaction this long from now: later calls fail with `ETIMEDOUT`, and its writes are dropped.
     /// `None`, the default: no limit.
     pub fn set_time_limit(&mut self, limit: Option<Duration>) {
         self.transaction.set_time_limit(limit);
@@ -166,7 +169,8 @@ impl Tx<'_> {
     /// Writes all of `bytes` at `offset`; in memory until the commit.
     ///
     /// # Errors
-    /// `ENOMEM`. `EFBIG`: beyond the largest possible file. `ETIMEDOUT`. `ECHILD`: in a forked child.
+    /// `ENOMEM`. `EFBIG`: beyond the largest possible file. `ETIMEDOUT`. `ECHILD`: in a forked child. If the
+    /// transaction [checks](Self::check): those of a first write.
     #[inline]
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
         self.transaction.write_slice(&self.file.file, offset, bytes).map_err(|e| self.file.file.named(e))
@@ -197,14 +201,17 @@ impl Tx<'_> {
     }
 
     /// Commits the transaction: on return it is durable as a whole, with everything that was written to the file
-    /// before.
+    /// before (unless [`no_sync`](Self::no_sync) was called).
     ///
     /// # Errors
     /// `EAGAIN`: it [checks](Self::check), and what it read or overwrote has changed. `ENOSPC`, `EDQUOT`, `EFBIG`,
-    /// `ENOMEM`: there is no space for all of it. `ETIMEDOUT`. `ECHILD`: in a forked child. After these, the file is
-    /// unchanged. `EIO`: it cannot be made durable; the file takes no more writes, and, opened again, has all of the
-    /// transaction or nothing of it. `EOPNOTSUPP`: the file was demoted. With several files: `EXDEV`: they are not in
-    /// one pool, or differ in owner, group or mode; `E2BIG`: more than 1 GiB.
+    /// `ENOMEM`: there is no space for all of it. `EBUSY`: another process owns the file and does not hand it over.
+    /// `EOPNOTSUPP`: the file was demoted. `ETIMEDOUT`. `ECHILD`: in a forked child. With several files: `EXDEV`: they
+    /// are not in one pool, or differ in owner, group or mode; `E2BIG`: more than 1 GiB; `EINVAL`:
+    /// [`no_sync`](Self::no_sync) was called; `EBADF`: one of them was closed; `EOPNOTSUPP`: one of them belongs to a
+    /// [group](crate::Settings::group). After these, the file is unchanged. `EIO`: it cannot be made durable; the file
+    /// takes no more writes, and, opened again, has all of the transaction or nothing of it. Or the SYNC of the file's
+    /// group failed for another reason, which the message names: the transaction is part of the open epoch then.
     pub fn commit(self) -> Result<()> {
         self.transaction.commit()
     }

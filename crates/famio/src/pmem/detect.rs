@@ -62,7 +62,10 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
 ];
 
 /// Detects the domain of an open file (read-only suffices), or, for a file to be created in it, of an open folder.
-/// `EOPNOTSUPP` if Famio can give no guarantee there, `EINVAL` if the settings weaken durability without saying so.
+///
+/// # Errors
+/// `EOPNOTSUPP`: Famio can give no guarantee there. `EINVAL`: the settings weaken durability without saying so. Others:
+/// the kernel's.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     if let Some(domain) = TestHooks::current().domain {
         return Ok(Detected { domain, natural: domain, file_system: "lab", reason: "a test's".into(), eadr: false });

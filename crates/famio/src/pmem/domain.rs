@@ -65,6 +65,10 @@ impl fmt::Display for Domain {
 impl FromStr for Domain {
     type Err = Error;
 
+    /// From a [`name`](Domain::name).
+    ///
+    /// # Errors
+    /// `EINVAL`: no domain has this name.
     fn from_str(name: &str) -> Result<Self, Error> {
         Domain::ALL.into_iter().find(|domain| domain.name() == name).ok_or_else(|| {
             Error::with(libc::EINVAL, format!("no domain '{name}'; there are pmem, page-cache, process and emulated"))

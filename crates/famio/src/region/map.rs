@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 /// [`sync`](crate::AtomicFile::sync), of the file or [of the region](Self::sync), makes all of it durable as a whole.
 ///
 /// A region may extend beyond the end of the file; that part can be used after the file has grown. It keeps the file
-/// open: its stores are committed, at the latest, when it is dropped and the file is closed.
+/// open: its stores are committed, at the latest, when it is dropped and the file is closed. Any thread may use it.
 ///
 /// ```
 /// # fn main() -> Result<(), famio::Error> {
@@ -127,8 +127,8 @@ impl Region {
     /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `ENXIO`: a part lies beyond the end of the file. `EIO`: the medium is bad.
-    /// `EBUSY`: in a forked child.
+    /// `EINVAL`: not in the region. `ENXIO`: a part lies beyond the end of the file. Those of
+    /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     pub fn read_at(&self, bytes: &mut [u8], at: usize) -> Result<()> {
         self.read(at, bytes)
     }
@@ -137,8 +137,8 @@ impl Region {
     /// [`AtomicFile::write_at`](crate::AtomicFile::write_at).
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `EACCES`: the file was opened for reading only. `ENXIO`: a part lies beyond the
-    /// end of the file, which must be extended first. `ENOMEM`: the machine is out of memory.
+    /// `EINVAL`: not in the region. `EACCES`: the region is for reading. `ENXIO`: a part lies beyond the end of the
+    /// file, which must be extended first. `ENOMEM`: the machine is out of memory; a part may have been copied.
     pub fn write_at(&self, bytes: &[u8], at: usize) -> Result<()> {
         self.write(at, bytes)
     }
@@ -203,7 +203,7 @@ impl Region {
         unsafe { core::slice::from_raw_parts(self.base, self.len) }
     }
 
-    /// SYNC of the file: on return, everything written to it and stored through its regions is durable.
+    /// SYNC of the whole file, as [`AtomicFile::sync`](crate::AtomicFile::sync).
     ///
     /// # Errors
     /// As [`AtomicFile::sync`](crate::AtomicFile::sync).
@@ -214,7 +214,7 @@ impl Region {
     /// Tells how `range` of the region, in whole pages, will be used. See [`advise`].
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. Others: the kernel's.
+    /// `EINVAL`: not in the region. Those of [`advise`].
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<()> {
         let len = range.end.saturating_sub(range.start);
         self.check(range.start, len)?;

@@ -10,8 +10,11 @@ use std::path::Path;
 
 /// Recovers a file, or everything below a folder: the files of its journals, whether in a pool or in a `.famio/`, and
 /// the files with a mark. Returns one report for each, and one for everything that could not be
-/// [examined](crate::recovery::Outcome::Unexamined). A file that needs nothing gets a report that says so. The error is
-/// for a path that does not exist.
+/// [examined](crate::recovery::Outcome::Unexamined). A file that needs nothing gets a report that says so.
+///
+/// # Errors
+/// For `path` itself only, for example that it does not exist; and `EINVAL` if [`Settings::shm`] is not possible. What
+/// goes wrong with one file is in its report.
 pub fn recover_path(
     path: &Path,
     settings: &Settings,

@@ -3,7 +3,8 @@
 use crate::file::AtomicFile;
 use core::sync::atomic::Ordering;
 
-/// As `struct nvcounters` in `include/famio.h`.
+/// As `struct nvcounters` in `include/famio.h`. Of a file without a journal all but the size and the mapped bytes are
+/// 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -19,7 +20,7 @@ pub struct Counters {
     pub epoch_reads: u64,
     /// Bytes that are mapped; those mapped twice count twice.
     pub mapped: u64,
-    /// 1: it has a journal, since its first write.
+    /// 1: it has a journal. A file that is new, or only grows, may have none.
     pub attached: u32,
     /// 1: calls have written since the last SYNC. Stores in maps are only found by the next SYNC.
     pub dirty: u32,

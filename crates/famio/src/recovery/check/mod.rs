@@ -92,8 +92,10 @@ pub struct Checked {
 }
 
 /// Checks the journal of a file, or everything below a folder: its journals, whether in a pool or in a `.famio/`, and
-/// the files with a mark. What cannot be examined is [`Failed`](Condition::Failed). The error is for a path that does
-/// not exist.
+/// the files with a mark. Changes nothing. What cannot be examined is [`Failed`](Condition::Failed).
+///
+/// # Errors
+/// For a path that does not exist. `EINVAL`: [`Settings::shm`] is not possible.
 pub fn check(path: &Path, settings: &Settings) -> Result<Vec<Checked>> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, checked: Vec::new(), seen: Seen::default() };
@@ -162,6 +164,9 @@ impl Visitor for All<'_> {
 /// Checks the structure of an active or suspect journal, and compares it with its file if that is given. Both may be
 /// open for reading only; no process may write to them meanwhile. Returns the last commit (0: none) and what is
 /// wrong.
+///
+/// # Errors
+/// The kernel's: one of the two cannot be read. A header that is damaged is a problem, not an error.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<(u64, Vec<Problem>)> {
     let (header, _) = match Header::load(journal) {
         Err(e) if e.errno() == libc::EIO => return Ok((0, vec![Problem::at(0, e.to_string())])),

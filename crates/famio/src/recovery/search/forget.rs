@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct Orphan {
     /// Where its file was last seen.
     pub file: PathBuf,
-    /// `in place` or `records`.
+    /// `in place`, `records` or `tiered`.
     pub kind: &'static str,
     /// Its last commit.
     pub epoch: u64,

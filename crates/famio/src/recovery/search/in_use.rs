@@ -21,7 +21,7 @@ pub struct InUse {
     pub control: (u64, u64),
     /// Its journal; there is one from the first write on.
     pub journal: Option<PathBuf>,
-    /// Kind of the journal: `in place` or `records`.
+    /// Kind of the journal: `in place`, `records` or `tiered`.
     pub kind: Option<&'static str>,
     /// Bytes of the journal.
     pub journal_bytes: u64,
@@ -51,7 +51,7 @@ pub struct Session {
     pub writes: u64,
     /// Bytes of those writes.
     pub bytes: u64,
-    /// Where writes go; `None` for journals of records, which have no choice.
+    /// Where writes go; `None` unless the journal is one in place: the others have no choice.
     pub policy: Option<&'static str>,
     /// The processes have the write lease on the file.
     pub has_lease: bool,
@@ -128,7 +128,7 @@ pub fn growing(path: &Path) -> Option<Growing> {
 /// Reads the control file at `path`, and what it leads to.
 ///
 /// # Errors
-/// `ENOENT`: it has been removed. `EACCES`.
+/// `EINVAL`: not the path of a control file. `ENOENT`: it has been removed. Others: the kernel's.
 pub fn in_use(path: &Path) -> Result<InUse> {
     let stem = path.to_str().and_then(|path| path.strip_suffix(control::SUFFIX)).ok_or(Error::new(libc::EINVAL))?;
     let journal_path = PathBuf::from(format!("{stem}{JOURNAL}"));

@@ -31,7 +31,7 @@ pub struct Found {
     pub journal: PathBuf,
     /// Its file; if that does not exist, where it was last seen.
     pub file: PathBuf,
-    /// `in place`, `records`, or [`GROWING`](Self::GROWING); `None`: unknown, or there is no journal.
+    /// `in place`, `records`, `tiered`, or [`GROWING`](Self::GROWING); `None`: unknown, or there is no journal.
     pub kind: Option<&'static str>,
     /// Why the header cannot be read, the file cannot be examined, or the journal is missing.
     pub why: Option<String>,
@@ -105,6 +105,9 @@ impl Found {
 /// Lists the journal of a file, or of all files below a folder or in a pool, the files whose mark names a journal
 /// that does not exist, and everything that could not be examined. Only reads; the state of a journal in use may be
 /// outdated when it is shown.
+///
+/// # Errors
+/// `EINVAL`: neither a regular file nor a folder. `ENOENT`, and others of the kernel, for `path` itself.
 pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
     let mut all = All { settings, found: Vec::new(), seen: Seen::default() };
     if kind_of(path)? == FileType::Directory {
