@@ -84,6 +84,23 @@ def test_a_memmap_is_like_numpys(tmp_path):
     assert famio.memmap(path, dtype="f4").shape == (1500,)
 
 
+def test_a_memmap_without_a_shape_has_the_size_of_the_recovered_file(tmp_path):
+    path = tmp_path / "file"
+    script = """
+import famio, os, signal, sys
+file = famio.open(sys.argv[1], "w+b", buffering=0)
+file.write(bytes(100))
+file.sync()
+file.write(bytes(8000))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for mode in ("r", "r+"):
+        run = subprocess.run([sys.executable, "-c", script, path])
+        assert run.returncode == -signal.SIGKILL
+        assert famio.memmap(path, mode=mode).shape == (100,)
+        assert os.path.getsize(path) == 100
+
+
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "file"
     with pytest.raises(FileNotFoundError):

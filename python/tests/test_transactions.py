@@ -104,6 +104,24 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert (data[:3], data[3], data[9000:9005]) == (b"all", 3, b"of it")
 
 
+def test_what_was_in_a_buffer_goes_along_with_the_commit(path):
+    script = """
+import famio, os, signal, sys
+file = famio.open(sys.argv[1], "r+b")
+tx = file.transaction()
+file.seek(50)
+file.write(b"buffered")
+tx.write(b"all", 0)
+tx.commit()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    with famio.open(path, "rb") as file:
+        data = file.read()
+    assert (data[:3], data[50:58]) == (b"all", b"buffered")
+
+
 def test_errors(path):
     with famio.open(path, "rb", buffering=0) as file, pytest.raises(OSError):
         file.transaction()

@@ -101,21 +101,21 @@ mod tests {
 
     #[test]
     fn prefilter_tells_names() {
-        let edges = NamePrefilter::none();
-        edges.add(b"a*b");
+        let prefilter = NamePrefilter::none();
+        prefilter.add(b"a*b");
         for path in ["ab", "a.b", "/x/a.b", "a/b/a.db", "\u{e9}.b", "a\u{e9}"] {
-            assert!(edges.may_match(path.as_bytes()), "{path}");
+            assert!(prefilter.may_match(path.as_bytes()), "{path}");
         }
         for path in ["", "/", "a", "b", "a.c", "/a/x.b", "a/", "a/c.b"] {
-            assert!(!edges.may_match(path.as_bytes()), "{path}");
+            assert!(!prefilter.may_match(path.as_bytes()), "{path}");
         }
-        edges.add(b"c");
-        assert!(edges.may_match(b"c") && edges.may_match(b"ac") && !edges.may_match(b"bc"));
-        edges.add(b"d?");
-        assert!(edges.may_match(b"dx") && !edges.may_match(b"bx"), "any last one");
+        prefilter.add(b"c");
+        assert!(prefilter.may_match(b"c") && prefilter.may_match(b"ac") && !prefilter.may_match(b"bc"));
+        prefilter.add(b"d?");
+        assert!(prefilter.may_match(b"dx") && !prefilter.may_match(b"bx"), "any last one");
         let same = NamePrefilter::any();
         assert!(same.may_match(b"bx") && !same.may_match(b"x/"), "a name that is none");
-        same.set(&edges);
+        same.set(&prefilter);
         assert!(same.may_match(b"cx") && !same.may_match(b"bx"));
     }
 }

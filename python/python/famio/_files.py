@@ -224,12 +224,30 @@ def open(
 @overload
 def open(
     file: StrPath,
-    mode: Literal["r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "xb+", "ab+", "rb", "wb", "xb", "ab"],
+    mode: Literal["r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "xb+", "ab+"],
     buffering: Literal[-1] = ...,
     *,
     permissions: int = ...,
     **settings: Unpack[Settings],
 ) -> AtomicBuffered: ...
+@overload
+def open(
+    file: StrPath,
+    mode: Literal["rb"],
+    buffering: Literal[-1] = ...,
+    *,
+    permissions: int = ...,
+    **settings: Unpack[Settings],
+) -> _Reader: ...
+@overload
+def open(
+    file: StrPath,
+    mode: Literal["wb", "xb", "ab"],
+    buffering: Literal[-1] = ...,
+    *,
+    permissions: int = ...,
+    **settings: Unpack[Settings],
+) -> _Writer: ...
 @overload
 def open(
     file: StrPath,

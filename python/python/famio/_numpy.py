@@ -33,7 +33,7 @@ class Array(numpy.ndarray[Any, Any]):
         if shape is None:
             if mode == "w+":
                 raise ValueError("shape must be given if mode == 'w+'")
-            whole, rest = divmod(_size(filename) - offset, kind.itemsize)
+            whole, rest = divmod(_size(filename, writable=mode != "r", **settings) - offset, kind.itemsize)
             if rest:
                 raise ValueError("size of available data is not a multiple of the data-type size")
             dimensions: tuple[int, ...] = (whole,)

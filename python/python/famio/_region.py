@@ -130,5 +130,10 @@ def _bytes(shape: tuple[int, ...], itemsize: int) -> int:
     return math.prod(shape) * itemsize
 
 
-def _size(path: StrPath) -> int:
-    return os.stat(path).st_size
+def _size(path: StrPath, *, writable: bool, **settings: Unpack[Settings]) -> int:
+    """Bytes of a file once it is recovered: a crash may have left more."""
+    file = _famio.File(path, read_only=not writable, **settings)
+    try:
+        return file.size()
+    finally:
+        file.close()

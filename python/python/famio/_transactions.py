@@ -94,10 +94,14 @@ class Transaction(TransactionFile):
         joined files differ in pool, owner, group or permissions; after ``EIO`` the file accepts no more writes, and,
         opened again, has all of the transaction or nothing.
         """
+        self._flush()  # what was written before goes along
         self._transaction.commit()
+        self._flush()  # what buffers have read ahead is of before
+
+    def _flush(self) -> None:
         for file in self._files:
             if not file.closed:
-                file.flush()  # a buffer may hold what was there before
+                file.flush()
 
     def abort(self) -> None:
         """Discards its writes. Has no effect on a transaction that has ended."""

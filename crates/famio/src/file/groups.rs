@@ -78,30 +78,32 @@ pub(super) fn begin_child() {
 mod tests {
     use super::*;
     use crate::file::{Access, UserBuf};
+    use famio_test_support::place::{Place, memory};
     use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::ffi::OsStringExt;
 
     /// Between the end of its ownership and the end of its `close`, another thread could once commit it, without the
     /// files whose changes were lost with it.
     #[test]
     fn a_file_whose_close_has_failed_is_not_committed_any_more() {
         let settings = Settings { group: Some(77), ..Settings::default() };
+        let place = Place::new(memory(), "famio-test-group").unwrap();
         let open = |name: &str| {
-            let path = format!("/dev/shm/famio-{name}-{}", std::process::id());
+            let path = place.path().join(name);
             let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-            let c_path = std::ffi::CString::new(path.clone()).unwrap();
-            let atomic = AtomicFile::open(file.as_fd(), Access::Write, &c_path, &settings).unwrap();
+            let path = std::ffi::CString::new(path.into_os_string().into_vec()).unwrap();
+            let atomic = AtomicFile::open(file.as_fd(), Access::Write, &path, &settings).unwrap();
             // SAFETY: the test's memory.
             unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
-            (path, file, atomic)
+            (file, atomic)
         };
-        let closing = open("group-closing");
-        closing.2.poison_group_if_lost();
-        let other = open("group-other");
-        assert_eq!(other.2.sync().unwrap_err().errno(), libc::EIO);
-        for (path, file, atomic) in [closing, other] {
+        let closing = open("closing");
+        closing.1.poison_group_if_lost();
+        let other = open("other");
+        assert_eq!(other.1.sync().unwrap_err().errno(), libc::EIO);
+        for (file, atomic) in [closing, other] {
             assert!(atomic.remove_descriptor(file.as_raw_fd()).is_err());
-            std::fs::remove_file(path).unwrap();
         }
     }
 }

@@ -244,7 +244,7 @@ pub fn read_along_without_a_look() {
     read_from_outside(false);
 }
 
-/// What `file/session/deferred.rs` does with its queue, over plain values: two blocks, and a buffer for each deferred
+/// What `file/session/deferred/` does with its queue, over plain values: two blocks, and a buffer for each deferred
 /// write. Writes to block 1 stay deferred for one call more, as small ones do.
 struct Blocks {
     arena: Arc<Arena>,

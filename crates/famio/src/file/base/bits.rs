@@ -17,7 +17,7 @@ pub(in crate::file) fn touched(start: usize, end: usize) -> u64 {
 
 /// The rest of the granules that `start..end` covers in part: before it, and behind it.
 #[inline]
-pub(in crate::file) fn edges(start: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
+pub(in crate::file) fn rest_of_granules(start: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
     let (first, last) = (start / GRANULE * GRANULE, end.next_multiple_of(GRANULE));
     [first..start, end..last].into_iter().filter(|edge| !edge.is_empty())
 }
@@ -58,9 +58,9 @@ mod tests {
         assert_eq!(touched(63, 65), 0b11);
         assert_eq!(touched(0, 4096), u64::MAX);
         assert_eq!(touched(4032, 4096), 1 << 63);
-        assert_eq!(edges(64, 128).count(), 0);
-        assert_eq!(edges(70, 100).collect::<Vec<_>>(), [64..70, 100..128]);
-        assert!(edges(0, 4095).eq(core::iter::once(4095..4096)));
+        assert_eq!(rest_of_granules(64, 128).count(), 0);
+        assert_eq!(rest_of_granules(70, 100).collect::<Vec<_>>(), [64..70, 100..128]);
+        assert!(rest_of_granules(0, 4095).eq(core::iter::once(4095..4096)));
         assert_eq!(above(0, 0), u64::MAX);
         assert_eq!(above(0, 1), u64::MAX << 1);
         assert_eq!(above(0, 4096), 0);

@@ -3,7 +3,7 @@
 use super::InPlace;
 use super::state::State;
 use crate::error::{Error, Result};
-use crate::file::base::bits::{GRANULE, above, edges, runs, touched};
+use crate::file::base::bits::{GRANULE, above, rest_of_granules, runs, touched};
 use crate::file::engine::context::Context;
 use crate::file::engine::home::copy_out;
 use crate::file::engine::policy::Policy;
@@ -263,7 +263,7 @@ impl InPlace {
         buf: *mut u8,
         state: &State,
     ) -> Result<()> {
-        edges(start, end).try_for_each(|edge| self.fill(cx, block, edge.start, edge.end, buf, state))
+        rest_of_granules(start, end).try_for_each(|edge| self.fill(cx, block, edge.start, edge.end, buf, state))
     }
 
     /// Fills bytes `from..to`, all of one granule.

@@ -21,7 +21,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 const LARGE: &[u8] =
-    b": demoted to an ordinary file because it is mapped, and larger than a quarter of this machine's memory";
+    b": demoted to an ordinary file because it is mapped, and larger than what map-memory allows (by default a quarter of this machine's memory)";
 
 /// Attempts to leave a file to the kernel that others change alternately with this process.
 const LEAVES: u32 = 1000;

@@ -236,19 +236,22 @@ impl AtomicFile {
 mod tests {
     use super::*;
     use crate::file::UserBuf;
+    use famio_test_support::place::{Place, memory};
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::os::unix::ffi::OsStrExt;
 
-    fn opened(name: &str) -> (String, [File; 2], Arc<AtomicFile>) {
-        let path = format!("/dev/shm/famio-{name}-{}", std::process::id());
+    fn opened() -> (Place, [File; 2], Arc<AtomicFile>) {
+        let place = Place::new(memory(), "famio-test-opened").unwrap();
+        let path = place.path().join("file");
         std::fs::write(&path, [b'-'; 100]).unwrap();
         let files = [(); 2].map(|()| File::options().read(true).write(true).open(&path).unwrap());
-        let c_path = std::ffi::CString::new(path.clone()).unwrap();
+        let c_path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
         let open = |file: &File| AtomicFile::open(file.as_fd(), Access::Write, &c_path, &Settings::default()).unwrap();
         let atomic = files.each_ref().map(open)[0].clone();
         // SAFETY: the test's memory.
         unsafe { atomic.write(0, &[UserBuf::of(&mut b"bytes".to_owned())]) }.unwrap();
-        (path, files, atomic)
+        (place, files, atomic)
     }
 
     fn is_closed(atomic: &AtomicFile) -> bool {
@@ -259,20 +262,19 @@ mod tests {
     /// Each once took the other for the last: the file stayed attached, without a descriptor for a checkpoint.
     #[test]
     fn of_two_that_are_closed_at_once_one_is_the_last() {
-        let (path, files, atomic) = opened("at-once");
+        let (place, files, atomic) = opened();
         assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that then stops
         atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
         assert!(is_closed(&atomic));
         atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();
         assert!(is_closed(&atomic) && atomic.fds.is_empty() && !atomic.fds.has_writable());
-        assert_eq!(&std::fs::read(&path).unwrap()[..6], b"bytes-");
-        std::fs::remove_file(&path).unwrap();
+        assert_eq!(&std::fs::read(place.path().join("file")).unwrap()[..6], b"bytes-");
     }
 
     #[test]
     fn threads_that_close_the_last_ones_at_once_close_the_file() {
         for _ in 0..200 {
-            let (path, files, atomic) = opened("threads");
+            let (_place, files, atomic) = opened();
             let barrier = std::sync::Barrier::new(2);
             std::thread::scope(|scope| {
                 for file in &files {
@@ -283,7 +285,6 @@ mod tests {
                 }
             });
             assert!(is_closed(&atomic));
-            std::fs::remove_file(&path).unwrap();
         }
     }
 
@@ -295,7 +296,7 @@ mod tests {
         use crate::pmem::{Domain, TestHooks};
         let recorder = Recorder::new(Domain::PageCache);
         TestHooks { domain: Some(Domain::PageCache), medium: Some(recorder), ..TestHooks::current() }.enter();
-        let (path, files, atomic) = opened("failed-close");
+        let (_place, files, atomic) = opened();
         let is_in_session = || crate::recovery::is_in_session(files[0].as_fd(), &Settings::default());
         assert!(is_in_session());
         atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
@@ -305,6 +306,5 @@ mod tests {
         assert!(!is_in_session());
         drop(atomic);
         TestHooks::default().enter();
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -4,17 +4,11 @@ use super::super::{Access, AtomicFile, UserBuf};
 use super::{Kind, Outcome, Owner, Range};
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
+use famio_test_support::place::{self, Place};
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-
-struct Place(String);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 fn put(file: &AtomicFile) -> crate::Result<usize> {
     // SAFETY: the test's memory.
@@ -22,10 +16,11 @@ fn put(file: &AtomicFile) -> crate::Result<usize> {
 }
 
 /// Calls as the hooks make them, until locks are in memory, where one is left.
-fn in_memory(name: &str) -> (Place, File, Arc<AtomicFile>) {
-    let place = Place(format!("/dev/shm/famio-{name}-{}", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&place.0).unwrap();
-    let path = std::ffi::CString::new(place.0.clone()).unwrap();
+fn in_memory() -> (Place, File, Arc<AtomicFile>) {
+    let place = Place::new(place::memory(), "famio-test-locks").unwrap();
+    let path = place.path().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
     let atomic = AtomicFile::open(file.as_fd(), Access::Write, &path, &Settings::default()).unwrap();
     while !atomic.has_locks_in_memory() {
         put(&atomic).unwrap();
@@ -57,11 +52,14 @@ fn in_kernel(file: &File) -> usize {
 
 #[test]
 fn who_opens_waits_until_the_kernel_has_room_for_them() {
-    let (place, file, atomic) = in_memory("locks-late");
+    let (place, file, atomic) = in_memory();
     assert_eq!(in_kernel(&file), 0);
     atomic.locks.refusals.store(5, Ordering::Relaxed);
-    let mut opening =
-        std::process::Command::new("cat").arg(&place.0).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut opening = std::process::Command::new("cat")
+        .arg(place.path().join("file"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     assert!(opening.wait().unwrap().success());
     assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (2, false));
     put(&atomic).unwrap();
@@ -70,10 +68,13 @@ fn who_opens_waits_until_the_kernel_has_room_for_them() {
 
 #[test]
 fn nothing_is_written_without_them() {
-    let (place, file, atomic) = in_memory("locks-lost");
+    let (place, file, atomic) = in_memory();
     atomic.locks.refusals.store(u32::MAX, Ordering::Relaxed);
-    let mut opening =
-        std::process::Command::new("cat").arg(&place.0).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut opening = std::process::Command::new("cat")
+        .arg(place.path().join("file"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     assert!(opening.wait().unwrap().success());
     assert_eq!((in_kernel(&file), atomic.has_locks_in_memory()), (0, false));
     assert_eq!(put(&atomic).unwrap_err().errno(), libc::EIO);
@@ -83,7 +84,7 @@ fn nothing_is_written_without_them() {
 /// A call would have to wait, and cannot: it fails, and everything is as before.
 #[test]
 fn a_move_that_fails_changes_nothing() {
-    let (_place, file, atomic) = in_memory("locks-move");
+    let (_place, file, atomic) = in_memory();
     atomic.locks.refusals.store(1, Ordering::Relaxed);
     let set = atomic.set_lock(Owner::Description(1), Some(Kind::Read), Range::ALL, true);
     assert!(matches!(set, Outcome::Done(Err(libc::ENOLCK))));

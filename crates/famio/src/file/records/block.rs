@@ -4,7 +4,7 @@ use super::state::State;
 use super::{Records, buffers, checkpointing, lock};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
-use crate::file::base::bits::{GRANULE, below, edges, runs, touched};
+use crate::file::base::bits::{GRANULE, below, rest_of_granules, runs, touched};
 use crate::file::engine::context::{BlockBuf, Context, Engine, Part, with_room};
 use crate::file::engine::home::zero_out;
 use crate::index::{BLOCK, Cell};
@@ -95,7 +95,7 @@ impl Records {
         to: *mut u8,
         state: &State,
     ) -> Result<()> {
-        for edge in edges(start, end).filter(|edge| state.held >> (edge.start / GRANULE) & 1 == 0) {
+        for edge in rest_of_granules(start, end).filter(|edge| state.held >> (edge.start / GRANULE) & 1 == 0) {
             let offset = block * BLOCK as u64 + edge.start as u64;
             // SAFETY: within our buffer.
             unsafe { cx.read_home(offset, to.add(edge.start), edge.len(), self.bounds(cx)) }?;

@@ -271,7 +271,8 @@ pub(crate) fn parts(start: usize, end: usize) -> Vec<Part> {
 pub(crate) fn too_large(file: &AtomicFile) -> Error {
     let path = file.path().to_string_lossy();
     let what = format!(
-        "{path}: its map would take more than a quarter of this machine's memory; map no file so large for writing"
+        "{path}: its map would take more than what map-memory allows (by default a quarter of this machine's memory); \
+         map no file so large for writing"
     );
     Error::with(libc::ENOMEM, what)
 }

@@ -57,6 +57,6 @@ pub(in crate::file) fn page_end(offset: u64) -> u64 {
 pub(in crate::file) fn second_map() -> Error {
     Error::with(
         libc::ENOMEM,
-        "a file larger than a quarter of this machine's memory can't have two maps of the same bytes of which one may be stored to",
+        "a file larger than what map-memory allows (by default a quarter of this machine's memory) can't have two maps of the same bytes of which one may be stored to",
     )
 }

@@ -158,7 +158,12 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
         (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
         (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
         (Mapped::HandBack, TooLarge::HandBack) => {
-            demote_file(handle.file(), handle.path(), fd, "mmap(2) of more than a quarter of this machine's memory")?;
+            demote_file(
+                handle.file(),
+                handle.path(),
+                fd,
+                "mmap(2) of more than what map-memory allows (by default a quarter of this machine's memory)",
+            )?;
             Ok(None)
         }
     }

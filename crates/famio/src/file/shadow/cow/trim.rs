@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering;
 /// Bytes of copies from which on a SYNC makes a checkpoint so that they can be dropped.
 const MANY: u64 = 64 << 20;
 
-const STAY: &[u8] = b": its map holds more than a quarter of this machine's memory in copied pages, which cannot be dropped while the program has several threads";
+const STAY: &[u8] = b": its map holds more than what map-memory allows (by default a quarter of this machine's memory) in copied pages, which cannot be dropped while the program has several threads";
 
 pub(in crate::file::shadow) fn many() -> u64 {
     MANY.min(size_limit() / 16)
