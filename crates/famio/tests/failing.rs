@@ -92,6 +92,23 @@ fn a_flush_that_fails() {
     }
 }
 
+#[test]
+fn a_rollback_after_a_flush_that_failed() {
+    let folder = Scratch::on_tmpfs("failing-rollback");
+    let recorder = Recorder::new(Domain::PageCache);
+    stand_in(Some(recorder));
+    famio::pmem::TestHooks { domain: Some(Domain::PageCache), ..famio::pmem::TestHooks::current() }.enter();
+    let settings = Settings { durability: Durability::Power, ..Settings::default() };
+    let file = AtomicFile::options().create(true).settings(settings).open(path(&folder)).unwrap();
+    file.set_len(4 * PAGE as u64).unwrap();
+    file.sync().unwrap();
+    file.write_at(b"other", 0).unwrap();
+    recorder.fail(Call::Fdatasync, 1, libc::EIO);
+    assert_eq!(named(&path(&folder), file.sync()), libc::EIO);
+    assert_eq!(named(&path(&folder), file.rollback()), libc::EIO);
+    assert_eq!(named(&path(&folder), file.close()), libc::EIO);
+}
+
 /// An outsider cuts the file: reading the missing bytes is an error, not a signal.
 #[test]
 fn a_file_that_is_cut_by_somebody_else() {

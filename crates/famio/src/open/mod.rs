@@ -105,7 +105,7 @@ impl AtomicFile {
     /// [`Atomicity::Write`](crate::Atomicity::Write) it is durable on return, as a whole.
     ///
     /// # Errors
-    /// `EBADF`: it was opened for reading only. `EFBIG`, `ENOSPC`, `EDQUOT`, `ENOMEM`: there is no space; a part may
+    /// `EBADF`: it was opened for reading only. `EFBIG`, `ENOSPC`, `EDQUOT`: there is no space; a part may
     /// have been written (with [`Atomicity::Write`](crate::Atomicity::Write), nothing). `EIO`: an earlier SYNC failed,
     /// so the file takes no more writes. `EBUSY`: another process owns the file and does not hand it over; or in a
     /// forked child. At the first write: `EINVAL`: settings that would weaken durability without saying so;

@@ -127,7 +127,7 @@ impl Region {
     /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     ///
     /// # Errors
-    /// `EINVAL`: not in the region. `ENXIO`: a part lies beyond the end of the file. Those of
+    /// `EINVAL`: not in the region. `ENXIO`: a part lies beyond the end of the file. `EIO`, `EBUSY`: as
     /// [`AtomicFile::read_at`](crate::AtomicFile::read_at).
     pub fn read_at(&self, bytes: &mut [u8], at: usize) -> Result<()> {
         self.read(at, bytes)
