@@ -97,8 +97,8 @@ pub(super) fn work() {
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
         ASLEEP.store(if round.is_pending() { TIMED } else { DEEP }, Ordering::SeqCst);
-        // An event since the last look that saw this thread awake has woken nobody: look again, now that no event can
-        // see that.
+        // An event after the last look may have seen this thread awake, and then has not woken it. Look again, now that
+        // later events see it asleep.
         if !round.is_pending() {
             let _ = crate::sys::membarrier::on_all_threads();
             round.scan_files(false);
@@ -189,7 +189,7 @@ fn look_at_file(
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
             Err(_) => break Left::Nothing,
-            // It does the same, in turn with the other files, and tells how far it is.
+            // The flush does the same, alternating with other files, and reports its progress.
             Ok(Left::More) if flushes || file.is_flush_unseen() => break Left::ForLater,
             Ok(Left::More) => {}
             Ok(left) => break left,

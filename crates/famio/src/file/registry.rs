@@ -11,8 +11,8 @@ use std::sync::Arc;
 type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
 
 static FILES: Mutex<List> = Mutex::new(BTreeMap::new());
-/// Null: [`FILES`]. A child whose parent was changing the list at the fork has its own, since that one stays locked
-/// for ever.
+/// Null: [`FILES`]. If the parent was changing the list at the fork, the child has a list of its own, since the
+/// parent's stays locked for ever.
 static OF_CHILD: AtomicPtr<Mutex<List>> = AtomicPtr::new(null_mut());
 
 fn list() -> &'static Mutex<List> {

@@ -46,7 +46,7 @@ struct List {
     open: Vec<Number>,
     /// The last description's number.
     last: u32,
-    /// All descriptions share the kernel's description of this one (`twins`).
+    /// The description whose kernel's description all others share (`twins`).
     joined: Option<u32>,
     /// Descriptors whose close has begun while another one was left to be the last.
     going: Vec<RawFd>,
@@ -170,8 +170,8 @@ impl Descriptors {
         }
     }
 
-    /// `fd` is about to be closed. Returns whether it is the last one; if not, it no longer counts for later closes,
-    /// so that one of the threads that close the last descriptors at the same time closes the last.
+    /// `fd` is about to be closed. Returns whether it is the last descriptor. If not, it no longer counts for later
+    /// closes: of threads that close the last descriptors at the same time, exactly one must close the last.
     pub fn goes_as_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
         let is_last = list.open.iter().all(|known| known.fd == fd || list.going.contains(&known.fd));

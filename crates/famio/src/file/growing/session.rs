@@ -138,8 +138,8 @@ impl AtomicFile {
         self.show_in_shadow(session)
     }
 
-    /// A session has taken up the open epoch; or there is none, and the epoch is put back into the file. Other
-    /// processes may open the file from here on.
+    /// To be called when a session has taken up the open epoch. If there is no session, puts the epoch back into the
+    /// file. Other processes may open the file from here on.
     ///
     /// # Errors
     /// `EIO`: it could not be put back and is lost; the committed state is there.

@@ -53,8 +53,8 @@ impl InPlace {
         self.pending(cx).load(Ordering::Relaxed) & !CLEAN == block + 1
     }
 
-    /// The thread turns to `block` from another one: returns the other's dirty lines, which are to be flushed. No
-    /// lock is held.
+    /// The thread turns from another block to `block`: returns the dirty lines of the other block, which the caller
+    /// flushes. No lock is held.
     #[inline]
     pub(super) fn turn_to(&self, cx: &Context<'_>, block: u64) -> Result<Option<Dirty>> {
         let pending = self.pending(cx);

@@ -31,7 +31,7 @@ impl State {
         Some(Self { entry, kind, committed: cell.holding(committed), open })
     }
 
-    /// The index of the open version, or of the one that it will be: not that of the committed one.
+    /// The index of the open version. Without one, the index that it will have: not that of the committed version.
     #[inline]
     pub fn which_is_open(&self) -> usize {
         match (self.open, self.committed) {

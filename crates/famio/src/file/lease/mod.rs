@@ -256,8 +256,8 @@ impl AtomicFile {
     }
 }
 
-/// Before a process uses a description that it got from another process: ends a lease that the other may have taken
-/// by it, as any `open` does, so that the kernel has the other's locks, and the file the committed state.
+/// Before this process uses a description from another process: ends a lease that the other process may have taken with
+/// it, as any `open` does. Then the kernel has that process's locks, and the file has the committed state.
 pub(crate) fn end_lease_of_others(fd: BorrowedFd<'_>) {
     if kernel::is_held(fd) {
         let _ = crate::sys::open_again(fd, rustix::fs::OFlags::RDONLY); // without permission to open it the process goes on

@@ -28,7 +28,7 @@ pub(in crate::file) fn work() {
             continue;
         }
         OWNER.store(0, Ordering::SeqCst);
-        // A thread that made a request after the look above may have found this one still there.
+        // A thread that made a request after the look above may have seen this thread as still running.
         let requests_seen = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
         if requests_seen || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;

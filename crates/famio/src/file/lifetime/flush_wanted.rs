@@ -25,7 +25,7 @@ impl AtomicFile {
             return false;
         }
         let end = monotonic_now() + SLICE;
-        // A process that waits for ownership comes first; whoever has the session then goes on.
+        // A process that waits for ownership comes first; the next owner of the session continues the flush.
         self.answer(wanted, &|| !self.ownership.is_asked() && monotonic_now() < end)
     }
 

@@ -81,7 +81,7 @@ impl AtomicFile {
     fn has_acquired_ownership(&self) {
         let membership = &self.ownership.membership;
         let requests = membership.requests();
-        // Of those that waited for the last owner, one was woken; the others have asked this one.
+        // The last owner has woken one of the waiting processes. The requests of the others now wait for this owner.
         let seen = requests.wrapping_sub(membership.is_waited_for().into());
         self.ownership.requests_seen.store(seen, Ordering::Relaxed);
         self.ownership.since.store(monotonic_now(), Ordering::Relaxed);

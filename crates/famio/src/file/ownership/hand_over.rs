@@ -419,7 +419,8 @@ impl AtomicFile {
         }
     }
 
-    /// Those who wait may have asked an earlier owner: this one's background answers. It is woken once for each request.
+    /// Waiting processes may have asked an earlier owner, so this owner's background answers. It is woken once for each
+    /// request.
     pub(in crate::file) fn let_background_answer(&self) {
         let ownership = &self.ownership;
         if ownership.is_asked() {

@@ -217,7 +217,7 @@ impl AtomicFile {
             on.words.push(Word::shared(membership.calls(), seen));
             watched &= membership.calls().load(Ordering::SeqCst) == seen; // for a kernel that cannot wait for all
             if self.is_wanted.load(Ordering::Acquire) {
-                // The owner changes all the time: any member may be the one that dies.
+                // The owner changes often: watch all members, since any of them may die as the owner.
                 membership.watch_others(&mut on.holders);
                 let known = self.ownership.left_to_others.load(Ordering::Relaxed);
                 watched &= !(membership.is_orphaned() && membership.state() != known);

@@ -55,7 +55,7 @@ impl AtomicFile {
         if self.settings.group.is_some() {
             return Ok(()); // a kill takes all files of a group back to the same SYNC
         }
-        // With before-images each change has its tenure, and nothing has to be done for changes of this one.
+        // With before-images each change names its tenure, so changes of this tenure need nothing more.
         let is_dirty = |session: &Session| {
             let is_told_apart = session.saves_images() && !session.keeps;
             session.arena.shared().dirty.load(Ordering::Acquire) != 0 && !is_told_apart
@@ -71,7 +71,7 @@ impl AtomicFile {
         if self.is_disowned() {
             return Ok(());
         }
-        // With the gate closed: a change under way has its image, and half a change must not be kept.
+        // With the gate closed: a change in progress already has its image, and half a change must not be kept.
         let ended = self.with_session(|session| -> Result<()> {
             let is_open = session.saves_images() && session.arena.shared().dirty.load(Ordering::Acquire) != 0;
             let _closed = if is_open { Some(session.close_gate(&self.fds)?) } else { None };

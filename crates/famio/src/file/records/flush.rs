@@ -31,8 +31,8 @@ impl Records {
         is_behind && !checkpointing.is_waiting() && checkpointing.finished.is_none()
     }
 
-    /// Makes the file as long as the last commit has, if it is shorter. Returns whether it was. While nobody else changes
-    /// its size: under the lock of the checkpoint.
+    /// Makes the file as long as the last commit has, if it is shorter. Returns whether it was. The
+    /// caller holds the lock of the checkpoint, so that nothing else changes the file's size.
     fn extend_to_committed(&self, cx: Context<'_>) -> Result<bool> {
         let shared = cx.shared();
         let size = shared.committed_size.load(Ordering::Acquire);

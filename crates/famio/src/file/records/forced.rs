@@ -1,10 +1,10 @@
-//! A forced pass: a tiered journal has no room for the open epoch, and what that has overwritten, or cut off, lies
-//! committed in the journal alone. An ordinary pass leaves it there until the epoch's commit; here it is read from the
-//! journal and goes to the file, so that the epoch can have all of the journal. `famio flush` does the same for journals
-//! of either kind.
+//! A forced pass, for a tiered journal that has no room for the open epoch. The committed bytes that the open epoch has
+//! overwritten, or cut off, lie in the journal alone. An ordinary pass leaves them there until the epoch's commit; a
+//! forced pass copies them from the journal to the file, so that the epoch can have all of the journal. `famio flush`
+//! does the same for journals of either kind.
 //!
-//! Nobody sees it there: reads take these granules from the buffers, and nothing above the end of an open cut. After a
-//! crash the file has what is committed, as the journal would have given it.
+//! No reader sees these bytes in the file: reads take the granules from the buffers, and nothing above the end of an
+//! open cut. After a crash the file has what is committed, as if recovery had copied it.
 
 use super::checkpointing::Checkpointing;
 use super::epochs::EpochLog;
@@ -61,7 +61,8 @@ impl Records {
         cx.fds.with_lasting(|fd| self.medium.fdatasync(fd)).map_err(|e| self.flush_failed(cx, &e))
     }
 
-    /// While nobody flushes the file: a failure is told once, and may be told to another flush that is under way.
+    /// Waits until no `fdatasync` of the file is in progress: the kernel reports a failure once, and might report it to
+    /// that other call.
     pub(super) fn settling_at_rest(&self) -> Guard<'_, Checkpointing> {
         loop {
             let checkpointing = lock(&self.checkpointing);
@@ -91,9 +92,9 @@ impl Records {
         Ok(())
     }
 
-    /// Writes what nobody reads from the file: what is held in buffers, and what lies above the end of an open cut. A
-    /// granule that comes into a buffer meanwhile had been in the file, or comes there by this. Returns the last
-    /// committed epoch.
+    /// Writes what no reader takes from the file: granules held in buffers, and bytes above the end of an open cut. A
+    /// granule that enters a buffer meanwhile was in the file already, or is written here. Returns the last committed
+    /// epoch.
     fn write_unseen(&self, cx: Context<'_>, journal: BorrowedFd<'_>) -> Result<u64> {
         let log = lock(&self.log); // a writer that needs room may add a note
         let committed = log.committed();

@@ -5,7 +5,7 @@
 //! stored to becomes the program's copy.
 //!
 //! **Invariant.** A page that is not a copy shows the committed bytes of the file. So the file has no session when the
-//! map is made, all later changes of the file are the map's user's, who stores them in the map before their commit,
+//! map is made; only the user of the map changes the file later, and stores each change in the map before its commit;
 //! and a copy is dropped only if a checkpoint has left nothing of its block in the journal.
 
 use super::cow::{is_alone, many};

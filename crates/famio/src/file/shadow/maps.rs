@@ -130,8 +130,8 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         }
     };
     file.tell_of_maps();
-    // A process that reaped a dead one, and did not see that this one may store, has finished when the program gets
-    // the map.
+    // If a process is reaping a dead member, and has not seen that this process may store, it has finished when the
+    // program gets the map.
     let _ = file.look_after_dead();
     crate::file::base::background_wakeup::watch_members(); // others may store there and die, which shows without a call
     file.need_shadow()?; // filled again, if ownership changed before the map was announced

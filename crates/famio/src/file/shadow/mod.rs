@@ -329,8 +329,8 @@ impl AtomicFile {
         }
     }
 
-    /// The program closes a descriptor. If the one that is kept for maps has lost its name since (a link), keeps this
-    /// one instead: by it the journal is found.
+    /// The program closes a descriptor. If the descriptor that is kept for maps has lost its name since (a link), keeps
+    /// the closed one instead: the journal is found by its name.
     pub(super) fn keep_better_for_maps(&self, fd: RawFd) {
         let mut kept = self.keeper.lock();
         let Some(old) = &*kept else { return };

@@ -213,8 +213,9 @@ impl Ownership {
         monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
     }
 
-    /// Whether this process, at the end of a call, stays the owner though others wait: one such call follows the other,
-    /// and a hand-over for each would take several times as long as the calls. `now`: in nanoseconds, as all times here.
+    /// Whether this process, at the end of a call, stays the owner although other processes wait: its calls of this
+    /// kind follow each other at once, and a hand-over for each would take several times as long as the calls. `now`:
+    /// in nanoseconds, as all times here.
     pub(in crate::file) fn stays_for_more(&self, ended: Ended, now: u64) -> bool {
         let Some(at) = self.ended_at.get(ended as usize) else { return false };
         let before = at.swap(now, Ordering::Relaxed);
@@ -230,12 +231,12 @@ impl Ownership {
         self.ended_at.iter().any(|at| now < at.load(Ordering::Relaxed) + AT_ONCE)
     }
 
-    /// Whether this process, the owner, makes one such call after the other, and may for some time.
+    /// Whether this process, the owner, makes such calls one after another, and may stay the owner for some time.
     pub(in crate::file) fn has_its_turn(&self, now: u64) -> bool {
         self.makes_more(now) && self.may_stay(now)
     }
 
-    /// It has waited, and became the owner for the next of them.
+    /// After a wait, this process has become the owner for its next such call.
     pub(in crate::file) fn goes_on_with_more(&self, now: u64) {
         self.ended_at.iter().for_each(|at| at.store(now, Ordering::Relaxed));
     }
@@ -293,8 +294,8 @@ impl Ownership {
         if self.has_taken_image.load(Ordering::Acquire) && self.has_taken_image.swap(false, Ordering::AcqRel) {
             self.membership.forget_epoch();
             self.all_own();
-            // Also with the gate open: the next epoch has only this process's own changes until a new session takes
-            // up more, and that one sets the bit before any thread is inside.
+            // Also with the gate open: the next epoch has only this process's own changes, until a new session takes
+            // up changes of others; that session sets the bit before any thread is inside.
             shared.follow_up.fetch_and(!follow_up::OTHERS, Ordering::Release);
         } else if self.foreign.load(Ordering::Acquire) {
             self.all_own();

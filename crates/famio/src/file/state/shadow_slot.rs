@@ -35,8 +35,8 @@ impl Slot {
         unsafe { self.now.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Sets the shadow to `made`, unless the present one is `right`; returns the one that is there then. `there`
-    /// records that there is one.
+    /// Sets the shadow to `made`, unless the present shadow is `right`. Returns the shadow that is then set. `there`
+    /// records that there is a shadow.
     pub fn put(&self, made: Shadow, there: &AtomicBool, right: impl Fn(&Shadow) -> bool) -> &Shadow {
         let mut all = self.all.lock();
         if let Some(now) = self.get().filter(|now| right(now)) {

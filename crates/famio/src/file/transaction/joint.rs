@@ -58,8 +58,8 @@ fn commit_all(shares: &[Share<'_>]) -> Result<()> {
     Err(Error::with(libc::EIO, "the sessions of its files end and begin too often for a transaction"))
 }
 
-/// Acquires the file's session. It may wait for another process, so it holds no lock that the other one needs to hand
-/// over.
+/// Acquires the file's session. This may wait for another process, so the caller holds no lock that the other process
+/// needs to hand over.
 fn take_session(share: &Share<'_>) -> Answer<()> {
     let Share { file, .. } = share;
     file.leave_dead_behind()?;

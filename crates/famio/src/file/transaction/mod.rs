@@ -55,8 +55,9 @@ impl AtomicFile {
         })
     }
 
-    /// Makes it part of the open epoch. Returns whether it is as durable as it is to be; until that the commit is under
-    /// way. While it waits for room it is not, so that a rollback need not wait.
+    /// Makes the transaction part of the open epoch. Returns the commit, which counts as in progress until that is
+    /// dropped, and whether the transaction already is as durable as requested. While it waits for room it does not
+    /// count as in progress, so that a rollback need not wait.
     fn apply_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<(UnderWay<'_>, bool)> {
         let under_way = self.commits.begin()?;
         self.reserve_set_in_record(set)?;

@@ -56,14 +56,14 @@ impl DeferredWrite {
 /// The writes that are deferred, a queue: in order, the oldest first.
 ///
 /// Invariant: not empty only while the epoch has writes. A thread that is inside the gate in exclusive mode adds to it;
-/// a thread inside the gate, or the one that closed it, takes from it.
+/// a thread inside the gate, or the thread that closed it, takes from it.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Deferred {
     /// How many, and where the oldest is; 0: none.
     queue: AtomicU64,
-    /// The block of the last write plus one, if that is small and not deferred since the one before was to the same
-    /// block; 0: it is not. A hint: a further one is not to be deferred either.
+    /// 1 + the block of the last write, if that was small, and not deferred because the write before it went to the
+    /// same block; else 0. A hint: a further write to this block is not to be deferred either.
     direct: AtomicU64,
     writes: [[AtomicU64; 2]; PLACES],
 }

@@ -30,9 +30,9 @@ pub(in crate::index) const BETWEEN: u64 = 1;
 /// Words for threads that may have exclusive mode.
 pub(crate) const EXCLUSIVE_WORDS: usize = 8;
 
-/// The word in which one thread, and never another, says that it is inside the gate in exclusive mode. An owner that
-/// was stopped on its way in may store to its word much later, when another thread has exclusive mode: in a shared
-/// word it would overwrite the other's (found by `tests/interleavings`).
+/// The word in which a single thread says that it is inside the gate in exclusive mode. A thread that was stopped on
+/// its way in may store to its word much later, when another thread has exclusive mode: if threads shared a word, it
+/// would overwrite that thread's state (found by `tests/interleavings`).
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Exclusive {
@@ -78,7 +78,7 @@ fn own_id() -> u32 {
 
 /// Registers this process for `membarrier`. Returns whether it can use it; without, no thread gets exclusive mode.
 pub(crate) fn prepare_process() -> bool {
-    // On Arm the barrier of another thread is not the one that flushes need.
+    // On Arm a barrier executed by another thread does not order flushes.
     cfg!(target_arch = "x86_64") && membarrier::register()
 }
 
@@ -89,7 +89,7 @@ impl Gate {
         &self.exclusive_words[stripe(token) % EXCLUSIVE_WORDS]
     }
 
-    /// Whether the thread has a word. With the gate closed. Words are not given back: nobody can tell when a thread
+    /// Whether the thread has a word. With the gate closed. Words are not given back: it is not known when a thread
     /// stops using the file.
     fn has_word(&self, token: u64) -> bool {
         let owner = &self.exclusive_word(token).owner;

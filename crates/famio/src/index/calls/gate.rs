@@ -246,7 +246,7 @@ impl Gate {
         if exclusive != 0 && exclusive != token(me) {
             self.revoke()?;
         }
-        // Who enters a slot for the first time says so before it looks whether the gate is closed.
+        // A thread that enters a slot for the first time raises `used` before it looks whether the gate is closed.
         for place in 0..self.used.load(Ordering::SeqCst).min(SLOTS as u32) {
             entered.of(place).try_for_each(|count| {
                 let is_out = || match count.load(Ordering::SeqCst) {

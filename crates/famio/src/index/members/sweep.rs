@@ -97,9 +97,9 @@ fn kind_of(name: &str) -> Option<Kind> {
     }
 }
 
-/// Whether the control file that it names is gone, and it is not fresh. The control file goes with the last member,
-/// after what it names. Or somebody has just removed it (`rm -r .famio`), and its members are about to move what they
-/// have there.
+/// Whether the control file that the memory names is gone, and the memory is not fresh. The last member removes the
+/// control file after the memory that it names. But fresh memory may belong to members whose control file was just
+/// removed (`rm -r .famio`), and which are about to move it.
 fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
     let Ok(memory) = crate::sys::openat(folder, name, OFlags::RDONLY | FLAGS, Mode::empty()) else { return false };
     let mut text = [0u8; 2 * libc::PATH_MAX as usize];

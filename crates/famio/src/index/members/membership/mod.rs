@@ -39,11 +39,11 @@ use std::sync::Arc;
 /// when this process opens it.
 const NAMELESS: u32 = 1000;
 
-/// Milliseconds after which who waits is stopped or gone. It looks more often.
+/// Milliseconds without a look after which a waiting process counts as stopped or gone. It looks more often.
 const RECENT: u16 = 100;
 
-/// The time in milliseconds, of which the last bits say when who waits has looked; never 0. Of a clock that is the same
-/// in all containers.
+/// The last bits of the time in milliseconds, which tell when a waiting process last looked; never 0. The clock is the
+/// same in all containers.
 fn moment() -> u16 {
     let now = crate::sys::coarse_now();
     (now.tv_sec * 1000 + now.tv_nsec / 1_000_000) as u16 | 1
