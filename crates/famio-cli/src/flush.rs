@@ -11,11 +11,11 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bring files on the disk to what programs have committed, while they go on
+/// Write what programs have committed into their files, while the programs continue
 ///
-/// When the command ends with 0, the files have, durably, everything that a SYNC had committed when it began. What is
-/// not committed stays so. Use it before a backup or a snapshot of the disk alone, or
-/// before a pool in memory goes away. A file that a killed program left is recovered.
+/// When the command ends with 0, the files have, durably, everything that a SYNC had committed when the command began.
+/// What is not committed stays so. Use it before a backup or a snapshot of the disk alone, or before a pool in memory
+/// goes away. A file that a killed program left is recovered.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -33,18 +33,19 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-The program that has a file open does the work, in the background; the command asks it, without opening the file. You \
+The process that owns a file does the work in its background: the command requests it, and does not open the file. You \
 need the right to write the file. What programs commit afterwards waits in their journals as before.
 
-Tiered files (a pool in memory before a disk), and journals of records: all that is committed is written back; a SYNC may \
-wait meanwhile. Journals in place: the file gets exactly what is committed, as for a program without Famio that opens \
-it; writers wait meanwhile. A program that appends afterwards makes the file longer at once; if it had already appended \
-more than the journal can take, the file keeps that, and the status is 1. A file that is not atomic, that only grows (it has also what is not committed), or that no program has changed, has \
-nothing to flush.
+Tiered files (a pool in memory before a disk) and files with journals of records: everything committed is written back; \
+a SYNC may wait meanwhile. Files with journals in place get exactly what is committed, as when a program without Famio \
+opens them; writers wait meanwhile. A program that appends afterwards makes such a file longer at once. If it had \
+already appended more than the journal can take, the file keeps the appended bytes, and the status is 1. There is \
+nothing to flush for a file that is not atomic, that no program has changed, or that only grows (which already has its \
+bytes, also those that are not committed).
 
 Exit status: 0; 1 if something failed, or could not be examined (the rest is flushed all the same); 2 bad usage; 3 if a \
-file that a killed program left is in conflict with its journal (see famio recover); 4 if a program that has a file open did not answer, for \
-example since it is stopped. Nothing is lost then: what is committed stays in the journal.
+file of a killed program is in conflict with its journal (see famio recover); 4 if a program that has a file open did \
+not answer, for example because it is stopped. Nothing is lost then: what is committed stays in the journal.
 
 Examples:
   famio flush app.db

@@ -19,14 +19,14 @@ impl AtomicFile {
         if !membership.has_attached() || self.is_disowned() {
             return false;
         }
-        self.ownership.flush_seen.store(membership.flush_knocks(), Ordering::Relaxed);
+        self.ownership.flush_seen.store(membership.flush_activity(), Ordering::Relaxed);
         let Some(wanted) = membership.flush_wanted() else { return false };
         if !self.ownership.is_owner.load(Ordering::Acquire) || self.state.load(Ordering::Acquire) != ATTACHED {
             return false;
         }
         let end = monotonic_now() + SLICE;
         // A process that waits for ownership comes first; the next owner of the session continues the flush.
-        self.answer(wanted, &|| !self.ownership.is_asked() && monotonic_now() < end)
+        self.answer(wanted, &|| !self.ownership.has_requests() && monotonic_now() < end)
     }
 
     /// Returns whether there is more to do soon.
@@ -73,7 +73,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         membership.has_attached()
             && !self.is_disowned()
-            && membership.flush_knocks() != self.ownership.flush_seen.load(Ordering::Relaxed)
+            && membership.flush_activity() != self.ownership.flush_seen.load(Ordering::Relaxed)
     }
 }
 

@@ -24,7 +24,7 @@ const LARGE: &[u8] =
     b": demoted to an ordinary file because it is mapped, and larger than what map-memory allows (by default a quarter of this machine's memory)";
 
 /// Attempts to leave a file to the kernel that others change alternately with this process.
-const LEAVES: u32 = 1000;
+const TRIES_TO_LEAVE: u32 = 1000;
 
 /// A session that a call uses, and that stays meanwhile.
 pub(in crate::file) struct InUse<'a> {
@@ -271,7 +271,7 @@ impl AtomicFile {
         if !self.is_demoted() && !self.is_disowned() && self.is_mapped_by_others() {
             return Err(self.mapped_by_others());
         }
-        for _ in 0..LEAVES {
+        for _ in 0..TRIES_TO_LEAVE {
             if self.ownership.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
                 // The kernel's file has to get the contents of the hand-over image.
                 self.session_for_write().map(drop)?;
@@ -329,7 +329,7 @@ impl AtomicFile {
 
     /// Refused where the session was handed over meanwhile. A file of a group is committed with the others first.
     pub(in crate::file) fn leave(&self, to: u8) -> Answer<()> {
-        for _ in 0..LEAVES {
+        for _ in 0..TRIES_TO_LEAVE {
             if !self.is_disowned() {
                 self.sync_group_if_open()?;
             }

@@ -8,7 +8,7 @@ use crate::file::base::refusal::{Answer, Reason, Refusal};
 use crate::file::base::waiting::waiting_for_room;
 use crate::file::descriptors::by_kernel::{punch_hole, vector, write_by_kernel};
 use crate::file::session::{CALL_MAX, Session};
-use crate::file::state::ownership::Ended;
+use crate::file::state::burst::Ended;
 use crate::rule::{Rule, holds};
 use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;

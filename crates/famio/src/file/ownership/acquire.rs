@@ -82,7 +82,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         let requests = membership.requests();
         // The last owner has woken one of the waiting processes. The requests of the others now wait for this owner.
-        let seen = requests.wrapping_sub(membership.is_waited_for().into());
+        let seen = requests.wrapping_sub(membership.has_live_waiter().into());
         self.ownership.requests_seen.store(seen, Ordering::Relaxed);
         self.ownership.since.store(monotonic_now(), Ordering::Relaxed);
         self.ownership.is_owner.store(true, Ordering::Release);
@@ -98,12 +98,12 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         self.become_member()?;
         let asked = membership.change_count();
-        let makes_more = self.ownership.makes_more(monotonic_now());
+        let is_in_burst = self.ownership.burst.goes_on(monotonic_now());
         let (mut waited, mut moments) = (0, 0);
         let mut waiting = Waiting { membership, waits: false };
         let mut is_unheard = false;
         loop {
-            let mut count = membership.turn_count();
+            let mut count = membership.release_count();
             if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
@@ -122,8 +122,8 @@ impl AtomicFile {
                     }
                     Ok(true) => {
                         self.has_acquired_ownership();
-                        if makes_more && moments > 0 {
-                            self.ownership.goes_on_with_more(monotonic_now());
+                        if is_in_burst && moments > 0 {
+                            self.ownership.burst.resume(monotonic_now());
                         }
                         return Ok(true);
                     }
@@ -133,7 +133,7 @@ impl AtomicFile {
                         is_unheard = true; // by whichever member that is
                         membership.ask_for_end();
                         self.give_up(inner, OwnerLock::leave);
-                        count = membership.turn_count(); // its own leaving is no turn for this process
+                        count = membership.release_count(); // its own release does not end its wait
                     }
                     // It is left as by a killed process: recovery.
                     Err(_) if inner.session.is_none() && inner.kept.is_none() && !membership.has_unowned() => break,
@@ -161,7 +161,7 @@ impl AtomicFile {
                 membership.request_ownership()
             }
             let begun = monotonic_now();
-            is_unheard = membership.wait_for_turn(count, PATIENCE);
+            is_unheard = membership.wait_for_ownership(count, PATIENCE);
             // One that was stopped has not waited meanwhile.
             waited += (monotonic_now() - begun).min(2 * PATIENCE.tv_nsec as u64);
             undisturbed::renew();

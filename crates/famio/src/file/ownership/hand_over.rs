@@ -14,8 +14,9 @@ use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::closed_gate::ClosedGate;
 use crate::file::session::{OldSession, Session};
+use crate::file::state::burst::Ended;
 use crate::file::state::hand_over_image::MOST;
-use crate::file::state::ownership::{Ended, PATIENCE};
+use crate::file::state::ownership::PATIENCE;
 use crate::index::{
     Arena, HAS_IMAGE, Images, LONG, OwnerLock, SHORT, SLOTS, Stuck, WriterState, follow_up, images, lease,
 };
@@ -398,10 +399,10 @@ impl AtomicFile {
             return self.let_background_answer();
         }
         let left = ownership.calls_in_tenure.load(Ordering::Relaxed);
-        if left == 0 && !ownership.is_asked() {
+        if left == 0 && !ownership.has_requests() {
             return;
         }
-        if ownership.stays_for_more(ended, monotonic_now()) {
+        if ownership.keeps_for_burst(ended, monotonic_now()) {
             return self.let_background_answer();
         }
         let may_leave = (left > 0 || ownership.was_long_enough())
@@ -423,9 +424,9 @@ impl AtomicFile {
     /// request.
     pub(in crate::file) fn let_background_answer(&self) {
         let ownership = &self.ownership;
-        if ownership.is_asked() {
+        if ownership.has_requests() {
             let requests = ownership.membership.requests();
-            if ownership.told_of.swap(requests, Ordering::Relaxed) != requests {
+            if ownership.requests_woken_for.swap(requests, Ordering::Relaxed) != requests {
                 crate::file::base::background_wakeup::wake();
             }
         }

@@ -59,7 +59,7 @@ impl AtomicFile {
         }
         let state = self.state.load(Ordering::Acquire);
         let is_mapped = !self.has_shared_shadow() && shadow::is_mapped(self.key());
-        if self.ownership.is_kept() || !is_mapped && !self.has_shared_shadow() && self.has_last_stores() {
+        if self.ownership.has_map_in_progress() || !is_mapped && !self.has_shared_shadow() && self.has_last_stores() {
             return Err(Error::new(libc::EBUSY)); // a map is being made, or has just gone; the other process asks again
         }
         membership.set_stuck(0); // it may have been mapped at the last request
@@ -96,7 +96,7 @@ impl AtomicFile {
             self.ownership.is_owner.store(false, Ordering::Release);
             self.ownership.membership.set_stuck(0);
             how(owner_lock);
-            self.ownership.membership.announce_turn();
+            self.ownership.membership.announce_release();
         }
     }
 
@@ -223,7 +223,7 @@ impl AtomicFile {
             self.ownership.committed(session.arena.shared());
         }
         session.close(&self.fds, is_alone)?;
-        self.ownership.has_released.store(false, Ordering::Release);
+        self.ownership.has_released_lock.store(false, Ordering::Release);
         Ok(())
     }
 

@@ -66,10 +66,10 @@ impl AtomicFile {
         }
         let Some(mut inner) = self.inner.try_lock() else { return true };
         let state = membership.state();
-        if inner.owner_lock.is_none() && inner.left.is_some() && !self.ownership.is_left_to_others(state) {
+        if inner.owner_lock.is_none() && inner.left.is_some() && !self.ownership.is_unrepairable(state) {
             match self.recover_the_dead(&mut inner) {
                 Ok(_) => {}
-                Err(_) => self.ownership.leave_to_others(state),
+                Err(_) => self.ownership.cannot_repair(state),
             }
         }
         false
@@ -85,14 +85,14 @@ impl AtomicFile {
             return false;
         }
         let state = self.ownership.membership.state();
-        if self.ownership.is_left_to_others(state) {
+        if self.ownership.is_unrepairable(state) {
             return false;
         }
         match self.recover_the_dead(&mut inner) {
             Ok(free) => !free,
             Err(_) => {
                 // The next process that uses the file reports it.
-                self.ownership.leave_to_others(state);
+                self.ownership.cannot_repair(state);
                 false
             }
         }
@@ -143,7 +143,7 @@ impl AtomicFile {
         match self.state.load(Ordering::Acquire) {
             PLAIN if inner.kept.is_none() => self.recover_and_roll_back(&mut inner).map(|()| true),
             ATTACHED if self.has_foreign_of(WriterState::Dead) => {
-                if self.ownership.is_kept() {
+                if self.ownership.has_map_in_progress() {
                     return Ok(false); // a map is being made
                 }
                 self.end_with_arena(&mut inner)?;
@@ -169,10 +169,10 @@ impl AtomicFile {
 
     fn answer_request(&self) -> bool {
         // Where another process is asked and cannot hand over, `end_for_others` deals with it.
-        if !self.ownership.is_asked() || !self.ownership.is_owner.load(Ordering::Acquire) {
+        if !self.ownership.has_requests() || !self.ownership.is_owner.load(Ordering::Acquire) {
             return false;
         }
-        if !self.ownership.was_long_enough() || self.ownership.has_its_turn(monotonic_now()) {
+        if !self.ownership.was_long_enough() || self.ownership.may_finish_burst(monotonic_now()) {
             return true;
         }
         let _ = self.take_last_stores(); // otherwise they keep ownership here
@@ -181,7 +181,7 @@ impl AtomicFile {
         let Some(mut inner) = self.inner.try_lock() else { return true };
         // The thread that began the session may have caused the request itself (`be_seen`), or ownership was handed
         // over already.
-        if self.ownership.is_asked() {
+        if self.ownership.has_requests() {
             let _ = self.hand_over_or_end(&mut inner, true);
         }
         false
@@ -219,7 +219,7 @@ impl AtomicFile {
             if self.is_wanted.load(Ordering::Acquire) {
                 // The owner changes often: watch all members, since any of them may die as the owner.
                 membership.watch_others(&mut on.holders);
-                let known = self.ownership.left_to_others.load(Ordering::Relaxed);
+                let known = self.ownership.unrepairable_state.load(Ordering::Relaxed);
                 watched &= !(membership.is_orphaned() && membership.state() != known);
             }
             if is_shown || membership.has_maps(KERNELS) {
@@ -227,8 +227,11 @@ impl AtomicFile {
             }
             watched &= !self.are_maps_waited_for(); // looked at after the word that announces it
         } else if membership.has_attached() && !self.is_disowned() {
-            watched =
-                membership.watch(&mut on.words, &mut on.holders, self.ownership.left_to_others.load(Ordering::Relaxed));
+            watched = membership.watch(
+                &mut on.words,
+                &mut on.holders,
+                self.ownership.unrepairable_state.load(Ordering::Relaxed),
+            );
             watched &= !self.are_maps_waited_for(); // looked at after what tells of it
         }
         if is_shown {

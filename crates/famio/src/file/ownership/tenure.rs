@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::base::doing::is_doing;
 use crate::file::session::Session;
+use crate::file::state::burst::Ended;
 use crate::file::state::hand_over_image::OpenChanges;
-use crate::file::state::ownership::Ended;
 use crate::index::{RELEASED, STORES, Writer, WriterState};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl AtomicFile {
     /// written until now as other members would have.
     fn release_writes(&self) {
         self.with_session(|session| {
-            self.ownership.has_released.store(true, Ordering::Release); // before `released`: a SYNC in between ends both
+            self.ownership.has_released_lock.store(true, Ordering::Release); // before `released`: a SYNC in between ends both
             let shared = session.arena.shared();
             shared.released.store(1, Ordering::SeqCst);
             let dirty = &shared.dirty;
@@ -109,7 +109,7 @@ impl AtomicFile {
     pub(super) fn writer_of(&self, open_changes: &OpenChanges) -> Writer {
         let me = self.ownership.membership.me();
         let stays = open_changes.is_released || !self.is_in_section();
-        if self.ownership.has_released.load(Ordering::Acquire) && stays { me.of_last_tenure() } else { me }
+        if self.ownership.has_released_lock.load(Ordering::Acquire) && stays { me.of_last_tenure() } else { me }
     }
 
     /// This process has changed `range` of the file: earlier changes there, by any process, are not rolled back any

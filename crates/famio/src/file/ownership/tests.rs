@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Another process may have stored any words in a page.
 #[test]
 fn writes_are_alone_again_once_what_others_wrote_is_committed() {
-    let path = format!("/dev/shm/famio-turn-{}", std::process::id());
+    let path = format!("/dev/shm/famio-hand-over-{}", std::process::id());
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
@@ -160,7 +160,7 @@ fn a_request_that_cannot_be_answered_yet_keeps_the_background_asleep() {
     write();
     mine.ownership.began(crate::sys::monotonic_now()); // long enough ago for a hand-over
     other.request_ownership();
-    assert!(mine.ownership.is_asked());
+    assert!(mine.ownership.has_requests());
     {
         let _in_a_call = mine.inner();
         assert!(mine.monitor_members(), "it has to look again");
@@ -169,11 +169,11 @@ fn a_request_that_cannot_be_answered_yet_keeps_the_background_asleep() {
         let calls = mine.ownership.membership.calls();
         assert!(watched.words.contains(&Word::shared(calls, calls.load(Ordering::SeqCst))), "its sleep ends at once");
     }
-    // One that waits for a turn has asked each owner until it gets it.
+    // A process that waits has asked each owner until it is the owner.
     mine.hand_over().unwrap();
     other.set_waits(true);
     write();
-    assert!(mine.ownership.is_asked());
+    assert!(mine.ownership.has_requests());
     other.set_waits(false);
     assert!(other.leave());
     mine.remove_descriptor(file.as_raw_fd()).unwrap();

@@ -50,7 +50,7 @@ impl Records {
     pub(super) fn flush_rest(&self, cx: Context<'_>) -> Result<()> {
         let committed = self.force_all(cx)?;
         {
-            let _checkpointing = self.settling_at_rest();
+            let _checkpointing = self.checkpointing_without_syncs();
             if self.extend_to_committed(cx)? {
                 self.flush_forced(cx)?;
             }

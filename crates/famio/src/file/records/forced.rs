@@ -37,7 +37,7 @@ impl Records {
     /// `EIO`: the file or the journal has failed, and takes no more writes. `ENOSPC`: no room in the file.
     pub(super) fn force_all(&self, cx: Context<'_>) -> Result<u64> {
         // Held to the end: no pass begins or ends meanwhile.
-        let mut checkpointing = self.settling_at_rest();
+        let mut checkpointing = self.checkpointing_without_syncs();
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
         }
@@ -63,7 +63,7 @@ impl Records {
 
     /// Waits until no `fdatasync` of the file is in progress: the kernel reports a failure once, and might report it to
     /// that other call.
-    pub(super) fn settling_at_rest(&self) -> Guard<'_, Checkpointing> {
+    pub(super) fn checkpointing_without_syncs(&self) -> Guard<'_, Checkpointing> {
         loop {
             let checkpointing = lock(&self.checkpointing);
             if !checkpointing.flushing {

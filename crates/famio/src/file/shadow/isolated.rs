@@ -43,7 +43,7 @@ impl AtomicFile {
             return Err(self.without_transactions());
         }
         self.grow_no_more()?;
-        let _kept = self.ownership.keep();
+        let _in_progress = self.ownership.begin_map();
         self.become_member()?;
         self.look_after_dead()?;
         let _inner = self.inner();

@@ -50,7 +50,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(disowned()); // its memory is the parent's
     }
     file.grow_no_more()?;
-    let _kept = file.ownership.keep();
+    let _in_progress = file.ownership.begin_map();
     match file.become_member() {
         // A process that may only read the file sees the kernel's bytes, as a program without this library does.
         Err(e) if file.is_mere_reader(&e) => return Ok(Mapped::At(request.carry_out(request.fd)?)),
@@ -61,7 +61,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
         // No thread or other process attaches the file meanwhile, so the kernel's file is complete.
         let inner = file.inner();
-        let mapping = file.ownership.keep_kernels();
+        let mapping = file.ownership.begin_kernel_map();
         if request.is_shared() {
             file.ownership.membership.set_maps(KERNELS, true);
         }
@@ -316,7 +316,7 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
         there.retain(|range: &MappedRange| !range.stores);
         files = keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
     }
-    let _kept: Vec<_> = files.iter().map(|file| file.ownership.keep()).collect(); // until their maps say that they store
+    let _in_progress: Vec<_> = files.iter().map(|file| file.ownership.begin_map()).collect(); // until their maps say that they store
     for file in &files {
         file.own_for_stores()?;
         let is_kernels = there.iter().any(|range| range.key == file.key() && !range.shadow);

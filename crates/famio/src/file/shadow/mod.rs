@@ -90,7 +90,7 @@ impl AtomicFile {
 
     /// The shadow, made now if there is none; attaches the file. `None`: it was demoted.
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
-        let _kept = self.ownership.keep();
+        let _in_progress = self.ownership.begin_map();
         while self.shadow().is_none() {
             self.leave_dead_behind()?; // impossible under the locks below
             let _changing = self.shadow.lock();

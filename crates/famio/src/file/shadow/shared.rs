@@ -157,14 +157,14 @@ impl AtomicFile {
         if !self.are_maps_waited_for() {
             return false;
         }
-        if self.ownership.is_mapping() {
+        if self.ownership.has_kernel_map_in_progress() {
             return true; // a map is being made
         }
         let state = self.ownership.membership.state();
         match self.kernels_maps_to_shadow() {
             Ok(()) => self.ownership.membership.announce_change(),
             // The other process gives up.
-            Err(_) => self.ownership.leave_to_others(state),
+            Err(_) => self.ownership.cannot_repair(state),
         }
         false
     }
@@ -174,7 +174,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         membership.has_maps(KERNELS)
             && membership.shadow().is_some()
-            && !self.ownership.is_left_to_others(membership.state())
+            && !self.ownership.is_unrepairable(membership.state())
     }
 
     pub(super) fn kernels_maps_to_shadow(&self) -> Result<()> {
@@ -346,7 +346,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         // One thread at a time: an older state must not be published after a newer one.
         let telling = self.shadow.telling.lock();
-        let kernels = self.ownership.is_mapping() || ranges::has(self.key(), |range| !range.shadow);
+        let kernels = self.ownership.has_kernel_map_in_progress() || ranges::has(self.key(), |range| !range.shadow);
         let other_kernels = membership.has_maps(KERNELS) != kernels;
         if other_kernels {
             membership.set_maps(KERNELS, kernels);

@@ -2,6 +2,7 @@
 //! transactions. The folders of the same names (`lease/`, `locks/`, …) have the operations.
 
 pub(super) mod arrivals;
+pub(super) mod burst;
 pub(super) mod commits;
 pub(super) mod cow_maps;
 pub(super) mod growing_order;

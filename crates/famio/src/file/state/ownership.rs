@@ -1,5 +1,6 @@
 //! What a process keeps of its ownership.
 
+use super::burst::{Burst, Ended, LONGEST_BURST};
 use super::hand_over_image::HandOverImage;
 use super::owner_session::OwnerSession;
 use crate::error::{Error, Result};
@@ -20,22 +21,9 @@ pub(in crate::file) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10
 pub(in crate::file) const UNANSWERED: u32 = 100;
 /// Looks until a wait is given up: about a minute.
 pub(in crate::file) const LOOKS: u32 = 6000;
-/// Nanoseconds for which a process that makes one call after the other stays the owner though others wait.
-const TURN: u64 = 200_000;
-/// The most nanoseconds between the ends of two such calls. Two processes that wait for each other take longer.
-const AT_ONCE: u64 = 6_000;
 /// The most nanoseconds for which a new owner lets requests wait. Usually it is the time that it took to begin and to
 /// end the last session: some microseconds for a hand-over, a few syncs of the disk if the session ends.
 pub(in crate::file) const LONGEST: u64 = 50_000_000;
-
-/// What has ended.
-#[derive(Clone, Copy)]
-pub(in crate::file) enum Ended {
-    Change = 0,
-    Sync = 1,
-    /// The process has released a lock: one that waited for it is likely to change the file.
-    Section = 2,
-}
 
 /// What a process keeps about its ownership of a file.
 pub(in crate::file) struct Ownership {
@@ -43,7 +31,7 @@ pub(in crate::file) struct Ownership {
     /// The count of requests when ownership was acquired, or the last request answered.
     pub(in crate::file) requests_seen: AtomicU32,
     /// The count of requests when the background was last woken to answer.
-    pub(in crate::file) told_of: AtomicU32,
+    pub(in crate::file) requests_woken_for: AtomicU32,
     /// The word for which the background sleeps, as it was before its last look.
     pub(in crate::file) calls_seen: AtomicU32,
     /// The number of requests of `famio flush`, with its looks, when the background last looked.
@@ -60,20 +48,20 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) is_owner: AtomicBool,
     /// The state of the control page in which this process could not put in order what a dead one left, or not show
     /// what others change.
-    pub(in crate::file) left_to_others: AtomicU64,
+    pub(in crate::file) unrepairable_state: AtomicU64,
     /// The dead members that were dealt with, or left to others, as one number; and since when the remaining ones are
     /// looked at.
     pub(in crate::file) reaped: AtomicU64,
     pub(in crate::file) reaping_since: AtomicU64,
     /// Maps being made.
-    pub(in crate::file) kept: AtomicU32,
+    pub(in crate::file) maps_in_progress: AtomicU32,
     /// Maps of the kernel's file being made.
-    pub(in crate::file) mapping: AtomicU32,
+    pub(in crate::file) kernel_maps_in_progress: AtomicU32,
     pub others: Others,
     /// The kinds of locks for writing that this process may have on the file ([`LockOf`](crate::file::LockOf)).
     pub(in crate::file) locked: AtomicU32,
     /// A lock was released since the session's open epoch began, and what was written before that is still here.
-    pub(in crate::file) has_released: AtomicBool,
+    pub(in crate::file) has_released_lock: AtomicBool,
     /// Commits of this process that have ended. Changed while no thread writes.
     pub(in crate::file) commits: AtomicU64,
     pub(in crate::file) unattached: Unattached,
@@ -83,8 +71,7 @@ pub(in crate::file) struct Ownership {
     pub(in crate::file) unjoined: AtomicU64,
     /// Calls after each of which the session is left to its next owner, since processes change the file alternately.
     pub calls_in_tenure: AtomicU32,
-    /// When this process's last change of the file ended, and its last SYNC.
-    pub(in crate::file) ended_at: [AtomicU64; 2],
+    pub(in crate::file) burst: Burst,
     /// The next session saves no before-images: those of the last one found no room.
     pub no_images: AtomicBool,
     /// Changes of a killed process were kept, and this process has dealt with them.
@@ -98,7 +85,7 @@ impl Ownership {
         Self {
             membership: Arc::new(membership),
             requests_seen: AtomicU32::new(0),
-            told_of: AtomicU32::new(0),
+            requests_woken_for: AtomicU32::new(0),
             calls_seen: AtomicU32::new(0),
             flush_seen: AtomicU32::new(0),
             flush_tries: FlushTries::default(),
@@ -108,20 +95,20 @@ impl Ownership {
             has_taken_image: AtomicBool::new(false),
             foreign: AtomicBool::new(false),
             is_owner: AtomicBool::new(false),
-            left_to_others: AtomicU64::new(0),
+            unrepairable_state: AtomicU64::new(0),
             reaped: AtomicU64::new(0),
             reaping_since: AtomicU64::new(0),
-            kept: AtomicU32::new(0),
-            mapping: AtomicU32::new(0),
+            maps_in_progress: AtomicU32::new(0),
+            kernel_maps_in_progress: AtomicU32::new(0),
             others: Others::default(),
             locked: AtomicU32::new(0),
-            has_released: AtomicBool::new(false),
+            has_released_lock: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             unattached: Unattached::default(),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
             calls_in_tenure: AtomicU32::new(0),
-            ended_at: Default::default(),
+            burst: Burst::default(),
             no_images: AtomicBool::new(false),
             has_kept: AtomicBool::new(false),
             view: crate::thread::Mutex::default(),
@@ -163,36 +150,36 @@ impl Ownership {
     }
 
     /// Ownership is not handed over while a map is being made.
-    pub fn keep(&self) -> Kept<'_> {
-        self.kept.fetch_add(1, Ordering::SeqCst);
-        Kept(&self.kept)
+    pub fn begin_map(&self) -> MapInProgress<'_> {
+        self.maps_in_progress.fetch_add(1, Ordering::SeqCst);
+        MapInProgress(&self.maps_in_progress)
     }
 
     /// A map of the kernel's file is being made, which is not in the list of maps yet. The caller must wait for
     /// nothing meanwhile, least of all for another process, which may wait for the maps of this one.
-    pub fn keep_kernels(&self) -> Kept<'_> {
-        self.mapping.fetch_add(1, Ordering::SeqCst);
-        Kept(&self.mapping)
+    pub fn begin_kernel_map(&self) -> MapInProgress<'_> {
+        self.kernel_maps_in_progress.fetch_add(1, Ordering::SeqCst);
+        MapInProgress(&self.kernel_maps_in_progress)
     }
 
     /// Whether such a map is being made.
-    pub fn is_mapping(&self) -> bool {
-        self.mapping.load(Ordering::SeqCst) > 0
+    pub fn has_kernel_map_in_progress(&self) -> bool {
+        self.kernel_maps_in_progress.load(Ordering::SeqCst) > 0
     }
 
     /// In this state of the control page this process cannot do its part.
-    pub fn leave_to_others(&self, state: u64) {
-        self.left_to_others.store(state, Ordering::Relaxed);
+    pub fn cannot_repair(&self, state: u64) {
+        self.unrepairable_state.store(state, Ordering::Relaxed);
     }
 
-    /// Whether that was said of this state.
-    pub fn is_left_to_others(&self, state: u64) -> bool {
-        self.left_to_others.load(Ordering::Relaxed) == state
+    /// Whether that holds for this state.
+    pub fn is_unrepairable(&self, state: u64) -> bool {
+        self.unrepairable_state.load(Ordering::Relaxed) == state
     }
 
     /// Whether a map is being made.
-    pub fn is_kept(&self) -> bool {
-        self.kept.load(Ordering::SeqCst) > 0
+    pub fn has_map_in_progress(&self) -> bool {
+        self.maps_in_progress.load(Ordering::SeqCst) > 0
     }
 
     /// Whether this process's session has changes of others that may still be rolled back.
@@ -203,7 +190,7 @@ impl Ownership {
 
     /// Whether another process has requested ownership since this one acquired it.
     #[inline]
-    pub fn is_asked(&self) -> bool {
+    pub fn has_requests(&self) -> bool {
         self.membership.requests() != self.requests_seen.load(Ordering::Relaxed)
     }
 
@@ -213,32 +200,19 @@ impl Ownership {
         monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
     }
 
-    /// Whether this process, at the end of a call, stays the owner although other processes wait: its calls of this
-    /// kind follow each other at once, and a hand-over for each would take several times as long as the calls. `now`:
-    /// in nanoseconds, as all times here.
-    pub(in crate::file) fn stays_for_more(&self, ended: Ended, now: u64) -> bool {
-        let Some(at) = self.ended_at.get(ended as usize) else { return false };
-        let before = at.swap(now, Ordering::Relaxed);
-        now < before + AT_ONCE && self.may_stay(now)
+    /// Whether this process, at the end of a call, stays the owner although other processes wait, since the call is
+    /// part of a [`Burst`]. `now`: in nanoseconds, as all times here.
+    pub(in crate::file) fn keeps_for_burst(&self, ended: Ended, now: u64) -> bool {
+        self.burst.call_ended(ended, now) && self.may_keep(now)
     }
 
-    fn may_stay(&self, now: u64) -> bool {
-        now < self.since.load(Ordering::Relaxed) + TURN
+    /// Whether this process, the owner, is in a burst of calls for which it may stay the owner.
+    pub(in crate::file) fn may_finish_burst(&self, now: u64) -> bool {
+        self.burst.goes_on(now) && self.may_keep(now)
     }
 
-    /// Whether such a call ended just now.
-    pub(in crate::file) fn makes_more(&self, now: u64) -> bool {
-        self.ended_at.iter().any(|at| now < at.load(Ordering::Relaxed) + AT_ONCE)
-    }
-
-    /// Whether this process, the owner, makes such calls one after another, and may stay the owner for some time.
-    pub(in crate::file) fn has_its_turn(&self, now: u64) -> bool {
-        self.makes_more(now) && self.may_stay(now)
-    }
-
-    /// After a wait, this process has become the owner for its next such call.
-    pub(in crate::file) fn goes_on_with_more(&self, now: u64) {
-        self.ended_at.iter().for_each(|at| at.store(now, Ordering::Relaxed));
+    fn may_keep(&self, now: u64) -> bool {
+        now < self.since.load(Ordering::Relaxed) + LONGEST_BURST
     }
 
     /// The session whose beginning started at `begun` exists now.
@@ -287,8 +261,8 @@ impl Ownership {
         }
         // Looked at first: a locked instruction would wait for all earlier stores, and most SYNCs have nothing to do
         // here.
-        if self.has_released.load(Ordering::Acquire) {
-            self.has_released.store(false, Ordering::Release);
+        if self.has_released_lock.load(Ordering::Acquire) {
+            self.has_released_lock.store(false, Ordering::Release);
             shared.released.store(0, Ordering::Release);
         }
         if self.has_taken_image.load(Ordering::Acquire) && self.has_taken_image.swap(false, Ordering::AcqRel) {
@@ -320,7 +294,7 @@ impl Ownership {
 
     /// The session is another process's from now on.
     pub(in crate::file) fn forget_whose(&self) {
-        self.has_released.store(false, Ordering::Release);
+        self.has_released_lock.store(false, Ordering::Release);
         self.has_taken_image.store(false, Ordering::Release);
         self.foreign.store(false, Ordering::Release);
         self.others.lock().clear();
@@ -332,10 +306,10 @@ impl Ownership {
     }
 }
 
-/// See [`Ownership::keep`] and [`Ownership::keep_kernels`].
-pub(in crate::file) struct Kept<'a>(&'a AtomicU32);
+/// See [`Ownership::begin_map`] and [`Ownership::begin_kernel_map`].
+pub(in crate::file) struct MapInProgress<'a>(&'a AtomicU32);
 
-impl Drop for Kept<'_> {
+impl Drop for MapInProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -361,26 +335,4 @@ pub(in crate::file) struct View {
 pub(in crate::file) struct Seen {
     pub(in crate::file) state: u64,
     pub(in crate::file) changed: (i64, u64),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_call_after_the_other_makes_a_turn_and_calls_in_turn_do_not() {
-        let own = Ownership::new(Membership::new());
-        let begun = 1 << 40;
-        own.since.store(begun, Ordering::Relaxed);
-        let ends = |ended, after: u64| own.stays_for_more(ended, begun + after);
-        assert!(!ends(Ended::Change, 1000), "its first");
-        assert!(ends(Ended::Change, 3000) && !ends(Ended::Sync, 3500) && ends(Ended::Sync, 5000));
-        assert!(!ends(Ended::Change, 3000 + AT_ONCE), "the other process was at it in between");
-        assert!(ends(Ended::Change, 4000 + AT_ONCE) && !ends(Ended::Section, 5000 + AT_ONCE));
-        own.goes_on_with_more(begun + TURN - 1000);
-        assert!(ends(Ended::Change, TURN - 1) && own.has_its_turn(begun + TURN - 1));
-        assert!(own.makes_more(begun + TURN) && !own.has_its_turn(begun + TURN));
-        assert!(!ends(Ended::Change, TURN), "its turn is over");
-        assert!(!own.makes_more(begun + TURN + AT_ONCE));
-    }
 }

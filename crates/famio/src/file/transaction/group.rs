@@ -17,7 +17,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::groups;
 use crate::file::lifetime::life::InUse;
 use crate::file::session::Session;
-use crate::file::state::ownership::Ended;
+use crate::file::state::burst::Ended;
 use crate::index::BLOCK;
 use crate::journal::joint::MOST;
 use crate::rule::{Rule, holds};

@@ -141,7 +141,7 @@ pub(crate) struct Page {
     pub(in crate::index) all_killed: AtomicU32,
     /// Counts as `given`: the futex for which processes sleep that want ownership. Of these, one is woken when the owner
     /// leaves.
-    pub(in crate::index) turns: AtomicU32,
+    pub(in crate::index) releases: AtomicU32,
     /// The number of the shared shadow's file. Without [`SHADOW`] it is being made; if its process was killed
     /// meanwhile, the file is removed.
     pub(in crate::index) shadow: AtomicU64,

@@ -19,7 +19,7 @@ pub(crate) struct FlushWanted<'a> {
 
 impl Membership {
     /// A number that changes when a process asks, or looks for the answer.
-    pub fn flush_knocks(&self) -> u32 {
+    pub fn flush_activity(&self) -> u32 {
         self.page().flush.knocks.load(Ordering::SeqCst)
     }
 

@@ -216,7 +216,7 @@ impl Membership {
             self.is_kept_out.store(true, Ordering::Release);
             return Err(control.kept_out());
         }
-        self.take_place(control)
+        self.take_slot(control)
     }
 
     fn page(&self) -> &Page {
@@ -373,15 +373,15 @@ impl Membership {
         let _ = futex::wait(&self.page().given, futex::Flags::empty(), count, Some(&patience));
     }
 
-    /// As [`change_count`](Self::change_count), for [`wait_for_turn`](Self::wait_for_turn).
-    pub fn turn_count(&self) -> u32 {
-        self.page().turns.load(Ordering::SeqCst)
+    /// As [`change_count`](Self::change_count), for [`wait_for_ownership`](Self::wait_for_ownership).
+    pub fn release_count(&self) -> u32 {
+        self.page().releases.load(Ordering::SeqCst)
     }
 
     /// For a process that has requested ownership: waits until the owner leaves, or something is announced, after
     /// `count` was read; or for `patience`. Returns whether certainly only time has passed.
-    pub fn wait_for_turn(&self, count: u32, patience: Timespec) -> bool {
-        futex::wait(&self.page().turns, futex::Flags::empty(), count, Some(&patience)) == Err(Errno::TIMEDOUT)
+    pub fn wait_for_ownership(&self, count: u32, patience: Timespec) -> bool {
+        futex::wait(&self.page().releases, futex::Flags::empty(), count, Some(&patience)) == Err(Errno::TIMEDOUT)
     }
 
     /// Wakes all members that wait for ownership or another change.
@@ -391,13 +391,13 @@ impl Membership {
 
     /// This process is not the owner any more. Of those that want to be, wakes one, which wakes the next as it leaves;
     /// and all that wait for another change.
-    pub fn announce_turn(&self) {
+    pub fn announce_release(&self) {
         self.has_left(1);
     }
 
     fn has_left(&self, wakes: u32) {
         let page = self.page();
-        for (word, wakes) in [(&page.given, i32::MAX as u32), (&page.turns, wakes)] {
+        for (word, wakes) in [(&page.given, i32::MAX as u32), (&page.releases, wakes)] {
             word.fetch_add(1, Ordering::SeqCst);
             let _ = futex::wake(word, futex::Flags::empty(), wakes);
         }
@@ -409,7 +409,7 @@ impl Membership {
     }
 
     /// Whether another process waits for ownership, and is not stopped.
-    pub fn is_waited_for(&self) -> bool {
+    pub fn has_live_waiter(&self) -> bool {
         let (me, now) = (self.id.load(Ordering::Acquire), moment());
         let waits = |member: &Member| {
             let since = member.waits.load(Ordering::SeqCst);

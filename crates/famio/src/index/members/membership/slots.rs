@@ -46,7 +46,7 @@ impl Writer {
 
 impl Membership {
     /// Takes a free slot. The caller makes sure that no other process attaches or detaches meanwhile.
-    pub(super) fn take_place(&self, control: &Control) -> Result<()> {
+    pub(super) fn take_slot(&self, control: &Control) -> Result<()> {
         let page = self.page();
         let state = self.state();
         // The slot of a dead member stays taken while its writes may have to be rolled back (a hand-over image or a

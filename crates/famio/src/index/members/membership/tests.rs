@@ -322,14 +322,14 @@ fn a_request_calls_the_owner_and_nobody_else() {
 fn who_waits_is_seen_until_it_has_ended() {
     let file = for_test();
     let (mine, other) = (open(&file), open(&file));
-    assert!(!mine.is_waited_for());
+    assert!(!mine.has_live_waiter());
     other.set_waits(true);
-    assert!(mine.is_waited_for() && !other.is_waited_for());
+    assert!(mine.has_live_waiter() && !other.has_live_waiter());
     let waits = &other.page().members[other.me().place as usize].waits;
     waits.store(moment().wrapping_sub(2 * RECENT) | 1, Ordering::SeqCst); // it is stopped
-    assert!(!mine.is_waited_for());
+    assert!(!mine.has_live_waiter());
     other.set_waits(true);
-    assert!(mine.is_waited_for());
+    assert!(mine.has_live_waiter());
     other.page().members[other.me().place as usize].life.end();
-    assert!(!mine.is_waited_for());
+    assert!(!mine.has_live_waiter());
 }
