@@ -43,25 +43,23 @@ const IN_PASSING: usize = 16;
 pub(crate) fn sweep_once() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.swap(true, Ordering::Relaxed) {
-        sweep_some(IN_PASSING, super::control::random().unwrap_or_default());
+        sweep_some(IN_PASSING);
     }
 }
 
 /// Removes memory that no process needs any more. Best effort: another user's memory stays.
 pub(crate) fn sweep() {
-    sweep_some(usize::MAX, 0);
+    sweep_some(usize::MAX);
 }
 
 /// As [`sweep`], of a [`part`] of the entries.
-fn sweep_some(at_most: usize, chance: u64) {
+fn sweep_some(at_most: usize) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = crate::sys::openat(CWD, shm::folder(), flags, Mode::empty()) else { return };
-    let ours = || {
-        let entries = crate::sys::list(&folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| kind_of(entry.file_name().to_str().ok()?).map(|kind| (kind, entry)))
-    };
-    let is_in_part = part(ours().count(), at_most, chance);
-    for (_, (kind, entry)) in ours().enumerate().filter(|(at, _)| is_in_part(*at)) {
+    let Ok(entries) = crate::sys::list(&folder) else { return };
+    let ours = |entry: rustix::fs::DirEntry| kind_of(entry.file_name().to_str().ok()?).map(|kind| (kind, entry));
+    let ours: Vec<_> = entries.flatten().filter_map(ours).collect();
+    for (kind, entry) in part(&ours, at_most, || super::control::random().unwrap_or_default()) {
         let stale = match kind {
             Kind::Arena => is_stale_arena(&folder, entry.file_name()),
             Kind::Shared => is_stale_memory(&folder, entry.file_name()),
@@ -72,10 +70,10 @@ fn sweep_some(at_most: usize, chance: u64) {
     }
 }
 
-/// Which of `all` entries are looked at: at most so many, side by side, the first of which is left to `chance`.
-fn part(all: usize, at_most: usize, chance: u64) -> impl Fn(usize) -> bool {
-    let first = chance as usize % all.max(1);
-    move |at| all <= at_most || (at + all - first) % all < at_most
+/// At most so many of `all`, side by side (the first comes after the last); which is the first is left to `chance`.
+fn part<T>(all: &[T], at_most: usize, chance: impl FnOnce() -> u64) -> impl Iterator<Item = &T> {
+    let first = if all.len() > at_most { chance() as usize % all.len() } else { 0 };
+    all.iter().cycle().skip(first).take(at_most.min(all.len()))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,7 +219,12 @@ mod tests {
 
     #[test]
     fn a_part_has_its_size_and_every_entry_is_in_some() {
-        let part = |all, at_most, chance| (0..all).filter(|&at| part(all, at_most, chance)(at)).collect::<Vec<_>>();
+        let part = |all, at_most, chance| {
+            let all = Vec::from_iter(0..all);
+            let mut part: Vec<usize> = part(&all, at_most, || chance).copied().collect();
+            part.sort_unstable();
+            part
+        };
         assert_eq!(part(40, 16, 0), Vec::from_iter(0..16));
         assert_eq!(part(40, 16, 30), Vec::from_iter((0..6).chain(30..40)));
         assert_eq!(part(40, 16, u64::MAX).len(), 16);
