@@ -13,9 +13,9 @@ const IN_USE: i32 = 4;
 
 /// Copy an atomic file as of its last SYNC, while programs write to it
 ///
-/// The copy has nothing that no SYNC covers yet. It is an ordinary file, durable when the command ends, and has its
-/// name only when it is whole; a signal leaves nothing. On xfs and btrfs it shares the file's blocks and takes no time.
-/// A file that a crash left is copied as it would be after its recovery, and stays as it is.
+/// The copy holds what the last SYNC committed and nothing later. It is an ordinary file, durable when the command ends.
+/// It gets its name when it is complete: an interrupted copy leaves nothing. On xfs and btrfs it shares the file's
+/// blocks, which takes no time. A file that a crash left is copied as recovery would leave it, and is not changed.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -36,12 +36,13 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Files are copied one at a time: copies of two files are of two moments. On a disk, writers do not wait for the copy. With a \
-journal in place (persistent memory or tmpfs), the next fsync waits for the copy, and writers with it, for two seconds at \
-most. If no copy of one SYNC could be made in some seconds, the command fails with exit status 6, and leaves nothing.
+Each file is copied by itself: copies of two files show two moments. On a disk, writers do not wait for the copy. With a \
+journal in place (persistent memory or tmpfs), the next fsync waits for the copy, for two seconds at most, and writers \
+wait behind it. If the program commits so often that no copy of a single SYNC succeeds within some seconds, the command \
+fails with exit status 6 and leaves nothing.
 
-Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is an atomic file, or a \
-process writes it; 6 if the program wrote too much.
+Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is \
+an atomic file, or a process writes it; 6 if the program committed too often.
 
 Examples:
   famio backup app.db /backup/app.db

@@ -56,13 +56,13 @@ const LIBC: [&str; 12] = [
 ];
 
 /// Reads no more than this of a file, which may be another user's.
-const LONGEST: u64 = 1 << 30;
+const MAX_FILE_LEN: u64 = 1 << 30;
 
 /// Reads a file of this machine's architecture.
 pub fn read(path: &Path) -> Result<Image, String> {
     let mut bytes = Vec::new();
     let file = crate::look::open(path).map_err(|error| error.to_string())?;
-    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(MAX_FILE_LEN).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     of(name, &bytes).map_err(|error| error.to_string())
 }

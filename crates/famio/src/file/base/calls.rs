@@ -173,15 +173,15 @@ pub(crate) struct Grace {
 /// Yields to other threads until `has_come`, but not for long: calls are short, and if more threads want to run than
 /// there are processors, each yield costs all of their time slices. Returns whether it has come.
 pub(crate) fn give_way(mut has_come: impl FnMut() -> bool) -> bool {
-    const TIMES: usize = 64;
-    const LONGEST: u64 = 2_000_000;
+    const MAX_YIELDS: usize = 64;
+    const MAX_NANOSECONDS: u64 = 2_000_000;
     let begun = monotonic_now();
-    for _ in 0..TIMES {
+    for _ in 0..MAX_YIELDS {
         if has_come() {
             return true;
         }
         // Within a call that a signal handler has interrupted, this thread would wait for itself.
-        if Call::is_inside() || monotonic_now() - begun > LONGEST {
+        if Call::is_inside() || monotonic_now() - begun > MAX_NANOSECONDS {
             return false;
         }
         rustix::thread::sched_yield();

@@ -49,7 +49,7 @@ struct List {
     /// The description whose kernel's description all others share (`twins`).
     joined: Option<u32>,
     /// Descriptors whose close has begun while another one was left to be the last.
-    going: Vec<RawFd>,
+    closing: Vec<RawFd>,
     /// A writable duplicate. Calls that use it share it; they begin under the lock of the list.
     parked: Option<Arc<InternalFd>>,
     /// Parked earlier, and in use when the program closed a descriptor: closed when it closes another.
@@ -71,7 +71,7 @@ impl List {
     fn take(&mut self, fd: RawFd) {
         self.confirmed = None;
         self.open.retain(|number| number.fd != fd);
-        self.going.retain(|&known| known != fd);
+        self.closing.retain(|&known| known != fd);
     }
 
     fn find(&self, fd: RawFd) -> Option<&Number> {
@@ -136,7 +136,7 @@ impl Descriptors {
         let mut list = self.list();
         list.confirmed = None;
         list.open.iter_mut().filter(|number| number.fd == old).for_each(|number| number.fd = new);
-        list.going.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
+        list.closing.iter_mut().filter(|fd| **fd == old).for_each(|fd| *fd = new);
     }
 
     /// Adds a descriptor of an unknown description.
@@ -174,9 +174,9 @@ impl Descriptors {
     /// closes: of threads that close the last descriptors at the same time, exactly one must close the last.
     pub fn goes_as_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
-        let is_last = list.open.iter().all(|known| known.fd == fd || list.going.contains(&known.fd));
-        if !is_last && !list.going.contains(&fd) {
-            list.going.push(fd);
+        let is_last = list.open.iter().all(|known| known.fd == fd || list.closing.contains(&known.fd));
+        if !is_last && !list.closing.contains(&fd) {
+            list.closing.push(fd);
         }
         is_last
     }

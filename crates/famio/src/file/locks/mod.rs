@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
 /// Calls in the kernel after which the lease is wanted for the locks.
-const MANY: u32 = 64;
+const CALLS_BEFORE_LEASE: u32 = 64;
 /// The most unlocks between attempts to move to memory.
 const PAUSE_MAX: u32 = 64;
 /// Attempts, a millisecond apart, to make locks in a kernel without memory for them.
@@ -194,7 +194,7 @@ impl AtomicFile {
         }
         let calls = self.locks.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.locks.calls.store(calls, Ordering::Relaxed);
-        if calls.is_multiple_of(MANY) && self.settings.locks == LocksChoice::Auto {
+        if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks == LocksChoice::Auto {
             self.with_session(|session| self.lease.want_for_locks(session));
         }
         Some(in_kernel)

@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 const ROUND: usize = 64;
 
 /// Blocks that may wait, some of them several times, before duplicates are removed.
-const MANY: usize = 4096;
+const MIN_TIDIED: usize = 4096;
 
 impl Records {
     /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.
@@ -26,7 +26,7 @@ impl Records {
         let mut checkpointing = lock(&self.checkpointing);
         checkpointing.waiting.append(blocks);
         checkpointing.overwritten = false;
-        if checkpointing.waiting.len() > checkpointing.tidy_at.max(MANY) {
+        if checkpointing.waiting.len() > checkpointing.tidy_at.max(MIN_TIDIED) {
             checkpointing.waiting.sort_unstable();
             checkpointing.waiting.dedup();
             checkpointing.tidy_at = 2 * checkpointing.waiting.len();

@@ -12,7 +12,7 @@ use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 /// The most blocks that one call writes.
-const LONGEST: usize = 16;
+const MAX_BLOCKS: usize = 16;
 
 /// A block that is locked.
 struct Held<'c> {
@@ -65,9 +65,9 @@ impl Records {
             self.is_in_file(cx, [first]);
             return Ok(1);
         }
-        let mut run = Vec::with_capacity(LONGEST);
+        let mut run = Vec::with_capacity(MAX_BLOCKS);
         run.push(first);
-        while run.len() < LONGEST
+        while run.len() < MAX_BLOCKS
             && let Some(next) = blocks.next().filter(|&next| next == block + run.len() as u64)
             // Waits for none of these: other locks are held.
             && let Next::Held(held) = self.hold(cx, next, false)?
@@ -75,7 +75,7 @@ impl Records {
         {
             run.push(held);
         }
-        let mut pieces: [&[u8]; LONGEST] = [&[]; LONGEST];
+        let mut pieces: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
         for (piece, held) in pieces.iter_mut().zip(&run) {
             let from = buffers::address(cx, held.buffer)?;
             // SAFETY: our buffer; the block's lock keeps writers away until the run is written.
@@ -106,7 +106,7 @@ impl Records {
     /// The file has what was to be written of these.
     fn is_in_file<'c>(&self, cx: Context<'c>, all: impl IntoIterator<Item = Held<'c>>) {
         let (shared, mut bytes) = (cx.shared(), 0);
-        let (mut unused, mut count) = ([0; LONGEST], 0);
+        let (mut unused, mut count) = ([0; MAX_BLOCKS], 0);
         for Held { cell, state, moving, buffer, locked, .. } in all {
             bytes += u64::from(moving.count_ones()) * GRANULE as u64;
             let changing = cell.changing();

@@ -8,7 +8,7 @@
 //! map is made; only the user of the map changes the file later, and stores each change in the map before its commit;
 //! and a copy is dropped only if a checkpoint has left nothing of its block in the journal.
 
-use super::cow::{is_alone, many};
+use super::cow::{is_alone, trim_threshold};
 use super::request::map_at;
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, PLAIN, disowned};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// Whether copies of which so many bytes are new may be dropped now, unasked: they are worth it, and no other thread
 /// could store to them meanwhile.
 pub(crate) fn may_drop_copies(new: u64) -> bool {
-    new >= many() && is_alone()
+    new >= trim_threshold() && is_alone()
 }
 
 impl AtomicFile {

@@ -23,7 +23,7 @@ pub(in crate::file) const UNANSWERED: u32 = 100;
 pub(in crate::file) const LOOKS: u32 = 6000;
 /// The most nanoseconds for which a new owner lets requests wait. Usually it is the time that it took to begin and to
 /// end the last session: some microseconds for a hand-over, a few syncs of the disk if the session ends.
-pub(in crate::file) const LONGEST: u64 = 50_000_000;
+pub(in crate::file) const MAX_REQUEST_WAIT: u64 = 50_000_000;
 
 /// What a process keeps about its ownership of a file.
 pub(in crate::file) struct Ownership {
@@ -197,7 +197,7 @@ impl Ownership {
     /// Whether this process has owned the file long enough to hand it over.
     pub(in crate::file) fn was_long_enough(&self) -> bool {
         let spent = self.began_in.load(Ordering::Relaxed) + self.ended_in.load(Ordering::Relaxed);
-        monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(LONGEST)
+        monotonic_now() >= self.since.load(Ordering::Relaxed) + spent.min(MAX_REQUEST_WAIT)
     }
 
     /// Whether this process, at the end of a call, stays the owner although other processes wait, since the call is

@@ -285,7 +285,7 @@ impl Growth {
     }
 
     fn spill_failed(&self, e: Errno) -> Error {
-        Error::from(e).context(format_args!("going on in {}", self.beside.display()))
+        Error::from(e).context(format_args!("moving the memory of the index to {}", self.beside.display()))
     }
 
     /// One call instead of a page fault per page. If the kernel lacks it, the faults happen.

@@ -15,11 +15,11 @@ const COUNT: usize = 3;
 const OF_ONE_LENGTH: usize = 4;
 
 /// The shortest segment: its header, a note, and a record of one block whose head page is full.
-const SHORTEST: u64 = 8 * PAGE as u64;
-const LONGEST: u64 = 1 << 30;
+const MIN_SEGMENT_LEN: u64 = 8 * PAGE as u64;
+const MAX_SEGMENT_LEN: u64 = 1 << 30;
 
 /// More segments than a journal of many terabytes has.
-const MANY: u64 = 1 << 16;
+const MAX_SEGMENTS: u64 = 1 << 16;
 
 /// The lengths of segments: one of `first` bytes, four of `next`, four of twice that, and so on up to `max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ impl Geometry {
     pub(crate) fn get(words: &[u64; GEOMETRY_WORDS]) -> Result<(Geometry, usize)> {
         let geometry = Geometry { first: words[FIRST], next: words[NEXT], max: words[MAX] };
         geometry.check()?;
-        if words[COUNT] > MANY {
+        if words[COUNT] > MAX_SEGMENTS {
             return Err(Error::with(libc::EIO, format!("the header tells of {} segments", words[COUNT])));
         }
         Ok((geometry, words[COUNT] as usize))
@@ -104,7 +104,7 @@ impl Geometry {
 
     /// Whether segments can have these lengths.
     pub(in crate::journal) fn check(self) -> Result<()> {
-        let sound = |len: u64| (SHORTEST..=LONGEST).contains(&len) && len.is_multiple_of(PAGE as u64);
+        let sound = |len: u64| (MIN_SEGMENT_LEN..=MAX_SEGMENT_LEN).contains(&len) && len.is_multiple_of(PAGE as u64);
         if sound(self.first) && sound(self.next) && sound(self.max) && self.next <= self.max {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 //! that ran without the library. One line each, once. Allocates nothing, since the end may come in a signal handler.
 
 use super::run_record::{
-    MORE_LOST, MORE_SELECTED, MORE_SYNCED, OwnerSession, PROTECTED, SAID_DETAILS, SAID_GLOBS, SAID_LOST, SAID_SYNCED,
-    Slot, TOP_ENDED, UNSEEN, joined, may_say, room,
+    MORE_LOST, MORE_SELECTED, MORE_SYNCED, OwnerSession, PRINTED_DETAILS, PRINTED_GLOBS, PRINTED_LOST, PRINTED_SYNCED,
+    PROTECTED, Slot, TOP_ENDED, UNSEEN, joined, may_say, room,
 };
 use super::why;
 use crate::posix::selection::config::Config;
@@ -99,7 +99,7 @@ fn is_first(joined: &OwnerSession, what: u32) -> bool {
 fn say_lost(joined: &OwnerSession) -> bool {
     let slots = || joined.record.lost.iter().filter(|slot| slot.path(&mut room()).is_some());
     let count = slots().count();
-    if count == 0 || !is_first(joined, SAID_LOST) {
+    if count == 0 || !is_first(joined, PRINTED_LOST) {
         return count != 0;
     }
     let mut line = Line::new();
@@ -137,7 +137,7 @@ fn say_synced(joined: &OwnerSession, config: &Config) -> bool {
     }
     let slots = || record.synced.iter().filter(|slot| is_unselected(slot, config));
     let count = slots().count();
-    if count == 0 || !is_first(joined, SAID_SYNCED) {
+    if count == 0 || !is_first(joined, PRINTED_SYNCED) {
         return count != 0;
     }
     let mut line = Line::new();
@@ -168,7 +168,7 @@ fn say_globs(joined: &OwnerSession, config: &Config) -> bool {
     let is_idle = |glob: &usize| !is_in(&record.written, *glob) && (!is_in(&record.opened, *glob) || unselected);
     let globs = || (0..config.globs.count()).filter(is_idle);
     let count = globs().count();
-    if count == 0 || !is_first(joined, SAID_GLOBS) {
+    if count == 0 || !is_first(joined, PRINTED_GLOBS) {
         return count != 0;
     }
     for glob in globs().take(MOST_GLOBS) {
@@ -207,7 +207,7 @@ fn add_nearest(line: &mut Line, joined: &OwnerSession, config: &Config, glob: us
 fn say_details(joined: &OwnerSession, config: &Config, state: u32) {
     let details = joined.details();
     let is_partial = state & UNSEEN != 0 && (details.is_some() || config.settings.require);
-    if !(details.is_some() || is_partial) || !is_first(joined, SAID_DETAILS) {
+    if !(details.is_some() || is_partial) || !is_first(joined, PRINTED_DETAILS) {
         return;
     }
     if let Some(settings) = details {

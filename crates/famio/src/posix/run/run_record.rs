@@ -42,10 +42,10 @@ pub(in crate::posix) const MORE_SYNCED: u32 = 16;
 pub(in crate::posix) const MORE_SELECTED: u32 = 32;
 pub(in crate::posix) const MORE_LOST: u32 = 64;
 /// Reports that were printed already.
-pub(in crate::posix) const SAID_GLOBS: u32 = 128;
-pub(in crate::posix) const SAID_SYNCED: u32 = 256;
-pub(in crate::posix) const SAID_LOST: u32 = 512;
-pub(in crate::posix) const SAID_DETAILS: u32 = 1024;
+pub(in crate::posix) const PRINTED_GLOBS: u32 = 128;
+pub(in crate::posix) const PRINTED_SYNCED: u32 = 256;
+pub(in crate::posix) const PRINTED_LOST: u32 = 512;
+pub(in crate::posix) const PRINTED_DETAILS: u32 = 1024;
 
 /// An option in the header: at the end, print what was selected, and by which settings.
 const VERBOSE: u64 = 1;

@@ -1,7 +1,7 @@
 //! The message of this thread's last call that failed.
 
 use super::texts;
-use super::texts::LONGEST;
+use super::texts::MAX_TEXT_LEN;
 use crate::posix::{Ret, fail};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char};
@@ -36,7 +36,7 @@ pub(in crate::posix) fn keep(text: &str) -> bool {
     }
     // Without memory for the message, the caller has only the errno.
     if let Some(texts) = texts::texts() {
-        let mut len = text.len().min(LONGEST);
+        let mut len = text.len().min(MAX_TEXT_LEN);
         while !text.is_char_boundary(len) {
             len -= 1;
         }

@@ -11,7 +11,7 @@ use std::alloc::{Layout, alloc_zeroed};
 /// Size of a text that C receives, with its terminating zero.
 pub const SHOWN: usize = 1024;
 /// Size of the longest message that is kept.
-pub(in crate::posix) const LONGEST: usize = 1000;
+pub(in crate::posix) const MAX_TEXT_LEN: usize = 1000;
 
 /// Zeros are a valid value.
 #[repr(C)]
@@ -20,7 +20,7 @@ pub struct Texts {
     owner: AtomicU32,
     next: AtomicPtr<Texts>,
     /// The message of the last call that failed.
-    pub(in crate::posix) last: [Cell<u8>; LONGEST],
+    pub(in crate::posix) last: [Cell<u8>; MAX_TEXT_LEN],
     /// What `nverrmsg` has returned.
     pub message: UnsafeCell<[u8; SHOWN]>,
     /// What `nvstrerror` has returned.

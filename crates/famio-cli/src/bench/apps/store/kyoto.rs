@@ -72,7 +72,7 @@ pub struct Kyoto {
 }
 
 /// A value is no longer than this.
-const LONGEST: usize = 1 << 20;
+const MAX_VALUE_LEN: usize = 1 << 20;
 
 impl Kyoto {
     /// The kind of the file follows from its suffix.
@@ -128,7 +128,7 @@ impl Kyoto {
 
 impl Store for Kyoto {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, String> {
-        value.resize(LONGEST, 0);
+        value.resize(MAX_VALUE_LEN, 0);
         // SAFETY: an open handle; both buffers are that long.
         let size = unsafe {
             let (key, size) = (key.as_ptr().cast(), key.len());

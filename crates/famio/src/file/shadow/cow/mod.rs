@@ -25,4 +25,4 @@ mod update_maps;
 use crate::file::state::cow_maps::{CowMaps, PAGE, page_end, second_map};
 
 pub(super) use map::remap;
-pub(super) use trim::{is_alone, many};
+pub(super) use trim::{is_alone, trim_threshold};

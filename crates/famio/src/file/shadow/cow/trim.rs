@@ -17,12 +17,12 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 /// Bytes of copies from which on a SYNC makes a checkpoint so that they can be dropped.
-const MANY: u64 = 64 << 20;
+const TRIM_FROM: u64 = 64 << 20;
 
-const STAY: &[u8] = b": its map holds more than what map-memory allows (by default a quarter of this machine's memory) in copied pages, which cannot be dropped while the program has several threads";
+const CANNOT_TRIM: &[u8] = b": its map holds more than what map-memory allows (by default a quarter of this machine's memory) in copied pages, which cannot be dropped while the program has several threads";
 
-pub(in crate::file::shadow) fn many() -> u64 {
-    MANY.min(size_limit() / 16)
+pub(in crate::file::shadow) fn trim_threshold() -> u64 {
+    TRIM_FROM.min(size_limit() / 16)
 }
 
 impl AtomicFile {
@@ -31,7 +31,7 @@ impl AtomicFile {
     pub(in crate::file) fn trim_maps(&self) {
         if let Some(shadow) = self.shadow()
             && let Some(cow) = shadow.cow_maps()
-            && cow.copied.load(Ordering::Relaxed) >= many()
+            && cow.copied.load(Ordering::Relaxed) >= trim_threshold()
         {
             // An error here occurs again, and is reported, where it matters: at the next write or SYNC.
             let _ = self.trim(shadow, cow);
@@ -49,7 +49,7 @@ impl AtomicFile {
             copied += copied_below(cow, map, page_end(shadow.size()))?.iter().map(|run| run.len() as u64).sum::<u64>();
         }
         let before = cow.kept.load(Ordering::Relaxed);
-        if copied < before + many() {
+        if copied < before + trim_threshold() {
             cow.copied.store(copied.saturating_sub(before), Ordering::Relaxed);
             return Ok(());
         }
@@ -58,7 +58,7 @@ impl AtomicFile {
             cow.copied.store(0, Ordering::Relaxed);
             cow.kept.store(copied, Ordering::Relaxed);
             if copied > size_limit() && !cow.said.swap(true, Ordering::Relaxed) {
-                crate::sys::notice_parts(&[self.path.to_bytes(), STAY]);
+                crate::sys::notice_parts(&[self.path.to_bytes(), CANNOT_TRIM]);
             }
             return Ok(());
         }

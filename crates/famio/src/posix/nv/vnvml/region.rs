@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// Larger than any process's address space, and than the files of most file systems.
-const LONGEST: usize = 1 << 47;
+const MAX_REGION_LEN: usize = 1 << 47;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -121,7 +121,7 @@ impl Region {
         if len == 0 {
             return Err(Error::with(libc::EINVAL, "a region has at least one byte"));
         }
-        if len > LONGEST {
+        if len > MAX_REGION_LEN {
             return Err(Error::with(libc::EFBIG, "a region is smaller than an address space"));
         }
         let size = len as u64;
