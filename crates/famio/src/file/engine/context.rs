@@ -286,7 +286,7 @@ pub(crate) trait Engine: Send + Sync {
         false
     }
 
-    /// Prefetches what [`write_deferred`](Self::write_deferred) is going to need.
+    /// Prefetches what a write of this part is going to need.
     fn prefetch_for(&self, _cx: &Context<'_>, _block: u64, _part: (usize, usize)) {}
 
     /// As [`write_block`](Self::write_block), for a deferred write of these bytes.

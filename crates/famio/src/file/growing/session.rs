@@ -7,6 +7,7 @@ use crate::file::engine::home::preallocate_again;
 use crate::file::lease;
 use crate::file::session::Session;
 use crate::file::state::growing_state::{Moving, SUSPECT, State};
+use crate::index::Membership;
 use crate::journal::{Marked, folder_of, mark};
 use crate::pmem::unnamed_file_in;
 use crate::recovery::end_growing;
@@ -60,7 +61,30 @@ impl Bytes {
     }
 }
 
+/// While it exists, a `stat` in another process waits for the session of the file that grew.
+pub(in crate::file) struct Announced<'a>(&'a Membership);
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.0.set_grows_no_more(false);
+    }
+}
+
 impl AtomicFile {
+    /// Before [`stop_growing`](Self::stop_growing), which cuts the kernel's file to its committed size. Without this,
+    /// processes that do not open the file, and so do not wait for its lease, would take that for its size.
+    pub(in crate::file) fn announce_end_of_growth(&self, inner: &mut Inner) -> Option<Announced<'_>> {
+        let is_marked = || self.growing.state.lock().as_ref().is_some_and(State::is_marked);
+        if self.state.load(Ordering::Acquire) != GROWING || !is_marked() {
+            return None;
+        }
+        // If this fails, so does the session, which reports it.
+        self.check_session_can_begin().and_then(|()| self.follow_control_file(inner)).ok()?;
+        let membership = &self.ownership.membership;
+        membership.set_grows_no_more(true);
+        Some(Announced(membership))
+    }
+
     /// Prepares a growing file for a session: takes it back to the committed state. The lease stays until
     /// [`tail_is_taken`](Self::tail_is_taken). `None`: the file does not grow.
     ///

@@ -94,12 +94,16 @@ impl AtomicFile {
         }
         let mut inner = self.inner();
         let undisturbed = Undisturbed::begin();
-        let mut tail = self.stop_growing(&mut inner)?;
-        let begun = keeping_folders(|| self.begin_session(&mut inner, &mut tail));
-        let put_back = self.tail_is_taken(tail);
+        let begun = keeping_folders(|| {
+            let _announced = self.announce_end_of_growth(&mut inner);
+            let mut tail = self.stop_growing(&mut inner)?;
+            let begun = self.begin_session(&mut inner, &mut tail);
+            let put_back = self.tail_is_taken(tail);
+            begun.and(put_back.map_err(Refusal::from))
+        });
         drop(undisturbed);
         drop(inner);
-        begun.and(put_back.map_err(Refusal::from))?;
+        begun?;
         match self.session() {
             None if !self.is_demoted() => Err(Refusal::session_ended()),
             session => Ok(session),

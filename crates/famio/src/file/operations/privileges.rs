@@ -37,20 +37,29 @@ impl AtomicFile {
         }
     }
 
-    /// Before a change of the file's bytes.
-    pub(in crate::file) fn drop_privileges(&self) -> Result<()> {
-        let are_to_go = |session: &Session| {
-            session.arena.shared().follow_up.fetch_and(!follow_up::PRIVILEGES, Ordering::AcqRel) & follow_up::PRIVILEGES
-                != 0
-        };
-        if self.with_session(are_to_go) != Some(true) {
-            return Ok(());
+    /// A write was refused after the point at which the kernel removes such bits.
+    #[cold]
+    pub fn drop_privileges_of_refused_write(&self) {
+        if self.fds.with(false, has_set_id).unwrap_or(false) {
+            let _ = self.drop_now(); // the write fails in any case
         }
+    }
+
+    fn drop_now(&self) -> Result<()> {
         self.preallocate(0, || {
             self.fds.with(true, |fd| {
                 drop_by_allocation(fd);
                 Ok(())
             })
         })
+    }
+
+    /// Before a change of the file's bytes.
+    pub(in crate::file) fn drop_privileges(&self) -> Result<()> {
+        let are_to_go = |session: &Session| {
+            session.arena.shared().follow_up.fetch_and(!follow_up::PRIVILEGES, Ordering::AcqRel) & follow_up::PRIVILEGES
+                != 0
+        };
+        if self.with_session(are_to_go) == Some(true) { self.drop_now() } else { Ok(()) }
     }
 }

@@ -1,7 +1,7 @@
 //! Acquiring ownership: what a dead member left is put in order, and a hand-over image is taken up.
 
 use crate::error::{Error, Result};
-use crate::file::atomic::{AtomicFile, Inner};
+use crate::file::atomic::{AtomicFile, GROWING, Inner};
 use crate::file::base::doing::doing;
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::session::Session;
@@ -217,6 +217,9 @@ impl AtomicFile {
     /// # Errors
     /// `EBUSY`: the process lives, and its control file was removed.
     fn is_journal_left(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        if self.state.load(Ordering::Acquire) == GROWING {
+            return Ok(false); // the mark is this process's
+        }
         let mut look = 0;
         loop {
             if !self.has_journal(fd, Known::default())? {

@@ -224,6 +224,12 @@ impl Engine for Records {
         self.write(*cx, block, start, end, buf)
     }
 
+    fn prefetch_for(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize)) {
+        if end - start == BLOCK {
+            self.prefetch_sample(cx, block);
+        }
+    }
+
     fn prepare_block(
         &self,
         cx: &Context<'_>,

@@ -243,6 +243,13 @@ impl Session {
                 done += want;
                 continue;
             }
+            // While the bytes are copied, the cache gets what this block, or the next one, is going to need.
+            if done == 0 {
+                self.engine.prefetch_for(cx, block, (start, start + want));
+            }
+            if total - done - want >= BLOCK {
+                self.engine.prefetch_for(cx, block + 1, (0, BLOCK));
+            }
             // SAFETY: `start + want` is within the buffer; the source is the caller's promise.
             let (got, fault) = unsafe { source.take(buf.wrapping_add(start), want) };
             if got > 0

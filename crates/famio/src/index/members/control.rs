@@ -176,9 +176,12 @@ impl Control {
         Error::with(libc::EBUSY, what)
     }
 
-    /// Whether a process has a session, died with one, or left an open epoch.
+    /// Whether a process has a session or is about to move a growing file into one, died with one, or left an open
+    /// epoch.
     pub fn is_in_use(&self) -> bool {
-        Page::is_in_use(self.word(offset_of!(Page, magic)), self.word(offset_of!(Page, state)))
+        let [magic, state, grows_no_more] =
+            [offset_of!(Page, magic), offset_of!(Page, state), offset_of!(Page, grows_no_more)].map(|at| self.word(at));
+        Page::is_in_use(magic, state, grows_no_more)
     }
 
     /// A value that changes with each session that begins or ends.

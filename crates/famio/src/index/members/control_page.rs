@@ -152,14 +152,17 @@ pub(crate) struct Page {
     pub(in crate::index) members: [Member; MEMBERS],
     /// Requests to write back what is committed.
     pub(in crate::index) flush: FlushWords,
+    /// 1: a growing file is about to get a session. Until that has begun, the kernel's size is not the file's.
+    pub(in crate::index) grows_no_more: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= SIZE);
 
 impl Page {
-    /// Whether a page with these words belongs to a file with a session (its process may be dead) or an open epoch.
-    pub(in crate::index) fn is_in_use(magic: u64, state: u64) -> bool {
-        magic == MAGIC && state & (SESSION | HAS_IMAGE) != 0
+    /// Whether a page with these words belongs to a file with a session (its process may be dead), one that is about
+    /// to begin, or an open epoch.
+    pub(in crate::index) fn is_in_use(magic: u64, state: u64, grows_no_more: u64) -> bool {
+        magic == MAGIC && (state & (SESSION | HAS_IMAGE) != 0 || grows_no_more != 0)
     }
 
     /// Wakes the background of the member in a slot.

@@ -183,7 +183,8 @@ unsafe fn store(
         shorten(bufs, allowed);
     }
     if handle.flags() & libc::O_DIRECT != 0 {
-        direct::check(fd, from, bufs)?; // after the limits, as in the kernel
+        // After the limits, as in the kernel, and after set-user-id bits are gone.
+        direct::check(fd, from, bufs).inspect_err(|_| handle.file().drop_privileges_of_refused_write())?;
     }
     if let Some(whole) = mode.commits {
         if allowed < count && whole != Whole::Shorter {

@@ -208,6 +208,7 @@ impl Membership {
             page.stuck.store(0, Ordering::Relaxed);
             page.apart.store(0, Ordering::Relaxed);
             page.all_killed.store(left.into(), Ordering::Relaxed);
+            page.grows_no_more.store(0, Ordering::Relaxed);
             page.shm.store(shm.0, Ordering::Release);
             page.shm_inode.store(shm.1, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
@@ -312,6 +313,11 @@ impl Membership {
         self.page().all_killed.store(0, Ordering::Release);
         self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
         self.announce_change(); // watchers are to watch this process, readers to look again
+    }
+
+    /// Announces that this process, which alone has the growing file open, begins a session; or that it has begun.
+    pub fn set_grows_no_more(&self, is: bool) {
+        self.page().grows_no_more.store(is.into(), Ordering::SeqCst);
     }
 
     /// The session goes on without an owner (`is`), or this process owns it again. Members that read along in it go
