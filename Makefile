@@ -65,6 +65,8 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-posix calls --mode turns --on disk --options '--durability process --policy alternate' --seed 92773523531 --steps 1500 --rounds 12
 	@# Another: a read-only process that maps a file while another process changes it waited for a session that was never ended.
 	$(RELEASE)/famio-posix calls --mode turns --on tmpfs --options '--domain emulated --policy alternate' --seed 115529368675 --steps 400 --rounds 5
+	@# Another: a stat by name while the file, which had grown, got a session for a rename in another process.
+	$(RELEASE)/famio-posix calls --mode turns --on disk --options '--durability process --policy redo' --seed 994024483855 --steps 400 --rounds 12
 	@# Twins alone: a difference found here is a defect of the test.
 	$(RELEASE)/famio-hostile program --without-famio --without kill --for 3s
 	$(RELEASE)/famio-hostile neighbour --for 15s
@@ -72,6 +74,9 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	@# Descriptors closed unseen: a stat by name that never came back, and a checkpoint that set the size of another file.
 	$(RELEASE)/famio-hostile program --cases 1 --on tmpfs --with inline --seed 183336071049
 	$(RELEASE)/famio-hostile program --cases 1 --on tmpfs --with inline --seed 489160797646
+	@# Set-user-id bits: after an unaligned direct write, which fails; and when a growing file gets a session.
+	$(RELEASE)/famio-hostile program --cases 1 --on disk --with inline --seed 1016661871106
+	$(RELEASE)/famio-hostile program --cases 1 --on disk --with inline --seed 325116292615
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
 	tests/power/growing/campaign 2 ext4

@@ -20,6 +20,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// How often a journal is made again whose folder is removed meanwhile.
+const MAKES: u32 = 16;
+
 /// A journal that this process uses.
 pub(crate) struct Live {
     file: InternalFd,
@@ -351,17 +354,8 @@ impl Live {
         self.file.get().is_ok_and(|journal| rustix::fs::fstat(journal).is_ok_and(|stat| stat.st_nlink > 0))
     }
 
-    /// The journal has lost its name: puts a complete and durable copy of it under that name, and uses it from now
-    /// on. No thread writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
-    pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let failed = |e: Error| {
-            Error::with(
-                libc::EIO,
-                format!("journal {} was removed, moved or replaced, and can't be made anew ({e})", self.path.display()),
-            )
-        };
-        let own = self.file.identity();
-        let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
+    /// Puts a copy of the journal into the pool under its name, and uses it.
+    fn copy_to(&self, pool: &Pool, file: BorrowedFd<'_>) -> Result<()> {
         let unfinished = format!("{}.new", self.name);
         let made = pool.remove(&unfinished).and_then(|()| {
             let new = pool.create(file, &unfinished)?;
@@ -374,10 +368,32 @@ impl Live {
             pool.sync(self.durability, self.medium)?;
             self.file.replace(new.as_fd())
         });
-        if let Err(e) = made {
-            let _ = pool.remove(&unfinished);
-            return Err(failed(e));
+        if made.is_err() {
+            let _ = pool.remove(&unfinished); // the error that is reported is the one before
         }
+        made
+    }
+
+    /// The journal has lost its name: puts a complete and durable copy of it under that name, and uses it from now
+    /// on. No thread writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
+    pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let failed = |e: Error| {
+            Error::with(
+                libc::EIO,
+                format!("journal {} was removed, moved or replaced, and can't be made anew ({e})", self.path.display()),
+            )
+        };
+        let own = self.file.identity();
+        let mut tries = 0;
+        let pool = loop {
+            let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
+            match self.copy_to(&pool, file) {
+                Ok(()) => break pool,
+                // The folder was removed once more.
+                Err(e) if e.errno() == libc::ENOENT && tries < MAKES => tries += 1,
+                Err(e) => return Err(failed(e)),
+            }
+        };
         let path = pool.path_of(&self.name);
         self.file.set_name(path.as_os_str().as_bytes(), false)?;
         let before = core::mem::replace(&mut *self.place.lock(), path);

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
+use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::home::preallocate_again;
 use crate::file::lease;
 use crate::file::session::Session;
@@ -97,7 +98,7 @@ impl AtomicFile {
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return Ok(None) };
         let moving = self.growing.moving();
-        let moved = self.fds.with(true, |fd| {
+        let take_back = |fd: BorrowedFd<'_>| {
             self.check_it_is_ours(fd, state)?;
             let to = rustix::fs::fstat(fd)?.st_size as u64;
             if !state.is_marked() {
@@ -116,7 +117,8 @@ impl AtomicFile {
                 preallocate_again(fd, from, state.preallocated);
             }
             Ok((from, to.max(from), bytes))
-        });
+        };
+        let moved = keeping_bits(&self.fds, || self.fds.with(true, take_back));
         let (from, to, bytes) = moved.map_err(|e| self.named(e))?;
         let Some(state) = growing.take() else { return Ok(None) };
         self.state.store(PLAIN, Ordering::SeqCst);

@@ -169,6 +169,7 @@ impl AtomicFile {
             self.be_seen();
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
+            let has_earlier_writes = has_hand_over_image || tail.is_some();
             let _promised = (has_hand_over_image || inner.kept.is_some()).then(promised);
             let membership = (&self.ownership.membership, &self.ownership.others);
             let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
@@ -179,7 +180,7 @@ impl AtomicFile {
                     owner_lock,
                     &self.settings,
                     arena,
-                    has_hand_over_image,
+                    has_earlier_writes,
                     membership,
                     saves_images,
                 )
@@ -217,7 +218,7 @@ impl AtomicFile {
             let session = Box::new(session);
             inner.arena = Some(session.arena.clone());
             self.ownership.membership.set_attached(session.arena_number);
-            if has_hand_over_image {
+            if has_earlier_writes {
                 self.keep_bits_until_write(&session);
             }
             let taken = keeping_bits(&self.fds, || {

@@ -79,16 +79,16 @@ pub(in crate::file) fn check(fds: &Descriptors, settings: &Settings) -> Result<(
     fds.with(true, |fd| plan(fd, settings)).map(drop)
 }
 
-/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_hand_over_image`: a
-/// hand-over image is taken up, perhaps only to be committed; otherwise the program is about to write. `membership`:
-/// the file's control page. `others`: what other processes have changed. `saves_images`: of changes while there are
+/// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_earlier_writes`: a
+/// hand-over image, or what a growing file had open, is taken up, perhaps only to be committed; otherwise the program
+/// is about to write. `membership`: the file's control page. `others`: what other processes have changed. `saves_images`: of changes while there are
 /// other processes.
 pub(in crate::file) fn attach(
     fds: &Descriptors,
     owner_lock: &OwnerLock,
     settings: &Settings,
     arena: Option<Arc<Arena>>,
-    has_hand_over_image: bool,
+    has_earlier_writes: bool,
     (membership, others): (&Arc<Membership>, &Others),
     saves_images: bool,
 ) -> Result<Session> {
@@ -100,7 +100,7 @@ pub(in crate::file) fn attach(
     if fds.with(true, |fd| Ok(rustix::fs::fcntl_getfl(fd)?))?.contains(OFlags::APPEND) {
         return Err(Error::with(libc::EBUSY, "another process has demoted a descriptor of it that appends"));
     }
-    if !has_hand_over_image {
+    if !has_earlier_writes {
         fds.with(true, crate::file::descriptors::set_id::drop_before_session)?;
     }
     let arena = match arena {

@@ -7,11 +7,12 @@
 
 use super::control::Control;
 use super::membership::Membership;
+use crate::beside::is_beside_name;
 use crate::index::shared::{HINTS, MAGIC, Shared};
 use crate::sys::{InternalFd, namespaces, open_again, shm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,6 +22,9 @@ use std::path::{Path, PathBuf};
 /// Seconds. A younger arena that no process has mapped may be about to be mapped, and a younger hand-over image whose
 /// control file was removed may be about to be moved.
 const FRESH: i64 = 60;
+/// Seconds. If the folder of the control file is not there, it may have another name, or be on a file system that is
+/// not mounted now: what is younger may still be needed.
+const MAY_RETURN: i64 = 7 * 24 * 3600;
 /// The attribute that names the control file of shared memory. A kernel before 6.6 keeps no such attribute on tmpfs:
 /// then the memory stays.
 const SIGN: &CStr = c"user.famio.control";
@@ -104,9 +108,23 @@ fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
     let length = rustix::fs::fgetxattr(&memory, SIGN, &mut text).unwrap_or(0);
     let here = namespaces::of_paths() + " ";
     let Some(path) = text[..length].strip_prefix(here.as_bytes()) else { return false };
-    let is_old =
-        || rustix::fs::fstat(&memory).is_ok_and(|stat| crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH);
-    is_gone(Path::new(OsStr::from_bytes(path))) && is_old()
+    let path = Path::new(OsStr::from_bytes(path));
+    is_gone(path) && rustix::fs::fstat(&memory).is_ok_and(|stat| is_older(&stat, may_be_needed_for(path)))
+}
+
+fn is_older(memory: &Stat, seconds: i64) -> bool {
+    crate::sys::coarse_now().tv_sec - memory.st_mtime > seconds
+}
+
+/// How many seconds memory may be needed whose control file is gone. If the pool is there, or the folder around
+/// `.famio`, its files can only have been removed.
+fn may_be_needed_for(control: &Path) -> i64 {
+    let pool = control.parent();
+    let is_beside = |pool: &&Path| pool.file_name().is_some_and(is_beside_name);
+    match pool.filter(is_beside).map_or(pool, Path::parent) {
+        Some(folder) if !is_gone(folder) => FRESH,
+        _ => MAY_RETURN,
+    }
 }
 
 fn is_gone(path: &Path) -> bool {
@@ -123,9 +141,9 @@ fn is_stale_arena(folder: &InternalFd, name: &CStr) -> bool {
         return false;
     }
     match Hints::of(&arena) {
-        Some(hints) => hints.are_of_a_forgotten(name),
+        Some(hints) => hints.are_of_a_forgotten(name, &stat),
         // No paths: its process died before it recorded them, or is about to.
-        None => crate::sys::coarse_now().tv_sec - stat.st_mtime > FRESH,
+        None => is_older(&stat, FRESH),
     }
 }
 
@@ -136,6 +154,8 @@ struct Hints {
     journal: PathBuf,
     /// This process found it by the recorded paths, too.
     is_of_here: bool,
+    /// It has what a killed process wrote and did not sync, which is to be kept (`on-kill = keep`).
+    is_kept: bool,
 }
 
 impl Hints {
@@ -151,17 +171,19 @@ impl Hints {
         };
         let (inode, file, journal) = (word(offset_of!(Shared, inode)), path()?, path()?);
         let is_of_here = paths.next() == Some(namespaces::of_paths().as_bytes());
-        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal, is_of_here })
+        let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));
+        let is_kept = half(offset_of!(Shared, keeps)) != 0 && half(offset_of!(Shared, dirty)) != 0;
+        (word(offset_of!(Shared, magic)) == MAGIC).then_some(Self { inode, file, journal, is_of_here, is_kept })
     }
 
     /// Whether no control file names this arena, or its file is gone.
-    fn are_of_a_forgotten(&self, arena: &CStr) -> bool {
+    fn are_of_a_forgotten(&self, arena: &CStr, memory: &Stat) -> bool {
         if !self.is_of_here {
             return false;
         }
         let control = self.journal.with_extension("control");
         match look_at(&control) {
-            Err(Errno::NOENT | Errno::NOTDIR) => true,
+            Err(Errno::NOENT | Errno::NOTDIR) => !self.is_kept || is_older(memory, may_be_needed_for(&control)),
             Err(_) => false,
             Ok(control) => {
                 let named = Control::new(control).arena_path();
@@ -265,6 +287,30 @@ mod tests {
         assert_eq!(is_stale_memory(&folder, &c_name(&path)), is_kept);
         membership.forget_epoch();
         assert!(!Path::new(&path).exists());
+    }
+
+    /// It was taken for forgotten at once, and a program that had it as its memory was left without.
+    #[test]
+    fn shared_memory_stays_while_the_folder_of_its_control_file_may_have_another_name() {
+        let folder = crate::sys::openat(CWD, shm::folder(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let name = format!("{}/famio-1-1-{:016x}-0000000000000001.shadow", shm::folder(), std::process::id());
+        let memory = std::fs::File::create(&name).unwrap();
+        let scratch = crate::journal::testing::Scratch::new();
+        let (before, after) = (scratch.path("before"), scratch.path("after"));
+        std::fs::create_dir_all(before.join(".famio")).unwrap();
+        let text = format!("{} {}", namespaces::of_paths(), before.join(".famio/x.control").display());
+        let is_kept = rustix::fs::fsetxattr(&memory, SIGN, text.as_bytes(), XattrFlags::empty()).is_ok();
+        let is_stale_after = |seconds: i64| {
+            let old = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds as u64 + 2);
+            memory.set_modified(old).unwrap();
+            is_stale_memory(&folder, &c_name(&name))
+        };
+        std::fs::rename(&before, &after).unwrap();
+        assert!(!is_stale_after(FRESH), "the folder may have another name");
+        assert_eq!(is_stale_after(MAY_RETURN), is_kept);
+        std::fs::rename(&after, &before).unwrap();
+        assert_eq!(is_stale_after(FRESH), is_kept, "the folder is there without the control file");
+        std::fs::remove_file(&name).unwrap();
     }
 
     #[test]
