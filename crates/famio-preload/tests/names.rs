@@ -129,6 +129,17 @@ fn names_change_under_an_open_file() {
 }
 
 /// The journal moves with the file, or is where the next process that opens it finds it.
+/// For some milliseconds the size was 0: the kernel's file is cut to its committed size before a session has the rest,
+/// and a `stat` by name waits for no lease.
+#[test]
+fn a_file_that_grew_keeps_its_size_for_others_while_it_gets_a_session() {
+    let program = Program(build("grown"));
+    for on_disk in [false, true] {
+        let folder = if on_disk { Folder::on_disk("names-grown") } else { Folder::new("names-grown") };
+        succeed(under(&folder, &program.0).arg("atomic"));
+    }
+}
+
 #[test]
 fn killed_after_a_new_name() {
     let program = Program(build("names"));

@@ -157,6 +157,21 @@ fn what_was_left_when_it_was_read_is_said_when_it_is_written() {
     bench.ends_with("kernel'ss");
 }
 
+/// The bits were lost as a growing file was cut to its committed size for a session; and they stayed where the file
+/// system refuses a direct write, after the kernel has removed them.
+#[test]
+fn bits_stay_while_a_file_grows_and_go_with_a_write_that_fails() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-grown", disk) else { return };
+        bench.mode(".", 0o777);
+        succeed(&mut bench.command("set-user-id, while it grows"));
+        std::fs::remove_file(bench.folder.path().join("atomic")).unwrap();
+        if disk {
+            succeed(&mut bench.command("set-user-id, and a direct write that fails"));
+        }
+    }
+}
+
 /// The bits were lost at the end of the session, which had no right to keep them, and by a session that only brought
 /// home what had been written before they were set.
 #[test]

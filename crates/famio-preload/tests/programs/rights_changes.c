@@ -95,6 +95,23 @@ int main(int argc, char **argv) {
     CHECK(fchmod(fd, 04755) == 0);
     CHECK(setresuid(NOBODY, NOBODY, NOBODY) == 0);
     CHECK(mode_of(fd) == 04755);
+  } else if (strcmp(what, "set-user-id, while it grows") == 0) {
+    CHECK(close(fd) == 0 && unlink(path) == 0);
+    become_nobody();
+    CHECK((fd = open(path, O_RDWR | O_CREAT, 0644)) >= 0);
+    put(fd, "program", 0);
+    CHECK(fchmod(fd, 04755) == 0);
+    FAILS(chroot("."), EPERM); /* it gets a session before */
+    CHECK(mode_of(fd) == 04755);
+    put(fd, "P", 0);
+    CHECK(mode_of(fd) == 0755);
+  } else if (strcmp(what, "set-user-id, and a direct write that fails") == 0) {
+    CHECK(close(fd) == 0 && unlink(path) == 0);
+    become_nobody();
+    CHECK((fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0644)) >= 0);
+    CHECK(fchmod(fd, 04755) == 0);
+    FAILS(pwrite(fd, "unaligned", 9, 0), EINVAL);
+    CHECK(mode_of(fd) == 0755);
   } else if (strcmp(what, "set-group-id, and what travels") == 0) {
     CHECK(fchown(fd, NOBODY, NOBODY) == 0);
     become_nobody();

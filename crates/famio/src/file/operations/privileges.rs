@@ -8,6 +8,7 @@ use crate::file::descriptors::set_id::{drop_by_allocation, has_privileges, has_s
 use crate::file::session::Session;
 use crate::index::follow_up;
 use core::sync::atomic::Ordering;
+use std::os::fd::BorrowedFd;
 
 impl AtomicFile {
     /// The program has given the file such bits: its next write removes them.
@@ -37,21 +38,12 @@ impl AtomicFile {
         }
     }
 
-    /// A write was refused after the point at which the kernel removes such bits.
+    /// A write through `fd` was refused after the point at which the kernel removes such bits.
     #[cold]
-    pub fn drop_privileges_of_refused_write(&self) {
-        if self.fds.with(false, has_set_id).unwrap_or(false) {
-            let _ = self.drop_now(); // the write fails in any case
+    pub fn drop_privileges_of_refused_write(&self, fd: BorrowedFd<'_>) {
+        if has_set_id(fd).unwrap_or(false) {
+            let _ = self.preallocate(0, || Ok(drop_by_allocation(fd))); // the write fails in any case
         }
-    }
-
-    fn drop_now(&self) -> Result<()> {
-        self.preallocate(0, || {
-            self.fds.with(true, |fd| {
-                drop_by_allocation(fd);
-                Ok(())
-            })
-        })
     }
 
     /// Before a change of the file's bytes.
@@ -60,6 +52,14 @@ impl AtomicFile {
             session.arena.shared().follow_up.fetch_and(!follow_up::PRIVILEGES, Ordering::AcqRel) & follow_up::PRIVILEGES
                 != 0
         };
-        if self.with_session(are_to_go) == Some(true) { self.drop_now() } else { Ok(()) }
+        if self.with_session(are_to_go) != Some(true) {
+            return Ok(());
+        }
+        self.preallocate(0, || {
+            self.fds.with(true, |fd| {
+                drop_by_allocation(fd);
+                Ok(())
+            })
+        })
     }
 }

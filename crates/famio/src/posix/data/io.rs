@@ -9,7 +9,7 @@ use crate::posix::descriptors::table;
 use crate::posix::descriptors::verify::{answer, area, failed, room};
 use crate::posix::runtime::file_size;
 use crate::posix::{Ret, fail, raw};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// How a write behaves.
 #[derive(Clone, Copy)]
@@ -184,7 +184,9 @@ unsafe fn store(
     }
     if handle.flags() & libc::O_DIRECT != 0 {
         // After the limits, as in the kernel, and after set-user-id bits are gone.
-        direct::check(fd, from, bufs).inspect_err(|_| handle.file().drop_privileges_of_refused_write())?;
+        // SAFETY: the program's descriptor, which it writes to.
+        let through = unsafe { BorrowedFd::borrow_raw(fd) };
+        direct::check(fd, from, bufs).inspect_err(|_| handle.file().drop_privileges_of_refused_write(through))?;
     }
     if let Some(whole) = mode.commits {
         if allowed < count && whole != Whole::Shorter {
