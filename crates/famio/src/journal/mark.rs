@@ -199,9 +199,9 @@ pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bo
     }
 }
 
-/// Notes that changes of the growing file, from now on and for some seconds, are its process's own: recovery takes
-/// later ones for an outsider's.
-pub(crate) fn say_it_is_ours(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
+/// Renews the time in the mark up to which changes of the growing file count as its process's own, if it is over: to
+/// some seconds from now. Recovery takes later ones for an outsider's.
+pub(crate) fn renew_own_change_time(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
     if mark.renew() { set_growing(file, mark, false) } else { Ok(()) }
 }
 

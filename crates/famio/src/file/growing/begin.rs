@@ -48,7 +48,7 @@ impl AtomicFile {
         };
         *self.growing.state.lock() = Some(state);
         self.state.store(GROWING, Ordering::SeqCst);
-        watcher.goes_on();
+        watcher.keep_watching();
         true
     }
 
@@ -63,7 +63,7 @@ impl AtomicFile {
             && settings.pool.is_none()
             && self.shadow().is_none()
             && !shadow::is_mapped(self.key())
-            && self.lease.may_be_had()
+            && self.lease.may_be_taken()
     }
 
     /// Under the lease: marks the file, unless that comes later. `None`: it needs a session.

@@ -98,7 +98,7 @@ impl AtomicFile {
         let Some(state) = growing.as_mut() else { return Ok(None) };
         let moving = self.growing.moving();
         let moved = self.fds.with(true, |fd| {
-            self.check_it_is_ours(fd, state)?;
+            self.check_lease_was_kept(fd, state)?;
             let to = rustix::fs::fstat(fd)?.st_size as u64;
             if !state.is_marked() {
                 return Ok((to, to, Bytes::InMemory(Vec::new()))); // the kernel's until now: its bytes count as found
@@ -124,9 +124,9 @@ impl AtomicFile {
         Ok(Some(Tail { from, to, bytes, state, is_taken: from == to, _moving: moving }))
     }
 
-    /// If the process was stopped for so long that the kernel took its lease away, another process may have recovered
-    /// the file.
-    pub(super) fn check_it_is_ours(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
+    /// Checks the mark: if the process was stopped for so long that the kernel took its lease away, another process may
+    /// have recovered the file.
+    pub(super) fn check_lease_was_kept(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
         let is_ours = match mark::get_any(fd)? {
             Some(Marked::Growing(mark)) => mark.identity == state.mark.identity,
             Some(_) => false,

@@ -30,7 +30,7 @@ impl Lease {
     /// Releases the lease: from here on other processes see the file.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
         let Some(fd) = state.fd.take() else { return };
-        file.locks_leave_memory(|joined| {
+        file.move_locks_to_kernel(|joined| {
             self.held.store(false, Ordering::Release);
             // SAFETY: the program's descriptor, which was in use here; if it was closed unseen, the kernel refuses
             // it, or it is another file's, which is checked.

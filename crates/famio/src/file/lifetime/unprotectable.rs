@@ -63,10 +63,10 @@ impl AtomicFile {
         Err(Error::with(libc::EMFILE, what))
     }
 
-    /// During a session there is no address space for a write: commits the file as it is and leaves it to the kernel.
-    /// Returns whether it did.
+    /// During a session there is no address space for a write: commits the file as it is and demotes it. Returns
+    /// whether it did.
     #[cold]
-    pub(in crate::file) fn leave_midway(&self, error: &Error) -> bool {
+    pub(in crate::file) fn demote_for_lack_of_memory(&self, error: &Error) -> bool {
         let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.ownership.membership.has_others();
         let left = may && self.demote().is_ok();
         if left {
@@ -167,7 +167,7 @@ impl AtomicFile {
     /// leaves it to the kernel. Returns whether it did.
     #[cold]
     pub(in crate::file) fn leave_growing(&self, error: &Error) -> bool {
-        let is_left = !self.settings.require && self.leave(DEMOTED).is_ok();
+        let is_left = !self.settings.require && self.end_session_as(DEMOTED).is_ok();
         if is_left {
             self.say_left(error);
             crate::sys::events::count_demotion();

@@ -151,7 +151,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != ATTACHED
             || session.keeps
             || self.settings.group.is_some()
-            || membership.is_apart()
+            || membership.is_without_hand_over()
             || self.shadow.get().is_some()
             || membership.shadow().is_some()
         {
@@ -172,7 +172,7 @@ impl AtomicFile {
         // A session that was left earlier and has ended: the background may still use it.
         inner.old.extend(before.map(OldSession::new));
         self.state.store(PLAIN, Ordering::Release);
-        self.ownership.forget_whose();
+        self.ownership.forget_writers();
         self.watch_for_others();
         membership.count_hand_over();
         membership.set_unowned(true);
@@ -220,13 +220,13 @@ impl AtomicFile {
             Err(e) => {
                 // A process that only reads cannot own it; another one may.
                 if e.errno() != libc::EBADF {
-                    membership.set_apart();
+                    membership.set_no_hand_over();
                 }
                 return Ok(false);
             }
         };
         // From here on a kill is that of an owner.
-        self.be_seen();
+        self.register_for_death_notice();
         membership.set_unowned(false);
         membership.set_attached(number);
         let taken = session.take_over(&self.fds).and_then(|closed| {
@@ -242,7 +242,7 @@ impl AtomicFile {
         inner.arena = Some(session.arena.clone());
         self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
         inner.session = Some(session);
-        inner.old.retain_mut(|old| !old.is_left());
+        inner.old.retain_mut(|old| !old.is_unused());
         self.state.store(ATTACHED, Ordering::Release);
         self.ownership.began(begun);
         self.with_session(|session| self.lease.begin(session));
@@ -360,7 +360,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         if !membership.has_attached()
             || !membership.has_unowned()
-            || membership.is_attached_by_others(membership.arena()) && !membership.is_apart()
+            || membership.is_attached_by_others(membership.arena()) && !membership.is_without_hand_over()
         {
             return;
         }
@@ -435,7 +435,10 @@ impl AtomicFile {
     /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
     pub(super) fn end_for_others(&self) -> bool {
         let membership = &self.ownership.membership;
-        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_attached())
+        if !(membership.has_attached()
+            && membership.has_unowned()
+            && membership.is_without_hand_over()
+            && membership.is_attached())
         {
             return false;
         }

@@ -124,8 +124,8 @@ impl OldSession {
         Self { session, grace: Grace::new() }
     }
 
-    /// Whether no call is inside.
-    pub fn is_left(&mut self) -> bool {
+    /// Whether no call is inside any more.
+    pub fn is_unused(&mut self) -> bool {
         self.grace.wait()
     }
 }

@@ -123,7 +123,7 @@ impl AtomicFile {
         if holds(Rule::StoresBeforeCommit) {
             self.take_stores()?;
         }
-        self.leave_dead_behind()?;
+        self.roll_back_dead()?;
         if is_synced && self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
             return self.session_for_write().map(drop);
         }
@@ -188,7 +188,7 @@ impl AtomicFile {
             if file.state.load(Ordering::Acquire) != ATTACHED || !is_needed {
                 continue;
             }
-            if file.has_to_leave_dead() {
+            if file.has_dead_changes() {
                 return Err(Refusal::session_ended());
             }
             sessions.push((file, file.session().ok_or(Refusal::session_ended())?));

@@ -98,7 +98,7 @@ impl Clock {
         Self { patience, since: now, looked: now, end: now.saturating_add(patience.saturating_mul(1000)) }
     }
 
-    /// The wait for this file was not looked at while another file was recovered: that time does not count.
+    /// The time in which another file was recovered does not count as waiting for this one.
     pub fn go_on_at(&mut self, now: u64) {
         if now > self.looked + LONG {
             self.since = now;

@@ -44,12 +44,12 @@ impl Member {
         let want = Want { bytes, deadline: begun + patience + BRIEFLY };
         self.want(|wants| wants.begin(want));
         let verdict = loop {
-            let (verdict, others_owe) = self.would_grow(bytes, length);
+            let (verdict, others_must_return) = self.would_grow(bytes, length);
             if verdict != Verdict::Borrowed {
                 break verdict;
             }
             let is_hopeless = self.free() < self.in_vain.load(Ordering::Relaxed);
-            let patience = if others_owe { patience } else { BRIEFLY };
+            let patience = if others_must_return { patience } else { BRIEFLY };
             if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { patience } {
                 break verdict;
             }

@@ -24,7 +24,7 @@ impl Ledger {
     }
 
     /// Counts what is left: whatever journals nobody accounts for who lives. The slots of the dead are taken back.
-    pub fn count_left(&self, state: &mut State) {
+    pub fn count_orphaned(&self, state: &mut State) {
         let Ok(total) = self.total() else { return };
         let left = total.saturating_sub(state.used());
         if left != state.head.left {
@@ -34,7 +34,7 @@ impl Ledger {
     }
 
     /// What the dead have counts as nobody's from their end on. Their slots stay until the next decision.
-    pub fn leave_out_the_dead(&self, state: &mut State) {
+    pub fn exclude_dead(&self, state: &mut State) {
         let left = &mut state.head.left;
         state.slots.retain(|&(number, ref slot)| {
             let lives = self.is_alive(number);
