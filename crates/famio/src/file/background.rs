@@ -42,7 +42,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
     } else {
         limit = Some(limit.map_or(&CROWDED, |limit| limit.min(&CROWDED)));
     }
-    // The kernel takes at most so many; it has the call since 5.16.
+    // The kernel takes at most this many; it has the call since 5.16.
     let ended = if words.len() > WORDS_MAX { Ended::Unknown } else { wait_for_any(&words, limit) };
     match ended {
         // The kernel wakes one of those that watch a robust futex, which may have detached from that file: wake the

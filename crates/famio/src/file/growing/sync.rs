@@ -37,7 +37,7 @@ impl AtomicFile {
             } else {
                 state.flush(fd)?; // the kernel's until now, in a session from its next change on
             }
-            // After so many SYNCs a session is faster.
+            // After this many SYNCs a session is faster.
             let is_over = state.durability() == Durability::Process && state.commits >= COMMITS_MAX;
             if is_marked && is_over {
                 state.unmark(fd)?;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub enum Flush {
     /// What is committed was in the file already: it has no journal, or no process has changed it.
     NothingToDo,
-    /// The process that owns it has written back so many bytes.
+    /// The process that owns it has written back this many bytes.
     Flushed(u64),
     /// No process has it open: it was recovered, or needs a decision.
     Left(Report),
@@ -41,7 +41,7 @@ pub struct Flushed {
 
 /// How to wait for the owners of files.
 pub struct Waiting<'a> {
-    /// A process that does not begin within so long, or has stopped, is not waited for any more.
+    /// A process that does not begin within this long, or has stopped, is not waited for any more.
     pub patience: Duration,
     /// Called once for a file whose owner has not answered after a second.
     pub report: &'a dyn Fn(&Path, Option<Owner>),

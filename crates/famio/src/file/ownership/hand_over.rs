@@ -1,11 +1,10 @@
-//! Handing a session over: its owner leaves it as it is, with its journal and everything uncommitted, and the next
-//! owner, in whatever process, goes on with it. There is no checkpoint, no recovery, and no system call on file or
-//! journal.
+//! Handing a session over: the owner leaves it as it is, with journal and uncommitted bytes, and the next owner, in any
+//! process, continues it. There is no checkpoint, no recovery, and no system call on file or journal.
 //!
 //! What a session needs lies in its arena, which every owner maps. What an engine keeps outside of it (the end of the
-//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session
-//! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
-//! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
+//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session is
+//! then *unowned* until a process takes the owner lock. If an owner is killed, the lock is free but the session is not
+//! marked unowned: that is a crash, and the next process that takes the lock recovers the file (`take`).
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};

@@ -259,7 +259,8 @@ impl AtomicFile {
         self.close_session()
     }
 
-    /// For a process that only reads, once all that could write are gone: commits what those wrote that left cleanly.
+    /// For a process that only reads, when no other process is attached: commits what the writers left when they closed
+    /// the file cleanly.
     fn recover_if_alone(&self) {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) == PLAIN

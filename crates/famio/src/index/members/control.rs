@@ -241,12 +241,12 @@ impl Control {
         }
     }
 
-    /// Asks the session not to write back for so many nanoseconds, if this process may.
+    /// Asks the session not to write back for this many nanoseconds, if this process may.
     pub fn hold_write_backs(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, hold), nanoseconds);
     }
 
-    /// Keeps the next SYNC from ending, and all threads from writing, for so many nanoseconds; 0: no longer.
+    /// Keeps the next SYNC from ending, and all threads from writing, for this many nanoseconds; 0: no longer.
     pub fn freeze(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, freeze), nanoseconds);
     }

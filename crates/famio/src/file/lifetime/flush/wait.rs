@@ -8,12 +8,12 @@ use core::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::path::Path;
 
-/// After so many nanoseconds the user is told what is waited for.
+/// After this many nanoseconds the user is told what is waited for.
 pub(super) const LONG: u64 = 1_000_000_000;
 
 /// How the wait for one file has ended.
 pub(super) enum Waited {
-    /// The owner has written back so many bytes.
+    /// The owner has written back this many bytes.
     Flushed(u64),
     /// It has failed.
     Failed(Error),

@@ -18,7 +18,7 @@ pub(super) struct Process {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares<'a> {
     pub size: u64,
-    /// Bytes of journals of nobody who lives.
+    /// Bytes of journals whose processes are dead.
     pub left: u64,
     pub processes: &'a [Process],
 }
@@ -126,8 +126,8 @@ impl Shares<'_> {
         self.share(application).max(with_borrowed.saturating_sub(self.must_return(application)))
     }
 
-    /// What an application has to give back: what it has borrowed, as far as others, or the reserve, lack it; and what
-    /// some of its own journals wait for.
+    /// What the application has to return: borrowed bytes that other applications, the reserve, or its own waiting
+    /// journals need.
     pub fn must_return(&self, application: u128) -> u64 {
         let wanted = self.sum(|process| process.wants);
         // Not by what is free: a pool that was made smaller lacks more than all of that.
@@ -138,7 +138,7 @@ impl Shares<'_> {
         wants_all.saturating_sub(self.share(application)).min(lacking).min(self.used(application))
     }
 
-    /// Whether anybody owes something but a process of an application that has `used` of its bytes.
+    /// Whether any process has to return something, other than a process of an application with `used` bytes.
     pub fn others_must_return(&self, application: u128, used: u64) -> bool {
         let has_more = |id| id != application || self.used(id) > used;
         self.applications().into_iter().any(|id| has_more(id) && self.must_return(id) > 0)
@@ -210,7 +210,7 @@ mod tests {
         all[0].wants = 21 * MIB;
         let shares = Shares { size: 96 * MIB, left: 0, processes: &all };
         assert_eq!((shares.share(1), shares.must_return(1), shares.must_return(2)), (42 * MIB, 21 * MIB, 0));
-        // It owes that to itself; so does another process of the application.
+        // It has to return that to itself; so does another process of the application.
         assert!(
             !shares.others_must_return(1, 56 * MIB)
                 && shares.others_must_return(1, 55 * MIB)
@@ -238,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// Shares, with the reserve, are never more than the pool; nobody gets what is not there, nor, beyond a share,
-        /// what others wait for or the reserve; who owes nothing to others gives nothing back.
+        /// Shares and reserve never exceed the pool; no application gets bytes that do not exist or, beyond its share,
+        /// bytes that others wait for or the reserve; no application has to return more than it has.
         #[test]
         fn nobody_gets_what_is_not_there(
             size in 0..1024 * MIB,
@@ -258,7 +258,7 @@ mod tests {
                         let within = shares.used(id) + bytes <= shares.share(id);
                         prop_assert!(within || shares.free() - bytes >= shares.reserve() + shares.wanted_by_others(id));
                     }
-                    // Then somebody has more than his share, and owes it if it is waited for.
+                    // Then another application has more than its share, and has to return it if this one waits.
                     Verdict::Borrowed => {
                         let mut waiting = processes.clone();
                         waiting.iter_mut().find(|process| process.application == id).unwrap().wants += bytes;
@@ -272,8 +272,8 @@ mod tests {
             }
         }
 
-        /// Whatever is borrowed comes back: when all have given back what they owe, who waits within his share finds
-        /// it.
+        /// Borrowed bytes come back: once every application has returned what it must, an application that waits within
+        /// its share finds room.
         #[test]
         fn giving_back_is_enough(
             size in 16 * MIB..1024 * MIB,

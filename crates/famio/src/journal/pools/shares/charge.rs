@@ -182,7 +182,7 @@ impl Limit {
         Self { bytes, charge }
     }
 
-    /// At least so many bytes.
+    /// At least this many bytes.
     pub fn at_least(self, bytes: u64) -> Self {
         Self { bytes: self.bytes.max(bytes), ..self }
     }

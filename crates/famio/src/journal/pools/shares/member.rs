@@ -104,7 +104,7 @@ impl Member {
         .unwrap_or(Verdict::Granted)
     }
 
-    /// Whether [`grow`](Self::grow) would be granted now, and whether anybody but this process owes something.
+    /// Whether [`grow`](Self::grow) would succeed now, and whether any other process has to return something.
     pub fn would_grow(&self, bytes: u64, length: u64) -> (Verdict, bool) {
         self.decide(|mine, state| {
             let verdict = self.asks(mine, state, (bytes, length));
@@ -123,7 +123,7 @@ impl Member {
         self.ledger.take_back_slots(mine.number, state);
         let is_counted = state.head.left > 0 && self.count_orphaned_at_times(mine, state);
         match ask(state) {
-            // Who is told that waits for nothing: what was left may be recovered by now.
+            // A caller with this verdict does not wait: orphaned journals may be recovered by now.
             Verdict::Full if state.head.left > 0 && !is_counted => {
                 self.ledger.count_orphaned(state);
                 ask(state)
@@ -143,7 +143,7 @@ impl Member {
         is_due
     }
 
-    /// Changes what this process has by so many bytes and journals, which needs nobody's consent.
+    /// Changes what this process has by this many bytes and journals, which needs nobody's consent.
     pub fn change(&self, bytes: i64, journals: i32) {
         let change = |says: &mut Slot| {
             says.used = says.used.saturating_add_signed(bytes);

@@ -116,7 +116,7 @@ impl Opened {
 }
 
 impl Region {
-    /// Opens the file, or creates it; makes it at least as long; and maps so much of it.
+    /// Opens the file, or creates it; makes it at least as long; and maps this much of it.
     pub fn new(path: &CStr, len: usize, kind: Kind, settings: &Settings) -> Result<Self> {
         if len == 0 {
             return Err(Error::with(libc::EINVAL, "a region has at least one byte"));
@@ -170,7 +170,7 @@ impl Region {
         self.folder == other.folder
     }
 
-    /// A transaction with so many bytes for it was committed: drops copies, if there are many.
+    /// A transaction with this many bytes for it was committed: drops copies, if there are many.
     pub fn has_committed(&self, bytes: u64) {
         if !self.is_private() {
             return;
