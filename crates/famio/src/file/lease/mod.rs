@@ -165,8 +165,9 @@ impl AtomicFile {
         }
     }
 
-    /// Asks for the lease now, if policy and journal can use it. Another thread takes it a moment later. Without this
-    /// call it is asked for at a SYNC from time to time.
+    /// For tests: asks for the lease now, if policy and journal can use it. Another thread takes it a moment later.
+    /// Without this call it is asked for at a SYNC from time to time.
+    #[doc(hidden)]
     pub fn ask_for_lease(&self) {
         let mut state = self.lease.state();
         self.lease.ask_now(&mut state);
