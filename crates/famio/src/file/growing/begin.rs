@@ -43,7 +43,7 @@ impl AtomicFile {
         }
         // On any error: a session reports it, or the file is demoted.
         let Ok(Some(state)) = self.fds.with(true, |fd| self.first_state(fd, from)) else {
-            let _ = self.give_up_growing_lease();
+            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
             return false;
         };
         *self.growing.state.lock() = Some(state);

@@ -132,6 +132,8 @@ impl AtomicFile {
     pub(in crate::file) fn time_was_set_growing(&self) {
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return };
+        // If this fails, the next change tries again, and reports it. A crash before may let recovery take the times
+        // for an outsider's.
         let _ = self.fds.with(true, |fd| state.renew_own_change_time(fd));
     }
 }

@@ -188,7 +188,7 @@ impl AtomicFile {
             return Ok(());
         }
         debug_assert!([PLAIN, ATTACHED, DEMOTED].contains(&state));
-        let _ = self.give_up_growing_lease();
+        let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
         lease::Watched::end();
         let what = "what was written since its last SYNC could neither be kept in a journal nor put back";
         put_back.map_err(|e| self.named(Error::with(libc::EIO, format!("{what} ({e})"))))
@@ -213,7 +213,7 @@ impl AtomicFile {
         // It takes no more changes, and others may use it. The next open takes it back to its last SYNC.
         if let Some(state) = self.growing.state.lock().as_mut() {
             state.is_suspect = true;
-            let _ = self.give_up_growing_lease();
+            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
         }
         Err(error)
     }

@@ -107,7 +107,7 @@ impl AtomicFile {
     pub(crate) fn take_home(&self) {
         // A child that has made no call yet is not attached to the control page that says so.
         if !self.ownership.membership.has_attached() && self.fds.has_writable() && !self.is_unknown() {
-            let _ = self.become_member();
+            let _ = self.become_member(); // if this fails, the next write tries again, and reports it
         }
         if self.ownership.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
             let _ = self.session_for_write(); // if this fails, the next write reports it

@@ -182,6 +182,7 @@ impl AtomicFile {
         // The thread that began the session may have caused the request itself (`register_for_death_notice`), or
         // ownership was handed over already.
         if self.ownership.has_requests() {
+            // If it fails, the other process finds this one stuck, or requests ownership again.
             let _ = self.hand_over_or_end(&mut inner, true);
         }
         false

@@ -280,7 +280,7 @@ pub(in crate::posix) unsafe fn open_atomic(
         }
         // An existing file would not be opened.
         if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
-            let _ = file.give_up_lease();
+            let _ = file.give_up_lease(); // if it fails, the kernel breaks the lease, for which the call waits
         }
     }
     let mut is_real = opened.is_some();

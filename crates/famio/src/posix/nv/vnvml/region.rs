@@ -128,7 +128,7 @@ impl Region {
         let mut opened = Opened::new(path, kind, settings)?;
         if opened.file.size() < size {
             if let Err(error) = opened.extend(size) {
-                let _ = opened.close();
+                let _ = opened.close(); // the first error counts
                 return Err(error);
             }
             // The file then has no journal, and the kernel's file has everything: a private region needs that, and a
@@ -143,7 +143,7 @@ impl Region {
                 Ok(Self { opened, memory, len, folder, users: AtomicUsize::new(0), written, kept })
             }
             Err(error) => {
-                let _ = opened.close();
+                let _ = opened.close(); // the first error counts
                 Err(error)
             }
         }
