@@ -1,5 +1,5 @@
-//! The cost of a transaction, step by step, for developers; `famio bench tx` is for users. `cargo run --release -p famio
-//! --example tx_speed [POLICY]`
+//! The cost of a transaction, step by step, for developers; `famio bench tx` is for users. `cargo run --release -p
+//! famio --example tx_speed [POLICY]`
 
 use famio::{AtomicFile, Durability, PolicyChoice, Settings};
 use std::time::Instant;
