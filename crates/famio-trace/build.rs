@@ -1,7 +1,7 @@
 //! Generates a wrapper for each traced function, from `kinds.txt` and the names and aliases in the interposer's
 //! `hooks.txt`.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "this crate uses a part of the file")]
 #[path = "../famio-preload/table.rs"]
 mod hooks;
 

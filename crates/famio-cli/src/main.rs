@@ -88,7 +88,7 @@ enum Command {
 /// The entry point is C's, not Rust's: the Rust runtime would ignore SIGPIPE and reopen closed descriptors before
 /// `famio run` passes the process, with everything it has inherited, to the program.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code))]
+#[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     // No panic crosses into C.
     std::panic::catch_unwind(|| out::end(start())).unwrap_or(101)

@@ -4,6 +4,8 @@ mod common;
 
 use common::built;
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -157,15 +159,17 @@ fn an_interrupted_run_leaves_a_report() {
     let args = ["io", "--control", "--size", "1", "--calls", "10", "--rounds", "1000000", "--report", "report"];
     let mut child = bench(None, folder.path(), &args).stdout(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
-    let working = || {
-        let mut folders = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        folders.any(|folder| ["0-0.bench", "1-0.bench"].iter().any(|file| folder.join(file).exists()))
-    };
-    while !working() {
+    // Each side has a new file in each round. Of four files that follow each other the first three have ended, and
+    // with them a round of both sides.
+    let mut seen = BTreeSet::new();
+    while seen.len() < 4 {
         assert!(began.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(10));
+        for folder in std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()) {
+            let files = ["0-0.bench", "1-0.bench"].map(|file| folder.join(file));
+            seen.extend(files.iter().filter_map(|file| Some(file.metadata().ok()?.ino())));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    std::thread::sleep(Duration::from_secs(1));
     // SAFETY: our child, not waited for yet.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -43,7 +43,7 @@ pub unsafe fn sends(message: *const msghdr) {
 /// Before `count` messages are sent.
 ///
 /// # Safety
-/// As [`each`], for so many.
+/// As [`each`], for this many.
 pub unsafe fn sends_many(messages: *const mmsghdr, count: u32) {
     if table::any() && !messages.is_null() {
         for index in 0..count as usize {
@@ -67,10 +67,10 @@ pub unsafe fn received(message: *const msghdr, result: isize) {
 /// After `result` messages were received, or an error.
 ///
 /// # Safety
-/// As [`each`], for so many.
+/// As [`each`], for this many.
 pub unsafe fn received_many(messages: *const mmsghdr, result: i32) {
     for index in 0..result.max(0) as usize {
-        // SAFETY: the kernel has filled in so many.
+        // SAFETY: the kernel has filled in this many.
         unsafe { received(&raw const (*messages.add(index)).msg_hdr, 0) };
     }
 }

@@ -1,6 +1,6 @@
 //! `kinds.txt` and the interposer's table must match.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "this crate uses a part of the file")]
 #[path = "../../famio-preload/table.rs"]
 mod table;
 

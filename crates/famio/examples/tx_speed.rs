@@ -1,4 +1,6 @@
-//! The cost of a transaction, step by step, for developers; `famio bench tx` is for users.
+//! The cost of a transaction, step by step, for developers; `famio bench tx` is for users. `cargo run --release -p
+//! famio --example tx_speed [POLICY]`
+
 use famio::{AtomicFile, Durability, PolicyChoice, Settings};
 use std::time::Instant;
 

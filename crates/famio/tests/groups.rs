@@ -245,7 +245,7 @@ fn check(place: &Place, b_first: bool, known: u64, at: &str) -> u64 {
 }
 
 /// Kills a child at each of these stops of its whole life; or, with a `call`, of its later rounds, at the next return
-/// from that and so many instructions later. Returns how often that was after the record, and before the child said
+/// from that and this many instructions later. Returns how often that was after the record, and before the child said
 /// so; `None`: tracing is refused here.
 fn kill_at(place: &Place, call: Option<i64>, stops: impl Iterator<Item = (usize, usize)>) -> Option<usize> {
     let (mut known, mut between) = (0, 0);
@@ -748,7 +748,7 @@ fn an_atomic_append_whose_sync_fails_is_made_once() {
         files.into_iter().for_each(Opened::close_anyhow);
         TestHooks::default().enter();
         if done.is_ok() {
-            break; // so many of these calls are not made
+            break; // this many of these calls are not made
         }
     }
     assert!(sizes.contains(&(1 + 3 * 4096)), "no SYNC has failed: {sizes:?}");
@@ -917,7 +917,7 @@ fn a_sync_that_fails_commits_all_or_nothing() {
                 "{call:?} {nth}: {synced:?}: {found:?}"
             );
             if synced.is_ok() {
-                break; // so many of these calls are not made
+                break; // this many of these calls are not made
             }
             outcomes.insert((call as usize, again.is_ok()));
         }

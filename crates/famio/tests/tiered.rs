@@ -108,7 +108,7 @@ fn a_journal_that_was_removed_is_made_anew() {
     let (before, problems) = epoch_of(journal().unwrap());
     assert!(before == 51 && problems.is_empty(), "{before} {problems:?}");
     std::fs::remove_file(journal().unwrap()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(std::time::Duration::from_millis(20)); // the last look for the journal is outdated by then
     write_on(&opened, &mut model, 50..100);
     let (epoch, problems) = epoch_of(journal().expect("it is there again"));
     assert!(epoch == before + 50 && problems.is_empty(), "{epoch} after {before}: {problems:?}");

@@ -38,7 +38,7 @@ struct Args {
     /// Only these paths
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Count so many times, take the median, and show how far the counts lie apart
+    /// Count this many times, take the median, and show how far the counts lie apart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     #[command(subcommand)]

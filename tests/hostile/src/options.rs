@@ -38,7 +38,7 @@ pub struct Options {
     /// Steps of a program
     #[arg(long, default_value_t = 120)]
     pub steps: u32,
-    /// Stop after so many different findings
+    /// Stop after this many different findings
     #[arg(long, default_value_t = 30)]
     pub most: usize,
     /// Where what was found is kept [default: /tmp/famio-hostile-evidence-PID]

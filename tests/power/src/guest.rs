@@ -30,7 +30,7 @@ pub struct Args {
     /// What was acknowledged: NAME=NUMBER
     #[arg(long, value_delimiter = ',', value_parser = pair)]
     acked: Vec<(String, u64)>,
-    /// Where the power is cut after so many operations: NAME, or recover:NAME
+    /// Where the power is cut after this many operations: NAME, or recover:NAME
     #[arg(long)]
     cut: Option<String>,
     #[arg(long, default_value_t = 0)]

@@ -229,7 +229,7 @@ pub enum Which {
     Maps(usize),
     /// Operations around a hand-over, after a store in a map.
     MapsAndTurns,
-    /// Up to so many around the passes of a write cache.
+    /// Up to this many around the passes of a write cache.
     Passes(usize),
 }
 

@@ -154,7 +154,7 @@ fn all_of<T: Copy>(kinds: Vec<T>, lengths: RangeInclusive<usize>) -> impl Iterat
     })
 }
 
-/// Every sequence of so many operations around the passes of a write cache that holds 10 blocks, the first ones the
+/// Every sequence of this many operations around the passes of a write cache that holds 10 blocks, the first ones the
 /// longest.
 pub fn around_passes(lengths: RangeInclusive<usize>) -> impl Iterator<Item = Vec<Step>> {
     let ops = [

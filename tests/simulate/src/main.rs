@@ -22,7 +22,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Looks at histories until so many distinct states were recovered.
+    /// Looks at histories until this many distinct states were recovered.
     Run {
         /// How many.
         #[arg(long, env = "FAMIO_STATES", default_value_t = 100_000)]
@@ -57,7 +57,7 @@ enum What {
         /// Every one of up to four around the passes of a write cache, instead.
         #[arg(long)]
         passes: bool,
-        /// Those of up to so many operations, where the file keeps its hands.
+        /// Those of up to this many operations, where the file keeps its hands.
         #[arg(long, default_value_t = 3)]
         length: usize,
         /// On this machine only: pmem, eadr, page-cache, tiered, process or emulated.
@@ -70,7 +70,7 @@ enum What {
     /// Leaves out each flush, fence and sync of the library in turn, and in a build for it each check and order: the
     /// histories have to find each, but for those that are listed with a reason.
     Mutants {
-        /// A mutant that so many states did not find survives.
+        /// A mutant that this many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]
         states: u64,
         /// On this machine only: pmem, page-cache, tiered or eadr.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Give a pool a size, which the applications that use it share
 ///
-/// The size counts for all who use the pool: it is kept in it, in the file famio.pool.
+/// The size applies to all users of the pool. It is stored in the pool, in the file famio.pool.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

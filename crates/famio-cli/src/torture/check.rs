@@ -32,8 +32,8 @@ pub fn run(
     let handle = process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed("pidfd_open", &error))?;
     let woken = interrupts.wait(&handle, None).map_err(|error| failed("the check", &error))?;
     if let Woken::Signal(signal) = woken {
-        let _ = process::kill_process_group(pid, Signal::KILL);
-        let _ = child.wait();
+        let _ = process::kill_process_group(pid, Signal::KILL); // it may have ended by now
+        let _ = child.wait(); // the command ends with the interruption, whatever the check's status
         return Err(Failure::new(128 + signal, "interrupted"));
     }
     let status = child.wait().map_err(|error| failed("wait", &error))?;

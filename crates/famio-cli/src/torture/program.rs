@@ -100,7 +100,7 @@ impl<'a> Program<'a> {
             Woken::Time => {}
         }
         if let Some(stopped) = moment.stopped {
-            let _ = process::kill_process_group(pid, Signal::STOP);
+            let _ = process::kill_process_group(pid, Signal::STOP); // it may have ended by now
             if let Woken::Signal(signal) = interrupts.wait(&handle, Some(stopped)).map_err(failed)? {
                 return Err(interrupted(signal));
             }
@@ -116,7 +116,7 @@ impl<'a> Program<'a> {
 
 /// Kills the group, and all processes that left it, and waits until all are gone. Returns the leader's status.
 fn end_all(leader: Pid) -> Result<ExitStatus, String> {
-    let _ = process::kill_process_group(leader, Signal::KILL);
+    let _ = process::kill_process_group(leader, Signal::KILL); // all of it may have ended by now
     let mut status = None;
     loop {
         match process::wait(WaitOptions::empty()) {
@@ -128,7 +128,7 @@ fn end_all(leader: Pid) -> Result<ExitStatus, String> {
         // Processes of other groups whose parents are gone. They are children of this process, so their ids cannot be
         // reused.
         for pid in children() {
-            let _ = process::kill_process(pid, Signal::KILL);
+            let _ = process::kill_process(pid, Signal::KILL); // it may have ended by now
         }
     }
     status.ok_or_else(|| "the program's end was not seen".into())

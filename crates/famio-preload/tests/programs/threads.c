@@ -33,8 +33,10 @@ static void *append(void *argument) {
 }
 
 static int ends[2];
+static volatile int waiting;
 static void *wait_in_read(void *argument) {
   char byte;
+  waiting = (int)syscall(SYS_gettid);
   read(ends[0], &byte, 1);
   return argument;
 }
@@ -43,8 +45,23 @@ static void *wait_in_open(void *argument) {
   char byte;
   struct iovec { void *base; size_t length; } buf = {&byte, 1};
   extern ssize_t readv(int, const struct iovec *, int);
+  waiting = (int)syscall(SYS_gettid);
   readv(ends[0], &buf, 1);
   return NULL;
+}
+
+/* Returns when the thread sleeps in the kernel: in its call. */
+static void await_sleep(void) {
+  char path[64], stat[512];
+  for (const char *state = NULL; state == NULL || strncmp(state, ") S", 3) != 0;) {
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", waiting);
+    int fd = open(path, O_RDONLY);
+    ssize_t length = fd < 0 ? 0 : read(fd, stat, sizeof stat - 1);
+    if (fd >= 0) close(fd);
+    stat[length > 0 ? length : 0] = 0;
+    state = strrchr(stat, ')');
+  }
 }
 
 static volatile sig_atomic_t handled;
@@ -81,8 +98,9 @@ int main(int argc, char **argv) {
   void *result;
   void *(*waits[])(void *) = {wait_in_read, wait_in_open};
   for (int i = 0; i < 2; i++) {
+    waiting = 0;
     CHECK(pthread_create(&threads[0], NULL, waits[i], NULL) == 0);
-    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    await_sleep();
     CHECK(pthread_cancel(threads[0]) == 0 && pthread_join(threads[0], &result) == 0 && result == PTHREAD_CANCELED);
   }
 

@@ -76,7 +76,7 @@ pub struct AtomicFile {
     pub(super) arrivals: Arrivals,
     /// The records of its transactions with other files.
     pub(super) joint: Joint,
-    /// At most so many bytes of a record has a SYNC of its group for it (`transaction/group_room.rs`).
+    /// The most bytes that this file can need in the record of its group's SYNC (`transaction/group_room.rs`).
     pub(super) in_record: AtomicU64,
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
@@ -92,7 +92,7 @@ pub(super) struct Inner {
     pub arena: Option<Arc<Arena>>,
     /// While this process owns the file.
     pub owner_lock: Option<OwnerLock>,
-    /// A session that was this process's, and is another's now or unowned: used again when this process owns it
+    /// A session that this process owned earlier, now unowned or another process's. Reused if this process owns it
     /// again.
     pub left: Option<Box<Session>>,
     /// The open epoch, if it could not be handed over and has not been taken up again. The process stays the owner

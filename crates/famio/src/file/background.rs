@@ -42,7 +42,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
     } else {
         limit = Some(limit.map_or(&CROWDED, |limit| limit.min(&CROWDED)));
     }
-    // The kernel takes at most so many; it has the call since 5.16.
+    // The kernel takes at most this many; it has the call since 5.16.
     let ended = if words.len() > WORDS_MAX { Ended::Unknown } else { wait_for_any(&words, limit) };
     match ended {
         // The kernel wakes one of those that watch a robust futex, which may have detached from that file: wake the
@@ -90,7 +90,7 @@ pub(super) fn work() {
     let begun: Vec<_> = files().values().cloned().collect();
     for file in begun {
         if file.state.load(Ordering::Acquire) == super::atomic::ATTACHED {
-            file.be_seen();
+            file.register_for_death_notice();
         }
     }
     let mut round = Round::default();
@@ -168,7 +168,7 @@ impl Round {
 fn keep_lives() {
     LIVES.keep_more();
     let all: Vec<_> = files().values().map(Arc::downgrade).collect();
-    all.iter().filter_map(Weak::upgrade).for_each(|file| file.be_seen_now());
+    all.iter().filter_map(Weak::upgrade).for_each(|file| file.retry_death_notice());
     drop(all);
     let forever = AtomicU32::new(0);
     loop {

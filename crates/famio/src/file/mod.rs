@@ -44,7 +44,7 @@ pub use lifetime::recover::recover_path;
 pub use operations::counters::Counters;
 pub use operations::write_atomic::Whole;
 pub use ownership::LockOf;
-pub(crate) use ownership::{commit_leftover, regain_places};
+pub(crate) use ownership::{commit_leftover, replace_nameless_control_files};
 pub(crate) use registry::{forget_for_child, remember_for_child};
 
 /// The program has submitted asynchronous reads, which may end at any time, perhaps into a map.

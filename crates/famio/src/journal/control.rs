@@ -207,15 +207,15 @@ fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
     Some(found)
 }
 
-/// Whether a process may have a session by it: only if the file has a mark, which only users set who may write the
-/// file.
+/// Whether a process may have a session through this control file: only if the file has a mark, since only users who
+/// may write the file can set one.
 fn is_in_use(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> bool {
     let is_owned = |there: InternalFd| Control::new(there).is_owned();
     !matches!(mark_of(file), Ok(None)) && open_looked_at(looked, OFlags::RDONLY).map_or(true, is_owned)
 }
 
-/// Opens the file that was just made by the name that it was given, which the kernel then shows. Only where nobody else
-/// can have put something else there.
+/// Opens the file just made by its name, which the kernel then reports. Only for folders in which no other user can
+/// replace it.
 fn open_made(pool: &Pool, name: &str, made: &InternalFd) -> Option<InternalFd> {
     let folder = rustix::fs::fstat(pool.folder()).ok()?;
     if folder.st_mode & 0o022 != 0 || ![0, sys::effective_user()].contains(&folder.st_uid) {

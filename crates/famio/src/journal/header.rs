@@ -282,9 +282,9 @@ impl Header {
         Self::read(&bytes[..length])
     }
 
-    /// Stores both copies in a journal's file, one after the other, so that one of them is always valid: the weaker
-    /// one durably, and then the other, which the next flush of the journal makes durable, at the latest the next
-    /// store, which begins with it. After an error, the state on the medium is the old or the new one.
+    /// Stores both copies one after the other, so that one is always valid. The weaker copy is made durable at once;
+    /// the other becomes durable with the next flush of the journal, or at the latest with the next store, which begins
+    /// with it. After an error the medium has the old or the new state.
     ///
     /// In state *creating*: the mirror alone, without a flush. A crash leaves a journal that is blank, or has no valid
     /// copy; nothing may rely on the journal before it is flushed ([`has_begun`](Self::has_begun)).

@@ -1,8 +1,8 @@
 //! Journals: what lies on the medium, and where.
 //!
-//! A journal is a file in a [pool](Pool), named by its file's [`Identity`]. It begins with a [`Header`]; one of three
-//! formats follows. While it is pending, its file has a [`Mark`]. Nothing in a journal is trusted: every length and
-//! offset is checked before use.
+//! A journal is a file in a [pool](Pool), named by its file's [`Identity`]: a [`Header`], then one of three formats.
+//! While it is pending, its file has a [`Mark`]. Nothing in a journal is trusted: lengths and offsets are checked
+//! before use.
 //!
 //! # The states of a journal
 //! ```text
@@ -25,10 +25,7 @@
 //! | yes | of another boot, in a domain that does not survive one | conflict |
 //! | yes | an outsider has changed the file since | conflict |
 //!
-//! Before recovery stores anything in the file, it stores the header with this boot's id, so that
-//! a crash of recovery itself does not look like an outsider's change. From a journal of records it first erases what
-//! was not committed, so that what a power cut tore is not judged later by the stricter rules for a journal of this
-//! boot. A journal in place is only read, and ends with its recovery.
+//! `docs/format.md` describes every byte, `docs/crash-consistency.md` the reason for each step.
 
 mod boot;
 mod bytes;

@@ -50,7 +50,8 @@ impl Mapping {
         Self::reserve(fd, domain, size, false, reservation(size))
     }
 
-    /// Maps a file of `size` bytes for reading and writing; `fd` is open for both.
+    /// For tests and measurements: maps a file of `size` bytes for reading and writing; `fd` is open for both.
+    #[doc(hidden)]
     pub fn read_write(fd: BorrowedFd<'_>, domain: Domain, size: u64) -> Result<Self> {
         Self::reserve(fd, domain, size, true, reservation(size))
     }

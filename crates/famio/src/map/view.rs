@@ -65,10 +65,11 @@ impl View {
         Self::open_as(path.as_ref(), false)
     }
 
-    /// Maps the file at `path` for reading and writing.
+    /// For tests: maps the file at `path` for reading and writing.
     ///
     /// # Errors
     /// As [`View::open`].
+    #[doc(hidden)]
     pub fn open_writable(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_as(path.as_ref(), true)
     }
@@ -87,10 +88,11 @@ impl View {
         Self::of_as(fd.as_fd(), false)
     }
 
-    /// Maps an open file for reading and writing; `fd` is open for both.
+    /// For tests: maps an open file for reading and writing; `fd` is open for both.
     ///
     /// # Errors
     /// As [`View::of`].
+    #[doc(hidden)]
     pub fn of_writable(fd: impl AsFd) -> Result<Self> {
         Self::of_as(fd.as_fd(), true)
     }

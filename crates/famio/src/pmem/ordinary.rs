@@ -39,7 +39,7 @@ mod vectors {
 
     const VECTOR: usize = size_of::<__m256i>();
 
-    /// Whether the processor has them, and so many bytes are copied faster by them.
+    /// Whether the processor has them, and this many bytes are copied faster by them.
     #[inline]
     pub fn serve(len: usize) -> bool {
         let cpu = features();

@@ -175,9 +175,9 @@ pub(crate) fn look(file: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
     }
 }
 
-/// Waits as long as the file is marked and has no journal, for a second. After `rm -r .famio`, another process may be
-/// making the journal anew or be about to remove the mark, and nothing tells of that process. Not for files of
-/// strangers, who could have many such.
+/// Waits up to a second while the file is marked and has no journal. After `rm -r .famio` another process may be
+/// remaking the journal or removing the mark, and nothing identifies that process. Not for other users' files: they
+/// could have many of these.
 pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
     let look = || match examine(file, None, settings, false, FoundFile::default()) {
         Ok(examined) if examined.is_without_journal() => Err(()),

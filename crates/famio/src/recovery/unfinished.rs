@@ -39,6 +39,7 @@ impl Unfinished {
         remove_leftovers(&folder, name);
         match openat(&folder, c".", FLAGS | OFlags::TMPFILE, OWNER_ONLY) {
             Ok(file) => {
+                // For when it gets its name. Without locks, no process removes leftovers either.
                 let _ = flock(&file, FlockOperation::LockExclusive);
                 Ok(Self { file, folder, hidden: None })
             }

@@ -14,7 +14,7 @@ pub(crate) struct Quiescence {
 enum Seen {
     /// It does not run, or has ended.
     Off,
-    /// It runs or could, after so many context switches.
+    /// It runs or could, after this many context switches.
     On(u64),
     /// The kernel does not tell.
     Unknown,

@@ -63,7 +63,7 @@ impl ThreadBlock {
 }
 
 unsafe extern "C" {
-    #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
+    #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "there only a test calls it"))]
     fn famio_thread_block() -> *const ThreadBlock;
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The program prints each action as a line; `SECRET WHERE` when it has read what it must not.
 
+use super::attacker::Attacker;
 use super::files::c;
-use super::mind::Mind;
 use super::originals::Originals;
 use super::{attack, forge, litter, names};
 use crate::classes::Classes;
@@ -33,7 +33,7 @@ pub struct Agent {
 
 /// Runs until killed.
 pub fn run(agent: &Agent) -> Result<bool, String> {
-    let mut mind = Mind {
+    let mut attacker = Attacker {
         scene: agent.scene.clone(),
         random: Random::new(agent.seed),
         classes: Classes(agent.classes),
@@ -51,7 +51,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
         libc::umask(0);
     }
-    type Action = fn(&mut Mind);
+    type Action = fn(&mut Attacker);
     let actions: [(&str, Action); 11] = [
         ("shm", attack::shared_memory),
         ("shm", names::squat_shared_memory),
@@ -66,7 +66,7 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
         ("shm", attack::let_go),
     ];
     // Hints lead to this FIFO. It only checks whether a process opens it for writing, without knowing what it is.
-    let bait = mind.scene.join("hostile/fifo");
+    let bait = attacker.scene.join("hostile/fifo");
     // SAFETY: a valid string.
     unsafe { libc::mkfifo(c(&bait).as_ptr(), 0o600) };
     let bait = File::options()
@@ -82,14 +82,14 @@ pub fn run(agent: &Agent) -> Result<bool, String> {
             println!("OPENED hostile/fifo");
             bitten = true;
         }
-        let at = mind.random.below(actions.len() as u64) as usize;
+        let at = attacker.random.below(actions.len() as u64) as usize;
         let (class, action) = actions[at];
-        if mind.classes.has(class) || at == 10 {
-            action(&mut mind);
+        if attacker.classes.has(class) || at == 10 {
+            action(&mut attacker);
         }
-        if mind.one_in(4) {
+        if attacker.one_in(4) {
             // Leaves time for the other processes on a machine with two processors.
-            std::thread::sleep(Duration::from_micros(mind.random.below(800)));
+            std::thread::sleep(Duration::from_micros(attacker.random.below(800)));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Attacks on existing files.
 
+use super::attacker::{Attacker, say};
 use super::files::{c, entries, write_file};
 use super::held::Held;
-use super::mind::{Mind, say};
 use super::names::noise;
 use std::fs::File;
 use std::io::Read;
@@ -12,54 +12,54 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Attacks a file in `/dev/shm`.
-pub fn shared_memory(mind: &mut Mind) {
+pub fn shared_memory(attacker: &mut Attacker) {
     let all = entries(Path::new("/dev/shm"));
-    if let Some(path) = mind.pick(&all) {
-        one(mind, &path);
+    if let Some(path) = attacker.pick(&all) {
+        one(attacker, &path);
     }
 }
 
 /// Attacks a file in a folder that other users use, or in `.famio` there.
-pub fn folders(mind: &mut Mind) {
-    let Some(folder) = mind.pick(&["sticky", "sticky", "shared", "victim", "hostile"]) else { return };
-    let mut folder = mind.scene.join(folder);
-    if !mind.one_in(3) {
+pub fn folders(attacker: &mut Attacker) {
+    let Some(folder) = attacker.pick(&["sticky", "sticky", "shared", "victim", "hostile"]) else { return };
+    let mut folder = attacker.scene.join(folder);
+    if !attacker.one_in(3) {
         folder = folder.join(".famio");
     }
     let all = entries(&folder);
-    if let Some(path) = mind.pick(&all) {
-        one(mind, &path);
+    if let Some(path) = attacker.pick(&all) {
+        one(attacker, &path);
     }
 }
 
 /// Does something to one file.
-fn one(mind: &mut Mind, path: &Path) {
+fn one(attacker: &mut Attacker, path: &Path) {
     // However it leads there: this is the neighbour's bait for others.
     if path.file_name().is_some_and(|name| name == "fifo") {
         return;
     }
     // By its name.
-    match mind.random.below(10) {
+    match attacker.random.below(10) {
         0 => {
             say("unlink", path);
             let _ = std::fs::remove_file(path);
             return;
         }
         1 => {
-            let to = path.with_file_name(format!("famio-moved-{}", mind.random.below(9)));
+            let to = path.with_file_name(format!("famio-moved-{}", attacker.random.below(9)));
             say("rename", path);
             let _ = std::fs::rename(path, to);
             return;
         }
         2 => {
-            let mode = [0o666, 0o777, 0o000, 0o4755][mind.random.below(4) as usize];
+            let mode = [0o666, 0o777, 0o000, 0o4755][attacker.random.below(4) as usize];
             say("chmod", path);
             let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
             return;
         }
         _ => {}
     }
-    let write = !mind.one_in(3);
+    let write = !attacker.one_in(3);
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
     let opened = File::options().read(true).write(write).custom_flags(flags).open(path);
     let Ok(file) = opened.or_else(|_| File::options().read(true).custom_flags(flags).open(path)) else { return };
@@ -67,31 +67,32 @@ fn one(mind: &mut Mind, path: &Path) {
     if !stat.is_file() {
         return;
     }
-    if mind.classes.has("readers") && mind.one_in(2) {
-        search(mind, &file, path);
+    if attacker.classes.has("readers") && attacker.one_in(2) {
+        search(attacker, &file, path);
     }
-    match mind.random.below(9) {
-        0 | 1 if mind.classes.has("truncate") => {
-            let to = [0, 1, 4096, stat.len() / 2, stat.len() + 4096, 64 << 20][mind.random.below(6) as usize];
+    match attacker.random.below(9) {
+        0 | 1 if attacker.classes.has("truncate") => {
+            let to = [0, 1, 4096, stat.len() / 2, stat.len() + 4096, 64 << 20][attacker.random.below(6) as usize];
             say(&format!("truncate to {to}"), path);
             let _ = file.set_len(to);
-            if mind.one_in(2) {
+            if attacker.one_in(2) {
                 let _ = file.set_len(stat.len());
             }
         }
         2 | 3 => {
-            let length = [8, 64, 4096, 65536][mind.random.below(4) as usize];
-            let bytes = noise(mind, length);
-            let at = if mind.one_in(2) { mind.random.below(8192) } else { mind.random.below(stat.len().max(1)) };
+            let length = [8, 64, 4096, 65536][attacker.random.below(4) as usize];
+            let bytes = noise(attacker, length);
+            let at =
+                if attacker.one_in(2) { attacker.random.below(8192) } else { attacker.random.below(stat.len().max(1)) };
             say(&format!("write {length} bytes at {at} to"), path);
             let _ = file.write_at(&bytes, at & !7);
         }
-        4 if stat.len() > 0 => scribble(mind, file, path, stat.len()),
-        5 | 6 if mind.classes.has("locks") => lock(mind, file, path),
-        7 if mind.classes.has("leases") => lease(mind, file, path),
+        4 if stat.len() > 0 => scribble(attacker, file, path, stat.len()),
+        5 | 6 if attacker.classes.has("locks") => lock(attacker, file, path),
+        7 if attacker.classes.has("leases") => lease(attacker, file, path),
         _ => {
             say("setxattr", path);
-            let value = noise(mind, 80);
+            let value = noise(attacker, 80);
             // SAFETY: valid strings, and as many bytes as are said.
             unsafe { libc::setxattr(c(path).as_ptr(), c"user.famio".as_ptr(), value.as_ptr().cast(), value.len(), 0) };
         }
@@ -99,7 +100,7 @@ fn one(mind: &mut Mind, path: &Path) {
 }
 
 /// Stores to memory that other processes use.
-fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
+fn scribble(attacker: &mut Attacker, file: File, path: &Path, length: u64) {
     let length = length.min(1 << 20) as usize;
     // SAFETY: a new map of a file.
     let at = unsafe {
@@ -119,23 +120,24 @@ fn scribble(mind: &mut Mind, file: File, path: &Path, length: u64) {
     for _ in 0..200 {
         // Another process may have cut the file: written by a call rather than by a store, which would end this
         // process.
-        let offset = (mind.random.below(length as u64 / 8 + 1) * 8).min(if mind.one_in(2) { 8192 } else { u64::MAX });
-        let word = if mind.one_in(2) { mind.random.next_u64() } else { mind.random.below(1 << 20) };
+        let offset =
+            (attacker.random.below(length as u64 / 8 + 1) * 8).min(if attacker.one_in(2) { 8192 } else { u64::MAX });
+        let word = if attacker.one_in(2) { attacker.random.next_u64() } else { attacker.random.below(1 << 20) };
         let _ = file.write_at(&word.to_le_bytes(), offset);
     }
-    mind.held.push(Held::new(file, Some((at, length))));
+    attacker.held.push(Held::new(file, Some((at, length))));
 }
 
-fn lock(mind: &mut Mind, file: File, path: &Path) {
-    let kind = mind.random.below(3);
+fn lock(attacker: &mut Attacker, file: File, path: &Path) {
+    let kind = attacker.random.below(3);
     // SAFETY: zero is a value of the structure.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = if mind.one_in(3) { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short;
+    range.l_type = if attacker.one_in(3) { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short;
     let fd = file.as_raw_fd();
     // SAFETY: the descriptor is open and the structure alive.
     let done = unsafe {
         match kind {
-            0 => libc::flock(fd, libc::LOCK_NB | if mind.one_in(3) { libc::LOCK_SH } else { libc::LOCK_EX }),
+            0 => libc::flock(fd, libc::LOCK_NB | if attacker.one_in(3) { libc::LOCK_SH } else { libc::LOCK_EX }),
             1 => libc::fcntl(fd, libc::F_SETLK, &range),
             _ => libc::fcntl(fd, libc::F_OFD_SETLK, &range),
         }
@@ -149,49 +151,49 @@ fn lock(mind: &mut Mind, file: File, path: &Path) {
         path,
     );
     if done == 0 {
-        mind.held.push(Held::new(file, None));
+        attacker.held.push(Held::new(file, None));
     }
 }
 
-fn lease(mind: &mut Mind, file: File, path: &Path) {
-    let kind = if mind.one_in(2) { libc::F_RDLCK } else { libc::F_WRLCK };
+fn lease(attacker: &mut Attacker, file: File, path: &Path) {
+    let kind = if attacker.one_in(2) { libc::F_RDLCK } else { libc::F_WRLCK };
     // SAFETY: the descriptor is open.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
     if done == 0 {
         say("lease of", path);
-        mind.held.push(Held::new(file, None));
+        attacker.held.push(Held::new(file, None));
     }
 }
 
 /// Drops some of what it keeps.
-pub fn let_go(mind: &mut Mind) {
-    while mind.held.len() > 40 || (!mind.held.is_empty() && mind.one_in(3)) {
-        let at = mind.random.below(mind.held.len() as u64) as usize;
-        mind.held.swap_remove(at);
+pub fn let_go(attacker: &mut Attacker) {
+    while attacker.held.len() > 40 || (!attacker.held.is_empty() && attacker.one_in(3)) {
+        let at = attacker.random.below(attacker.held.len() as u64) as usize;
+        attacker.held.swap_remove(at);
     }
-    mind.children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
+    attacker.children.retain_mut(|child| child.try_wait().is_ok_and(|status| status.is_none()));
 }
 
-fn search(mind: &Mind, file: &File, path: &Path) {
+fn search(attacker: &Attacker, file: &File, path: &Path) {
     let mut bytes = vec![0; 1 << 18];
     let mut at = 0;
     while let Ok(count) = file.read_at(&mut bytes, at) {
-        if bytes[..count].windows(mind.secret.len()).any(|window| window == mind.secret) {
+        if bytes[..count].windows(attacker.secret.len()).any(|window| window == attacker.secret) {
             println!("SECRET {}", path.display());
             return;
         }
         if count < 4096 || at > 8 << 20 {
             return;
         }
-        at += count as u64 - mind.secret.len() as u64;
+        at += count as u64 - attacker.secret.len() as u64;
     }
 }
 
 /// Searches all files and processes that it can open.
-pub fn look_for_secret(mind: &mut Mind) {
+pub fn look_for_secret(attacker: &mut Attacker) {
     let mut places: Vec<PathBuf> =
-        ["/dev/shm".into(), mind.scene.join("sticky/.famio"), mind.scene.join("shared/.famio")].into();
-    places.extend(["sticky", "shared", "victim", "victim/.famio"].map(|name| mind.scene.join(name)));
+        ["/dev/shm".into(), attacker.scene.join("sticky/.famio"), attacker.scene.join("shared/.famio")].into();
+    places.extend(["sticky", "shared", "victim", "victim/.famio"].map(|name| attacker.scene.join(name)));
     let numbers: Vec<PathBuf> = entries(Path::new("/proc"))
         .into_iter()
         .filter(|path| {
@@ -199,36 +201,36 @@ pub fn look_for_secret(mind: &mut Mind) {
                 .is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok_and(|id| id != std::process::id()))
         })
         .collect();
-    if let Some(process) = mind.pick(&numbers) {
+    if let Some(process) = attacker.pick(&numbers) {
         places.push(process.join("fd"));
         places.push(process.join("map_files"));
     }
-    let Some(place) = mind.pick(&places) else { return };
+    let Some(place) = attacker.pick(&places) else { return };
     for path in entries(&place) {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         if let Ok(file) = File::options().read(true).custom_flags(flags).open(&path)
             && file.metadata().is_ok_and(|stat| stat.is_file())
         {
-            search(mind, &file, &path);
+            search(attacker, &file, &path);
         }
     }
-    if mind.one_in(4) {
+    if attacker.one_in(4) {
         let mut text = String::new();
         let _ = File::open(place.join("environ")).map(|mut file| file.read_to_string(&mut text));
     }
 }
 
 /// Runs Famio as the neighbour's own user.
-pub fn read_under_famio(mind: &mut Mind) {
-    if mind.children.len() >= 2 || !mind.one_in(6) {
+pub fn read_under_famio(attacker: &mut Attacker) {
+    if attacker.children.len() >= 2 || !attacker.one_in(6) {
         return;
     }
     let Ok(me) = std::env::current_exe() else { return };
     let famio = me.with_file_name("famio");
-    let victims = mind.victims.clone();
-    let Some(file) = mind.pick(&victims) else { return };
+    let victims = attacker.victims.clone();
+    let Some(file) = attacker.pick(&victims) else { return };
     let mut command = Command::new(famio);
-    match mind.random.below(4) {
+    match attacker.random.below(4) {
         0 => {
             say("famio recover", &file);
             command.arg("recover").arg(&file);
@@ -243,24 +245,24 @@ pub fn read_under_famio(mind: &mut Mind) {
         }
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
-    mind.children.extend(command.spawn());
+    attacker.children.extend(command.spawn());
 }
 
 /// Exchanges names while other processes walk the folder.
-pub fn swap(mind: &mut Mind) {
-    let own = mind.scene.join("hostile/walk");
+pub fn swap(attacker: &mut Attacker) {
+    let own = attacker.scene.join("hostile/walk");
     let (folder, link) = (own.join("folder"), own.join("link"));
     if !own.exists() {
         let _ = std::fs::create_dir(&own);
         let _ = std::fs::create_dir(&folder);
         let _ = std::fs::create_dir(folder.join(".famio"));
         write_file(&folder.join("v-9"), b"own");
-        let target = mind.pick(&["canary", "victim", "sticky"]).unwrap_or("canary");
-        let _ = std::os::unix::fs::symlink(mind.scene.join(target), &link);
-        let _ = std::os::unix::fs::symlink(mind.scene.join("canary/secret"), own.join("v-8"));
+        let target = attacker.pick(&["canary", "victim", "sticky"]).unwrap_or("canary");
+        let _ = std::os::unix::fs::symlink(attacker.scene.join(target), &link);
+        let _ = std::os::unix::fs::symlink(attacker.scene.join("canary/secret"), own.join("v-8"));
         write_file(&own.join("v-7"), b"own");
-        mind.originals.copy_to(&folder.join(".famio"));
-        mind.originals.copy_to(&own.join(".famio"));
+        attacker.originals.copy_to(&folder.join(".famio"));
+        attacker.originals.copy_to(&own.join(".famio"));
     }
     say("exchanges", &own);
     for _ in 0..40 {

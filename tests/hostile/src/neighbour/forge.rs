@@ -1,7 +1,7 @@
 //! Forged journals and marks, in the neighbour's own folder.
 
+use super::attacker::{Attacker, say};
 use super::files::{c, entries, identity, write_file};
-use super::mind::{Mind, say};
 use super::names::{noise, put};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,30 +10,30 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Changes a journal or a mark.
-pub fn journals(mind: &mut Mind) {
-    let folder = mind.scene.join("hostile");
+pub fn journals(attacker: &mut Attacker) {
+    let folder = attacker.scene.join("hostile");
     let dot = folder.join(".famio");
-    match mind.random.below(7) {
+    match attacker.random.below(7) {
         0..3 => {
-            let from = mind.originals.journals.clone();
-            let Some((path, mut bytes)) = mind.pick(&from) else { return };
-            change(mind, &mut bytes);
+            let from = attacker.originals.journals.clone();
+            let Some((path, mut bytes)) = attacker.pick(&from) else { return };
+            change(attacker, &mut bytes);
             // Sometimes in another file's place, with a changed identity.
-            let path = if mind.one_in(3) { another(mind, &path, &mut bytes) } else { path };
+            let path = if attacker.one_in(3) { another(attacker, &path, &mut bytes) } else { path };
             say("a changed journal", &path);
             let _ = std::fs::create_dir(&dot);
-            if mind.one_in(2) {
+            if attacker.one_in(2) {
                 let _ = std::fs::remove_file(&path);
             }
             write_file(&path, &bytes);
         }
         3 => {
-            let from = mind.originals.marks.clone();
-            let Some((path, mut bytes)) = mind.pick(&from) else { return };
-            if mind.one_in(2) {
-                change_mark(mind, &mut bytes);
+            let from = attacker.originals.marks.clone();
+            let Some((path, mut bytes)) = attacker.pick(&from) else { return };
+            if attacker.one_in(2) {
+                change_mark(attacker, &mut bytes);
             }
-            let path = if mind.one_in(4) { folder.join("plain") } else { path };
+            let path = if attacker.one_in(4) { folder.join("plain") } else { path };
             if path.symlink_metadata().is_err() {
                 write_file(&path, b"plain");
             }
@@ -42,32 +42,32 @@ pub fn journals(mind: &mut Mind) {
             unsafe { libc::setxattr(c(&path).as_ptr(), c"user.famio".as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0) };
         }
         4 => {
-            let name = format!("{:016x}{:016x}.journal", mind.random.next_u64(), mind.random.next_u64());
-            put(mind, &dot.join(name));
+            let name = format!("{:016x}{:016x}.journal", attacker.random.next_u64(), attacker.random.next_u64());
+            put(attacker, &dot.join(name));
         }
         5 => {
             // Cut and extended while another process reads it.
-            let from = mind.originals.journals.clone();
-            let Some((path, bytes)) = mind.pick(&from) else { return };
+            let from = attacker.originals.journals.clone();
+            let Some((path, bytes)) = attacker.pick(&from) else { return };
             let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
-            if !file.metadata().is_ok_and(|stat| stat.is_file()) || !mind.classes.has("truncate") {
+            if !file.metadata().is_ok_and(|stat| stat.is_file()) || !attacker.classes.has("truncate") {
                 return;
             }
             say("cuts and grows", &path);
             for _ in 0..150 {
                 let _ = file.write_at(&bytes, 0);
                 // Time for another process to map it.
-                std::thread::sleep(std::time::Duration::from_micros(mind.random.below(150)));
-                let _ = file.set_len([0, 4096, 8192, bytes.len() as u64 / 2][mind.random.below(4) as usize]);
+                std::thread::sleep(std::time::Duration::from_micros(attacker.random.below(150)));
+                let _ = file.set_len([0, 4096, 8192, bytes.len() as u64 / 2][attacker.random.below(4) as usize]);
             }
             let _ = file.write_at(&bytes, 0);
         }
         _ => {
-            if !mind.classes.has("leases") {
+            if !attacker.classes.has("leases") {
                 return;
             }
             let all = [entries(&dot), entries(&folder)].concat();
-            let Some(path) = mind.pick(&all) else { return };
+            let Some(path) = attacker.pick(&all) else { return };
             if !path.symlink_metadata().is_ok_and(|stat| stat.is_file()) {
                 return;
             }
@@ -84,21 +84,21 @@ pub fn journals(mind: &mut Mind) {
 }
 
 /// Changes some bytes, or a word of the header, with a valid checksum.
-fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
-    match mind.random.below(8) {
-        0 => bytes.truncate(mind.random.below(bytes.len() as u64 + 1) as usize),
+fn change(attacker: &mut Attacker, bytes: &mut Vec<u8>) {
+    match attacker.random.below(8) {
+        0 => bytes.truncate(attacker.random.below(bytes.len() as u64 + 1) as usize),
         1 => {
-            let at = mind.random.below(bytes.len().max(1) as u64) as usize;
-            let length = 1 + mind.random.below(500) as usize;
-            let with = noise(mind, length);
+            let at = attacker.random.below(bytes.len().max(1) as u64) as usize;
+            let length = 1 + attacker.random.below(500) as usize;
+            let with = noise(attacker, length);
             let end = (at + length).min(bytes.len());
             bytes[at..end].copy_from_slice(&with[..end - at]);
         }
         2 => {
-            for _ in 0..1 + mind.random.below(16) {
-                let at = mind.random.below(bytes.len().max(1) as u64) as usize;
+            for _ in 0..1 + attacker.random.below(16) {
+                let at = attacker.random.below(bytes.len().max(1) as u64) as usize;
                 if let Some(byte) = bytes.get_mut(at) {
-                    *byte ^= 1 << mind.random.below(8);
+                    *byte ^= 1 << attacker.random.below(8);
                 }
             }
         }
@@ -107,22 +107,22 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
                 return;
             }
             // Any word of the header's fields: kind, state, domain, identity, stamp, arena, geometry.
-            for _ in 0..1 + mind.random.below(3) {
-                let at = [12, 16, 20, 24, 28, 32, 168, 200, 208, 352][mind.random.below(10) as usize];
-                let at = if mind.one_in(2) { 224 + 8 * mind.random.below(16) as usize } else { at };
-                let value = match mind.random.below(5) {
+            for _ in 0..1 + attacker.random.below(3) {
+                let at = [12, 16, 20, 24, 28, 32, 168, 200, 208, 352][attacker.random.below(10) as usize];
+                let at = if attacker.one_in(2) { 224 + 8 * attacker.random.below(16) as usize } else { at };
+                let value = match attacker.random.below(5) {
                     0 => u64::MAX,
-                    1 => mind.random.below(8),
-                    2 => 1 << mind.random.below(63),
+                    1 => attacker.random.below(8),
+                    2 => 1 << attacker.random.below(63),
                     3 => u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
-                        .wrapping_add(mind.random.below(5))
+                        .wrapping_add(attacker.random.below(5))
                         .wrapping_sub(2),
-                    _ => mind.random.next_u64(),
+                    _ => attacker.random.next_u64(),
                 };
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
-            if mind.one_in(2) {
-                let scene = mind.scene.clone();
+            if attacker.one_in(2) {
+                let scene = attacker.scene.clone();
                 let hints = [
                     "/dev/ptmx".into(),
                     "/dev/zero".into(),
@@ -132,7 +132,7 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
                     scene.join("hostile/fifo"),
                     scene.join("hostile/plain"),
                 ];
-                if let Some(hint) = mind.pick(&hints) {
+                if let Some(hint) = attacker.pick(&hints) {
                     set_hint(bytes, &hint);
                 }
             }
@@ -142,10 +142,10 @@ fn change(mind: &mut Mind, bytes: &mut Vec<u8>) {
 }
 
 /// Makes the journal claim to be another file's.
-fn another(mind: &mut Mind, path: &Path, bytes: &mut [u8]) -> PathBuf {
-    let mut all = mind.victims.clone();
-    all.extend(["canary/secret", "hostile/plain"].map(|name| mind.scene.join(name)));
-    let Some((of, identity)) = mind.pick(&all).and_then(|of| identity(&of).map(|identity| (of, identity))) else {
+fn another(attacker: &mut Attacker, path: &Path, bytes: &mut [u8]) -> PathBuf {
+    let mut all = attacker.victims.clone();
+    all.extend(["canary/secret", "hostile/plain"].map(|name| attacker.scene.join(name)));
+    let Some((of, identity)) = attacker.pick(&all).and_then(|of| identity(&of).map(|identity| (of, identity))) else {
         return path.to_path_buf();
     };
     if bytes.len() < 4096 {
@@ -175,29 +175,29 @@ pub fn seal(bytes: &mut [u8]) {
     bytes.copy_within(0..2048, 2048);
 }
 
-fn change_mark(mind: &mut Mind, bytes: &mut Vec<u8>) {
+fn change_mark(attacker: &mut Attacker, bytes: &mut Vec<u8>) {
     if bytes.len() < 56 {
         return;
     }
-    match mind.random.below(4) {
+    match attacker.random.below(4) {
         0 => {
             bytes.truncate(56);
             let pools = [
-                mind.scene.join("canary"),
-                mind.scene.join("victim/.famio"),
+                attacker.scene.join("canary"),
+                attacker.scene.join("victim/.famio"),
                 "/dev".into(),
-                mind.scene.join("hostile/fifo"),
+                attacker.scene.join("hostile/fifo"),
             ];
-            if let Some(pool) = mind.pick(&pools) {
+            if let Some(pool) = attacker.pick(&pools) {
                 let text = pool.to_string_lossy().into_owned();
                 bytes[12..16].copy_from_slice(&(text.len() as u32).to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());
             }
         }
-        1 => bytes.truncate(mind.random.below(bytes.len() as u64) as usize),
+        1 => bytes.truncate(attacker.random.below(bytes.len() as u64) as usize),
         _ => {
-            let at = mind.random.below(bytes.len() as u64) as usize;
-            bytes[at] ^= 1 << mind.random.below(8);
+            let at = attacker.random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << attacker.random.below(8);
         }
     }
     if bytes.len() >= 56 {

@@ -1,8 +1,8 @@
 //! Things that the neighbour leaves in folders: settings, deep trees, a thousand journals, link cycles.
 
+use super::attacker::{Attacker, say};
 use super::files::{c, write_file};
 use super::forge::seal;
-use super::mind::{Mind, say};
 use super::names::put;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,16 +11,16 @@ use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// `famio.toml` where root and the victim work.
-pub fn settings(mind: &mut Mind) {
-    let Some(folder) = mind.pick(&["hostile", "sticky", "shared"]) else { return };
-    let path = mind.scene.join(folder).join("famio.toml");
-    if mind.one_in(3) {
+pub fn settings(attacker: &mut Attacker) {
+    let Some(folder) = attacker.pick(&["hostile", "sticky", "shared"]) else { return };
+    let path = attacker.scene.join(folder).join("famio.toml");
+    if attacker.one_in(3) {
         let _ = std::fs::remove_file(&path);
     }
-    if mind.one_in(3) {
-        return put(mind, &path);
+    if attacker.one_in(3) {
+        return put(attacker, &path);
     }
-    let scene = mind.scene.display().to_string();
+    let scene = attacker.scene.display().to_string();
     let texts = [
         "durability = \"process\"\n".to_owned(),
         "durability = \"maybe\"\n".to_owned(),
@@ -31,10 +31,10 @@ pub fn settings(mind: &mut Mind) {
         "policy = \"undo\"\n".repeat(100_000),
         "\u{0}\u{1}\u{2}".to_owned(),
     ];
-    let Some(text) = mind.pick(&texts) else { return };
+    let Some(text) = attacker.pick(&texts) else { return };
     say(&format!("settings {:?} in", text.chars().take(30).collect::<String>()), &path);
     write_file(&path, text.as_bytes());
-    if mind.classes.has("leases") && mind.one_in(3) {
+    if attacker.classes.has("leases") && attacker.one_in(3) {
         let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path) else { return };
         // SAFETY: the descriptor is open.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
@@ -43,9 +43,9 @@ pub fn settings(mind: &mut Mind) {
 }
 
 /// A tree deeper than the longest path, a thousand invalid journals, link cycles: once each.
-pub fn deep(mind: &mut Mind) {
-    let folder = mind.scene.join("hostile");
-    match mind.random.below(3) {
+pub fn deep(attacker: &mut Attacker) {
+    let folder = attacker.scene.join("hostile");
+    match attacker.random.below(3) {
         0 if !folder.join("deep").exists() => {
             say("a deep tree", &folder);
             let _ = std::fs::create_dir(folder.join("deep"));
@@ -66,7 +66,7 @@ pub fn deep(mind: &mut Mind) {
             say("a thousand journals", &folder);
             let junk = folder.join("junk/.famio");
             let _ = std::fs::create_dir_all(&junk);
-            let from = mind.originals.journals.clone();
+            let from = attacker.originals.journals.clone();
             let header =
                 from.first().map_or_else(|| vec![7; 4096], |(_, bytes)| bytes[..bytes.len().min(8192)].to_vec());
             for number in 0..1000u64 {
@@ -77,7 +77,7 @@ pub fn deep(mind: &mut Mind) {
                 }
                 let name = match bytes.get(72..168) {
                     Some(identity) if number % 2 == 0 => format!("{:032x}.journal", xxh3_128(identity)),
-                    _ => format!("{:016x}{number:016x}.journal", mind.random.next_u64()),
+                    _ => format!("{:016x}{number:016x}.journal", attacker.random.next_u64()),
                 };
                 write_file(&junk.join(name), &bytes);
             }

@@ -2,15 +2,15 @@
 
 pub mod agent;
 mod attack;
+mod attacker;
 mod files;
 mod forge;
-mod heard;
 mod held;
 mod litter;
-mod mind;
 mod names;
 mod oracle;
 mod originals;
+mod output;
 mod root;
 mod scene;
 pub mod victim;

@@ -1,74 +1,74 @@
 //! Names that the neighbour can guess or see, and what it puts there.
 
+use super::attacker::{Attacker, say};
 use super::files::{c, entries, is_small, journal_of, read_file, write_file};
-use super::mind::{Mind, say};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 /// Creates files in `/dev/shm` under the names for the victim's files, and for files that may get the next inodes.
-pub fn squat_shared_memory(mind: &mut Mind) {
-    let victims = mind.victims.clone();
-    let Some(of) = mind.pick(&victims) else { return };
+pub fn squat_shared_memory(attacker: &mut Attacker) {
+    let victims = attacker.victims.clone();
+    let Some(of) = attacker.pick(&victims) else { return };
     let Ok(stat) = std::fs::symlink_metadata(&of).or_else(|_| of.parent().unwrap_or(&of).metadata()) else { return };
-    let inode = stat.ino().wrapping_add(if mind.one_in(2) { 0 } else { mind.random.below(12) });
+    let inode = stat.ino().wrapping_add(if attacker.one_in(2) { 0 } else { attacker.random.below(12) });
     let key = format!("famio-{:x}-{inode:x}", stat.dev());
-    let name = match mind.random.below(6) {
+    let name = match attacker.random.below(6) {
         0 | 1 => format!("{key}.arena"),
         2 | 3 => format!("{key}.control"),
-        4 => format!("{key}.epoch.{}", mind.random.below(4)),
-        _ => format!("{key}.shadow.{}", mind.random.below(4)),
+        4 => format!("{key}.epoch.{}", attacker.random.below(4)),
+        _ => format!("{key}.shadow.{}", attacker.random.below(4)),
     };
     let path = Path::new("/dev/shm").join(name);
-    if mind.one_in(2) && path.symlink_metadata().is_err() {
+    if attacker.one_in(2) && path.symlink_metadata().is_err() {
         // As if the victim had just created it, readable and writable for all.
         say("put nothing, mode 666,", &path);
         write_file(&path, &[]);
         let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666));
         return;
     }
-    put(mind, &path);
+    put(attacker, &path);
 }
 
 /// Creates `.famio` itself, and files with the names of journals in it.
-pub fn squat_folders(mind: &mut Mind) {
-    let Some(folder) = mind.pick(&["sticky", "shared", "victim", "hostile"]) else { return };
-    let dot = mind.scene.join(folder).join(".famio");
-    match mind.random.below(3) {
-        0 => put(mind, &dot),
+pub fn squat_folders(attacker: &mut Attacker) {
+    let Some(folder) = attacker.pick(&["sticky", "shared", "victim", "hostile"]) else { return };
+    let dot = attacker.scene.join(folder).join(".famio");
+    match attacker.random.below(3) {
+        0 => put(attacker, &dot),
         1 => {
             say("mkdir", &dot);
             if std::fs::create_dir(&dot).is_ok() {
-                let mode = [0o777, 0o1777, 0o700, 0o000, 0o755][mind.random.below(5) as usize];
+                let mode = [0o777, 0o1777, 0o700, 0o000, 0o755][attacker.random.below(5) as usize];
                 let _ = std::fs::set_permissions(&dot, std::fs::Permissions::from_mode(mode));
             }
         }
         _ => {
-            let victims = mind.victims.clone();
-            if let Some(name) = mind.pick(&victims).and_then(|of| journal_of(&of)) {
-                put(mind, &dot.join(name));
+            let victims = attacker.victims.clone();
+            if let Some(name) = attacker.pick(&victims).and_then(|of| journal_of(&of)) {
+                put(attacker, &dot.join(name));
             }
         }
     }
 }
 
 /// Puts something where another process will look for its own file.
-pub fn put(mind: &mut Mind, path: &Path) {
-    let kinds = mind.classes.has("kinds");
-    let how = if kinds { mind.random.below(12) } else { mind.random.below(4) };
-    if mind.one_in(3) {
+pub fn put(attacker: &mut Attacker, path: &Path) {
+    let kinds = attacker.classes.has("kinds");
+    let how = if kinds { attacker.random.below(12) } else { attacker.random.below(4) };
+    if attacker.one_in(3) {
         let _ = std::fs::remove_file(path);
         let _ = std::fs::remove_dir(path);
     }
-    let scene = mind.scene.clone();
-    let mode = [0o666, 0o666, 0o600, 0o444, 0o000, 0o777, 0o4777][mind.random.below(7) as usize];
+    let scene = attacker.scene.clone();
+    let mode = [0o666, 0o666, 0o600, 0o444, 0o000, 0o777, 0o4777][attacker.random.below(7) as usize];
     match how {
         0..4 => {
-            let length = [0, 1, 4096, 65536, 1 << 20][mind.random.below(5) as usize];
+            let length = [0, 1, 4096, 65536, 1 << 20][attacker.random.below(5) as usize];
             say(&format!("put {length} bytes, mode {mode:o},"), path);
             if path.symlink_metadata().is_ok() {
                 return;
             }
-            let bytes = noise(mind, length);
+            let bytes = noise(attacker, length);
             write_file(path, &bytes);
             let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
         }
@@ -94,7 +94,7 @@ pub fn put(mind: &mut Mind, path: &Path) {
                 "/proc/self/fd/0".into(),
                 "/proc/self/mem".into(),
             ];
-            let Some(to) = mind.pick(&to) else { return };
+            let Some(to) = attacker.pick(&to) else { return };
             say(&format!("symlink to {} as", to.display()), path);
             let _ = symlink(to, path);
         }
@@ -110,8 +110,8 @@ pub fn put(mind: &mut Mind, path: &Path) {
             let _ = std::fs::hard_link(own, path);
         }
         9 => {
-            let victims = mind.victims.clone();
-            if let Some(victim) = mind.pick(&victims) {
+            let victims = attacker.victims.clone();
+            if let Some(victim) = attacker.pick(&victims) {
                 say(&format!("link of {} as", victim.display()), path);
                 let _ = std::fs::hard_link(victim, path);
             }
@@ -123,7 +123,7 @@ pub fn put(mind: &mut Mind, path: &Path) {
         _ => {
             // A link to what another user has put there under another name.
             let all = entries(path.parent().unwrap_or(path));
-            if let Some(from) = mind.pick(&all) {
+            if let Some(from) = attacker.pick(&all) {
                 say(&format!("copy of {} to", from.display()), path);
                 if path.symlink_metadata().is_err() && is_small(&from) {
                     write_file(path, &read_file(&from));
@@ -135,15 +135,15 @@ pub fn put(mind: &mut Mind, path: &Path) {
 }
 
 /// Bytes: noise, zeros, ones, or small numbers.
-pub fn noise(mind: &mut Mind, length: usize) -> Vec<u8> {
-    let how = mind.random.below(4);
+pub fn noise(attacker: &mut Attacker, length: usize) -> Vec<u8> {
+    let how = attacker.random.below(4);
     (0..length.div_ceil(8))
         .flat_map(|_| {
             match how {
                 0 => 0u64,
                 1 => u64::MAX,
-                2 => mind.random.below(16),
-                _ => mind.random.next_u64(),
+                2 => attacker.random.below(16),
+                _ => attacker.random.next_u64(),
             }
             .to_le_bytes()
         })

@@ -1,7 +1,7 @@
 //! A scene: folders, users, and a period in which all of them are active.
 
-use super::heard::{Ears, hear};
 use super::oracle::picture;
+use super::output::{SharedOutput, lock};
 use super::root;
 use crate::classes::Classes;
 use crate::findings::Found;
@@ -111,7 +111,7 @@ impl<'a> Scene<'a> {
         files
     }
 
-    fn victim(&self, ears: &Ears, seed: u64, rounds: Option<u64>) -> Result<Running, String> {
+    fn victim(&self, output: &SharedOutput, seed: u64, rounds: Option<u64>) -> Result<Running, String> {
         let mut command = self.space.famio_run(&["v-*"], &[]);
         command.arg(self.space.binary("famio-hostile")).args([
             "victim",
@@ -131,31 +131,31 @@ impl<'a> Scene<'a> {
         people::run_as(&mut command, VICTIM, &[VICTIM, GROUP]);
         let mut child = command.spawn().map_err(|error| format!("famio: {error}"))?;
         let lines = Arc::new(AtomicU64::new(0));
-        let text = hear(ears).oracle.lines();
+        let text = lock(output).oracle.lines();
         let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(text.as_bytes()));
         let out = child.stdout.take().ok_or("no pipe")?;
         let err = child.stderr.take().ok_or("no pipe")?;
-        let (heard, count) = (ears.clone(), lines.clone());
+        let (shared, count) = (output.clone(), lines.clone());
         let says = std::thread::spawn(move || {
             for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 count.fetch_add(1, Ordering::Relaxed);
-                let mut heard = hear(&heard);
-                heard.oracle.hear(&line);
+                let mut output = lock(&shared);
+                output.oracle.hear(&line);
                 if let Some(what) = line.strip_prefix("E ") {
                     let kind: String = what.chars().take_while(|c| !c.is_ascii_digit()).take(90).collect();
-                    heard.note(Found::new(kind.trim_end_matches("v-").trim_end(), what));
+                    output.note(Found::new(kind.trim_end_matches("v-").trim_end(), what));
                 }
             }
         });
-        let heard = ears.clone();
+        let shared = output.clone();
         let complains = std::thread::spawn(move || {
             for line in BufReader::new(err).split(b'\n').map_while(Result::ok) {
-                let (mut heard, line) = (hear(&heard), String::from_utf8_lossy(&line).into_owned());
-                heard.oracle.hear_famio(&line);
-                heard.messages.push_back(line);
-                if heard.messages.len() > 20 {
-                    heard.messages.pop_front();
+                let (mut output, line) = (lock(&shared), String::from_utf8_lossy(&line).into_owned());
+                output.oracle.hear_famio(&line);
+                output.messages.push_back(line);
+                if output.messages.len() > 20 {
+                    output.messages.pop_front();
                 }
             }
         });
@@ -163,7 +163,7 @@ impl<'a> Scene<'a> {
         Ok(Running { child, lines, patience, readers: vec![says, complains] })
     }
 
-    fn neighbour(&self, ears: &Ears) -> Result<(Child, std::thread::JoinHandle<()>), String> {
+    fn neighbour(&self, output: &SharedOutput) -> Result<(Child, std::thread::JoinHandle<()>), String> {
         let mut command = Command::new(self.space.binary("famio-hostile"));
         command.args(["agent", "--seed", &self.seed.to_string(), "--classes", &self.classes.0.to_string()]);
         command.args(["--secret", &self.secret]).arg(&self.folder);
@@ -172,7 +172,7 @@ impl<'a> Scene<'a> {
         people::run_as(&mut command, NEIGHBOUR, groups);
         let mut child = command.spawn().map_err(|error| format!("the neighbour: {error}"))?;
         let out = child.stdout.take().ok_or("no pipe")?;
-        let ears = ears.clone();
+        let shared = output.clone();
         let log = self.space.base.join("deeds");
         let reader = std::thread::spawn(move || {
             let mut log = std::fs::File::create(log).ok();
@@ -181,20 +181,20 @@ impl<'a> Scene<'a> {
                 if let Some(log) = &mut log {
                     let _ = writeln!(log, "{line}");
                 }
-                let mut heard = hear(&ears);
+                let mut output = lock(&shared);
                 if let Some(place) = line.strip_prefix("SECRET ") {
                     let kind = if place.starts_with("/dev/shm") { "/dev/shm" } else { "a file or a process" };
-                    heard.note(Found::new(format!("the neighbour has read a 0600 file's bytes in {kind}"), place));
+                    output.note(Found::new(format!("the neighbour has read a 0600 file's bytes in {kind}"), place));
                 }
                 if line.starts_with("OPENED ") {
-                    heard.note(Found::new(
+                    output.note(Found::new(
                         "root opened for writing what is no file (by a hint or a name)",
                         line.clone(),
                     ));
                 }
-                heard.deeds.push_back(line);
-                if heard.deeds.len() > 40 {
-                    heard.deeds.pop_front();
+                output.deeds.push_back(line);
+                if output.deeds.len() > 40 {
+                    output.deeds.pop_front();
                 }
             }
         });
@@ -203,21 +203,21 @@ impl<'a> Scene<'a> {
 
     /// Plays the scene; returns what was found.
     pub fn play(&self, lasts: Duration) -> Result<Vec<Found>, String> {
-        let ears = Ears::default();
+        let output = SharedOutput::default();
         let mut random = Random::new(self.seed);
         let before = self.pictures();
         let over = Arc::new(AtomicBool::new(false));
-        let (mut neighbour, deeds) = self.neighbour(&ears)?;
+        let (mut neighbour, deeds) = self.neighbour(&output)?;
         let outcome = std::thread::scope(|threads| {
             let root = threads.spawn(|| {
                 let mut random = Random::new(self.seed ^ 1);
                 while !over.load(Ordering::SeqCst) {
                     let found = root::command(self.space, &self.folder, &mut random)?;
-                    found.into_iter().for_each(|found| hear(&ears).note(found));
+                    found.into_iter().for_each(|found| lock(&output).note(found));
                 }
                 Ok::<(), String>(())
             });
-            let played = self.victims_day(&ears, &mut random, lasts);
+            let played = self.run_victims(&output, &mut random, lasts);
             over.store(true, Ordering::SeqCst);
             let root = root.join().unwrap_or_else(|_| Err("root's thread panicked".into()));
             played.and(root)
@@ -230,29 +230,29 @@ impl<'a> Scene<'a> {
         if std::os::unix::process::ExitStatusExt::signal(&status) != Some(libc::SIGKILL) {
             return Err(format!("the neighbour ended early: {status}"));
         }
-        self.afterwards(&ears, &before)?;
-        Ok(std::mem::take(&mut hear(&ears).found))
+        self.afterwards(&output, &before)?;
+        Ok(std::mem::take(&mut lock(&output).found))
     }
 
-    fn victims_day(&self, ears: &Ears, random: &mut Random, lasts: Duration) -> Result<(), String> {
+    fn run_victims(&self, output: &SharedOutput, random: &mut Random, lasts: Duration) -> Result<(), String> {
         let started = Instant::now();
         let kills = self.classes.has("kill-victim");
-        let mut running = self.victim(ears, random.below(1 << 40), None)?;
+        let mut running = self.victim(output, random.below(1 << 40), None)?;
         let mut next = started + random.time_up_to(lasts);
         loop {
-            let ended = self.step(ears, &mut running)?;
+            let ended = self.step(output, &mut running)?;
             let over = started.elapsed() > lasts;
             if kills && !ended && !over && Instant::now() > next {
                 watch::kill_group(running.child.id() as i32);
-                self.gone(ears, running)?;
+                self.reap(output, running)?;
                 next = Instant::now() + random.time_up_to(lasts);
-                running = self.victim(ears, random.below(1 << 40), None)?;
+                running = self.victim(output, random.below(1 << 40), None)?;
             } else if ended && !over {
                 // It ended by itself, which was noted. Another one is started.
-                self.gone(ears, running)?;
-                running = self.victim(ears, random.below(1 << 40), None)?;
+                self.reap(output, running)?;
+                running = self.victim(output, random.below(1 << 40), None)?;
             } else if ended {
-                return self.gone(ears, running);
+                return self.reap(output, running);
             } else if over {
                 drop(running.child.stdin.take());
             }
@@ -260,7 +260,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Watches the victim for a moment; returns whether it has ended.
-    fn step(&self, ears: &Ears, running: &mut Running) -> Result<bool, String> {
+    fn step(&self, output: &SharedOutput, running: &mut Running) -> Result<bool, String> {
         let pidfd = watch::pidfd(running.child.id() as i32)?;
         let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one structure, which is alive.
@@ -268,36 +268,36 @@ impl<'a> Scene<'a> {
             return Ok(true);
         }
         if let Some(threads) = running.patience.look(running.lines.load(Ordering::Relaxed)) {
-            hear(ears).note(Found::new(format!("the victim hung{}", watch::place(&threads)), threads));
+            lock(output).note(Found::new(format!("the victim hung{}", watch::place(&threads)), threads));
             watch::kill_group(running.child.id() as i32);
         }
         Ok(false)
     }
 
     /// Reaps it, and notes how it ended.
-    fn gone(&self, ears: &Ears, mut running: Running) -> Result<(), String> {
+    fn reap(&self, output: &SharedOutput, mut running: Running) -> Result<(), String> {
         let status = running.child.wait().map_err(|error| format!("wait: {error}"))?;
         running.readers.into_iter().for_each(|reader| drop(reader.join()));
         let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGKILL);
-        hear(ears).oracle.end(killed);
+        lock(output).oracle.end(killed);
         if let Some(crash) = Ended::Status(status).crash() {
-            hear(ears).note(Found::new(format!("the victim: {crash}"), ""));
+            lock(output).note(Found::new(format!("the victim: {crash}"), ""));
         } else if !killed && !status.success() {
-            hear(ears).note(Found::new(format!("the victim's program could not run: {status}"), ""));
+            lock(output).note(Found::new(format!("the victim's program could not run: {status}"), ""));
         }
         Ok(())
     }
 
     /// After the neighbour has gone, leaving its obstacles.
-    fn afterwards(&self, ears: &Ears, before: &BTreeMap<PathBuf, String>) -> Result<(), String> {
-        let mut running = self.victim(ears, self.seed ^ 7, Some(12))?;
-        while !self.step(ears, &mut running)? {}
-        self.gone(ears, running)?;
+    fn afterwards(&self, output: &SharedOutput, before: &BTreeMap<PathBuf, String>) -> Result<(), String> {
+        let mut running = self.victim(output, self.seed ^ 7, Some(12))?;
+        while !self.step(output, &mut running)? {}
+        self.reap(output, running)?;
         // Whatever lies in its way, root's recover must recover a file of the victim's.
         let last = self.folder.join("victim/v-6");
         self.crash(&last, VICTIM, &[])?;
         for found in root::one(self.space, &["recover"], &self.folder, Path::new("/"))? {
-            hear(ears).note(found);
+            lock(output).note(found);
         }
         let wanted = [&[b'a'; 5000][..], &[b'b'; 9000], &[b'a'; 6000]].concat();
         let is = std::fs::read(&last).unwrap_or_default();
@@ -306,18 +306,18 @@ impl<'a> Scene<'a> {
             let said = std::fs::read_to_string(self.space.base.join("said-by-root")).unwrap_or_default();
             let said: String = said.lines().take(12).map(|line| format!("\n{line}")).collect();
             let detail = format!("{}: {} bytes{marked}{said}", last.display(), is.len());
-            hear(ears).note(Found::new("root's recover of all does not recover a file of the victim's", detail));
+            lock(output).note(Found::new("root's recover of all does not recover a file of the victim's", detail));
         }
         let strict: Vec<PathBuf> =
             self.files().into_iter().filter(|(_, kind)| kind.ends_with("strict")).map(|(path, _)| path).collect();
-        let wrong = hear(ears).oracle.look(&strict, "at the end");
-        wrong.into_iter().for_each(|found| hear(ears).note(found));
+        let wrong = lock(output).oracle.look(&strict, "at the end");
+        wrong.into_iter().for_each(|found| lock(output).note(found));
         let after = self.pictures();
         for path in before.keys().chain(after.keys()) {
             let (a, b) = (before.get(path), after.get(path));
             if a != b {
                 let name = path.strip_prefix(&self.folder).unwrap_or(path).display();
-                hear(ears).note(Found::new(
+                lock(output).note(Found::new(
                     format!("{name} was changed, made or removed by a user without the right"),
                     format!("{a:?}, then {b:?}"),
                 ));
@@ -325,7 +325,7 @@ impl<'a> Scene<'a> {
         }
         for path in super::files::entries(&self.folder.join("hostile")) {
             if path.symlink_metadata().is_ok_and(|stat| stat.uid() != NEIGHBOUR) {
-                hear(ears).note(Found::new(
+                lock(output).note(Found::new(
                     "a file that is not his was made in the neighbour's folder",
                     path.display().to_string(),
                 ));

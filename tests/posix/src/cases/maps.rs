@@ -30,13 +30,13 @@ fn map(s: &mut Script, fd: i32, len: usize, prot: i32, flags: i32, at: i64) -> *
 }
 
 fn shown(s: &mut Script, start: *const u8, len: usize) {
-    // SAFETY: the caller has mapped so much, of a file that has it.
+    // SAFETY: the caller has mapped this much, of a file that has it.
     let bytes = unsafe { std::slice::from_raw_parts(start, len) };
     s.line("  there is", String::from_utf8_lossy(bytes).replace('\0', "0"));
 }
 
 fn store(start: *mut u8, text: &str) {
-    // SAFETY: the caller has mapped so much for writing.
+    // SAFETY: the caller has mapped this much for writing.
     unsafe { start.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
 }
 

@@ -60,7 +60,7 @@ impl App {
         }
     }
 
-    /// Whether all is there, and nothing else, after each process has made so many calls. Without Famio.
+    /// Whether all is there, and nothing else, after each process has made this many calls. Without Famio.
     pub fn check(&self, folder: &Path, calls: &[u64]) -> Result<(), String> {
         match (self, calls) {
             (App::Ycsb(app), &[calls]) => app.check(folder, calls),

@@ -115,7 +115,7 @@ fn small_place(rng: &mut fastrand::Rng) -> u64 {
     rng.u64(0..EPOCH_FILE / SMALL) * SMALL
 }
 
-/// Where write number `n` goes in a file of so many blocks.
+/// Where write number `n` goes in a file of this many blocks.
 fn place(n: u64, blocks: u64) -> u64 {
     fastrand::Rng::with_seed(n).u64(0..blocks) * BLOCK as u64
 }

@@ -49,7 +49,7 @@ pub enum SyncEvery {
     Never,
     /// At the end of the file.
     Pass,
-    /// After so many writes of a thread.
+    /// After this many writes of a thread.
     Writes(u32),
 }
 

@@ -4,7 +4,7 @@ use crate::index::Shared;
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 
-/// A file that was not written for so long gets its checkpoint, without haste.
+/// A file that was not written for this long gets its checkpoint, without haste.
 pub(in crate::file) const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
 
 /// Whether the file was not written for a while.

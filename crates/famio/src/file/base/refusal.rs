@@ -75,7 +75,7 @@ impl Refusal {
         }
     }
 
-    /// The same, of a failure what `change` makes of it.
+    /// Replaces the error of a failure by `change(error)`; other refusals stay.
     pub(in crate::file) fn map_failure(self, change: impl FnOnce(Error) -> Error) -> Self {
         match self.reason() {
             Reason::Failed(error) => Self(change(error)),

@@ -88,17 +88,17 @@ impl List {
         self.last
     }
 
-    /// Parks a duplicate of `fd`, which is open, unless that leads to another file than `key` by now: the program may have
-    /// replaced it unseen.
+    /// Parks a duplicate of `fd`, which is open, unless that leads to another file than `key` by now: the program may
+    /// have replaced it unseen.
     fn park(&mut self, fd: RawFd, key: Option<(u64, u64)>) {
         // SAFETY: the caller's promise.
         let parked = high_duplicate(unsafe { BorrowedFd::borrow_raw(fd) }).ok();
         self.parked = parked.filter(|parked| key.is_none_or(|key| parked.identity() == key)).map(Arc::new);
     }
 
-    /// The program closes a descriptor, which drops its record locks: the moment to close ours. This also ends their
-    /// `flock` locks, as the program expects.
-    fn let_go(&mut self) {
+    /// Closes the parked descriptors: the program closes one of its own now, which drops its record locks anyway. This
+    /// also ends the `flock` locks of ours, as the program expects.
+    fn close_parked(&mut self) {
         self.leftover.extend(self.parked.take());
         self.leftover.retain(is_used);
     }
@@ -170,9 +170,9 @@ impl Descriptors {
         }
     }
 
-    /// `fd` is about to be closed. Returns whether it is the last descriptor. If not, it no longer counts for later
+    /// `fd` is about to be closed. Returns whether it is the last descriptor. If not, it is no longer counted at later
     /// closes: of threads that close the last descriptors at the same time, exactly one must close the last.
-    pub fn goes_as_last(&self, fd: RawFd) -> bool {
+    pub fn begin_close_is_last(&self, fd: RawFd) -> bool {
         let mut list = self.list();
         let is_last = list.open.iter().all(|known| known.fd == fd || list.closing.contains(&known.fd));
         if !is_last && !list.closing.contains(&fd) {
@@ -187,10 +187,10 @@ impl Descriptors {
         let was_writable = list.find(fd).is_some_and(|number| number.access == Access::Write);
         list.take(fd);
         if list.open.is_empty() || !keep_writable || list.writable().is_some() {
-            list.let_go();
+            list.close_parked();
         } else if was_writable && list.parked.as_ref().is_none_or(|parked| has_lost_its_name(parked.as_fd())) {
             // By a descriptor whose name is gone, the journal would not be found.
-            list.let_go();
+            list.close_parked();
             list.park(fd, self.key);
         }
         let is_last = list.open.is_empty();
@@ -198,7 +198,7 @@ impl Descriptors {
         // If ours were closed later, this might drop locks that the program takes when it opens the file again.
         for _ in 0..if is_last { SLEEPS } else { 0 } {
             let mut list = self.list();
-            list.let_go();
+            list.close_parked();
             if list.leftover.is_empty() {
                 return;
             }
@@ -418,7 +418,7 @@ mod tests {
         let fds = Descriptors::default();
         fds.add(file.as_raw_fd(), Access::Read);
         fds.add(second, Access::Write);
-        assert!(!fds.goes_as_last(second));
+        assert!(!fds.begin_close_is_last(second));
         fds.remove(second, true);
         // SAFETY: opened above, closed once.
         drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });
@@ -451,7 +451,7 @@ mod tests {
     /// A file written by a link that is gone, and read by a name that exists, was once demoted, or `EBUSY` if others
     /// mapped it.
     #[test]
-    fn who_reads_by_a_name_that_is_there_writes_by_it() {
+    fn a_file_written_by_a_removed_link_is_written_by_the_name_it_is_read_by() {
         let path = |end: &str| format!("/dev/shm/famio-named-{}{end}", std::process::id());
         std::fs::write(path(""), "bytes").unwrap();
         std::fs::hard_link(path(""), path("-link")).unwrap();

@@ -177,7 +177,7 @@ impl Descriptors {
         let mut list = self.list();
         let Some(base) = list.writable() else { return false };
         let Some(&Number { description, .. }) = list.find(base) else { return false };
-        list.let_go(); // this drops no lock: there is none
+        list.close_parked(); // this drops no lock: there is none
         let kind = kind_of(borrow(base)).filter(|kind| kind.flags == OFlags::RDWR);
         let joins = |number: &Number| {
             number.description != 0

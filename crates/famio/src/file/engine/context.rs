@@ -221,7 +221,7 @@ impl Words<'_> {
         Ok(*next)
     }
 
-    /// Takes a count, and so many words.
+    /// Takes a count, and this many words.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -394,7 +394,7 @@ pub(crate) trait Engine: Send + Sync {
         self.checkpoint_some(cx)
     }
 
-    /// For a journal in place: after so many rounds, `expose` does the rest.
+    /// For a journal in place: after this many rounds, `expose` does the rest.
     fn flush_rounds(&self, _cx: Context<'_>) -> u32 {
         u32::MAX - 1
     }
@@ -402,7 +402,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Finishes such rounds, outside the gate: what they have written is durable in the file.
     fn finish_flush(&self, cx: Context<'_>) -> Result<()>;
 
-    /// Writes back what the open epoch keeps from being, if that is possible beside it. Inside the gate.
+    /// Writes back blocks that are held up only by the open epoch, where possible. Inside the gate.
     fn flush_rest(&self, _cx: Context<'_>) -> Result<()> {
         Ok(())
     }

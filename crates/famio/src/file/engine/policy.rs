@@ -64,7 +64,7 @@ pub(crate) fn choose(shared: &Shared, done: &Sums, choice: PolicyChoice) -> Poli
     }
 }
 
-/// Whether undo is better than redo after an epoch with so many calls.
+/// Whether undo is better than redo after an epoch with this many calls.
 fn is_for_undo(reads: u64, writes: u64, was_undo: bool) -> bool {
     let limit = if was_undo { REDO_FROM_PERCENT + NEAR_PERCENT } else { REDO_FROM_PERCENT - NEAR_PERCENT };
     match reads + writes {

@@ -12,12 +12,11 @@ use std::os::fd::BorrowedFd;
 const JOURNAL_MIN: u64 = 1 << 20;
 
 impl AtomicFile {
-    /// If a growing file can have no session, commits it as it is and leaves it to the kernel. Returns whether it
-    /// did.
+    /// If a growing file can have no session, commits it as it is and demotes it. Returns whether it did.
     ///
     /// # Errors
     /// There can be no session now, and the file goes on growing.
-    pub(in crate::file) fn is_left_instead_of_cut(&self) -> Result<bool> {
+    pub(in crate::file) fn demote_instead_of_cut(&self) -> Result<bool> {
         if self.state.load(Ordering::Acquire) != GROWING {
             return Ok(false);
         }

@@ -43,12 +43,12 @@ impl AtomicFile {
         }
         // On any error: a session reports it, or the file is demoted.
         let Ok(Some(state)) = self.fds.with(true, |fd| self.first_state(fd, from)) else {
-            let _ = self.give_up_growing_lease();
+            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
             return false;
         };
         *self.growing.state.lock() = Some(state);
         self.state.store(GROWING, Ordering::SeqCst);
-        watcher.goes_on();
+        watcher.keep_watching();
         true
     }
 
@@ -63,7 +63,7 @@ impl AtomicFile {
             && settings.pool.is_none()
             && self.shadow().is_none()
             && !shadow::is_mapped(self.key())
-            && self.lease.may_be_had()
+            && self.lease.may_be_taken()
     }
 
     /// Under the lease: marks the file, unless that comes later. `None`: it needs a session.

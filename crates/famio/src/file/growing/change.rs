@@ -122,7 +122,7 @@ impl AtomicFile {
             if lease::is_broken(fd) {
                 return Ok(None); // an outsider waits to open it
             }
-            state.say_it_is_ours(fd)?;
+            state.renew_own_change_time(fd)?;
             change(state, fd)
         });
         changed.transpose()
@@ -132,13 +132,15 @@ impl AtomicFile {
     pub(in crate::file) fn time_was_set_growing(&self) {
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return };
-        let _ = self.fds.with(true, |fd| state.say_it_is_ours(fd));
+        // If this fails, the next change tries again, and reports it. A crash before may let recovery take the times
+        // for an outsider's.
+        let _ = self.fds.with(true, |fd| state.renew_own_change_time(fd));
     }
 }
 
 impl State {
-    fn say_it_is_ours(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
-        if self.is_marked() { mark::say_it_is_ours(fd, &mut self.mark) } else { Ok(()) }
+    fn renew_own_change_time(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.is_marked() { mark::renew_own_change_time(fd, &mut self.mark) } else { Ok(()) }
     }
 
     pub(super) fn store_mark(&mut self, fd: BorrowedFd<'_>, mark: GrowingMark) -> Result<()> {

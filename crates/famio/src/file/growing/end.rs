@@ -23,7 +23,7 @@ impl AtomicFile {
         self.fds.with_size(|fd, size| {
             if state.is_marked() {
                 if lease::is_broken(fd) {
-                    self.check_it_is_ours(fd, state)?; // the mark may be another process's
+                    self.check_lease_was_kept(fd, state)?; // the mark may be another process's
                 }
                 state.finish(fd, size)?;
             }
@@ -59,7 +59,7 @@ impl AtomicFile {
     /// `EBADF`: the descriptor was closed unseen, and the lease is gone with it.
     pub(super) fn give_up_growing_lease(&self) -> Result<()> {
         let mut given_up = Ok(());
-        self.locks_leave_memory(|joined| match joined {
+        self.move_locks_to_kernel(|joined| match joined {
             Some(fd) => lease::give_up(fd),
             None => {
                 given_up = self.fds.with(true, |fd| {

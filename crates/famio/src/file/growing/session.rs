@@ -99,7 +99,7 @@ impl AtomicFile {
         let Some(state) = growing.as_mut() else { return Ok(None) };
         let moving = self.growing.moving();
         let take_back = |fd: BorrowedFd<'_>| {
-            self.check_it_is_ours(fd, state)?;
+            self.check_lease_was_kept(fd, state)?;
             let to = rustix::fs::fstat(fd)?.st_size as u64;
             if !state.is_marked() {
                 return Ok((to, to, Bytes::InMemory(Vec::new()))); // the kernel's until now: its bytes count as found
@@ -126,9 +126,9 @@ impl AtomicFile {
         Ok(Some(Tail { from, to, bytes, state, is_taken: from == to, _moving: moving }))
     }
 
-    /// If the process was stopped for so long that the kernel took its lease away, another process may have recovered
-    /// the file.
-    pub(super) fn check_it_is_ours(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
+    /// Checks the mark: if the process was stopped for so long that the kernel took its lease away, another process may
+    /// have recovered the file.
+    pub(super) fn check_lease_was_kept(&self, fd: BorrowedFd<'_>, state: &mut State) -> Result<()> {
         let is_ours = match mark::get_any(fd)? {
             Some(Marked::Growing(mark)) => mark.identity == state.mark.identity,
             Some(_) => false,
@@ -190,7 +190,7 @@ impl AtomicFile {
             return Ok(());
         }
         debug_assert!([PLAIN, ATTACHED, DEMOTED].contains(&state));
-        let _ = self.give_up_growing_lease();
+        let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
         lease::Watched::end();
         let what = "what was written since its last SYNC could neither be kept in a journal nor put back";
         put_back.map_err(|e| self.named(Error::with(libc::EIO, format!("{what} ({e})"))))
@@ -215,7 +215,7 @@ impl AtomicFile {
         // It takes no more changes, and others may use it. The next open takes it back to its last SYNC.
         if let Some(state) = self.growing.state.lock().as_mut() {
             state.is_suspect = true;
-            let _ = self.give_up_growing_lease();
+            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
         }
         Err(error)
     }

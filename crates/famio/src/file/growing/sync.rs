@@ -37,7 +37,7 @@ impl AtomicFile {
             } else {
                 state.flush(fd)?; // the kernel's until now, in a session from its next change on
             }
-            // After so many SYNCs a session is faster.
+            // After this many SYNCs a session is faster.
             let is_over = state.durability() == Durability::Process && state.commits >= COMMITS_MAX;
             if is_marked && is_over {
                 state.unmark(fd)?;
@@ -48,7 +48,7 @@ impl AtomicFile {
             Ok(Some(()))
         });
         if self.growing.is_over.load(Ordering::Relaxed) {
-            let _ = self.give_up_growing_lease();
+            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
             self.has_grown(&mut growing);
         }
         synced.map_err(|e| self.named(e)).transpose()

@@ -1,7 +1,7 @@
 //! The engine for in-place journals: undo, redo and alternate over a mapped file and a mapped log.
 
-mod alone;
 mod checkpoint;
+mod exclusive_write;
 mod expose;
 mod pending;
 mod pieces;
@@ -77,7 +77,7 @@ impl Engine for InPlace {
     }
 
     fn can_defer(&self, cx: &Context<'_>, block: u64, is_whole: bool) -> bool {
-        (is_whole || !self.is_at(cx, block)) && self.is_write_sure(cx, block)
+        (is_whole || !self.is_at(cx, block)) && self.write_cannot_fail(cx, block)
     }
 
     fn prefetch_for(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize)) {
@@ -87,8 +87,8 @@ impl Engine for InPlace {
     fn write_deferred(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize), buf: *mut u8) -> Result<()> {
         // Inlined twice: for whole blocks, the masks are constants.
         let done = match (start, end) {
-            (0, BLOCK) => self.write_alone(cx, block, (0, BLOCK), buf),
-            part => self.write_alone(cx, block, part, buf),
+            (0, BLOCK) => self.write_exclusive(cx, block, (0, BLOCK), buf),
+            part => self.write_exclusive(cx, block, part, buf),
         };
         done.unwrap_or_else(|| self.write(cx, block, start, end, buf))
     }
@@ -214,7 +214,7 @@ impl Engine for InPlace {
     }
 
     fn give_back_at_sync(&self, cx: Context<'_>) -> Result<()> {
-        if self.journal.limit().owes() == 0 || !self.log.can_shrink() {
+        if self.journal.limit().must_return() == 0 || !self.log.can_shrink() {
             return Ok(());
         }
         self.checkpoint_all(&cx)?;

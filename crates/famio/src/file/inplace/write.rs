@@ -14,7 +14,7 @@ use crate::pmem::prefetch;
 use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::Ordering;
 
-/// Writes of up to so many bytes, and further ones to the same block, go through the cache: a write-back shared with
+/// Writes of up to this many bytes, and further ones to the same block, go through the cache: a write-back shared with
 /// later writes to the block is cheaper than one for each.
 const SMALL: usize = 1024;
 

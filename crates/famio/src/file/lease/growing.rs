@@ -40,8 +40,8 @@ impl Watched {
         is_there
     }
 
-    /// The file grows from now on, until [`end`](Self::end).
-    pub fn goes_on(self) {
+    /// The file grows from now on: the lease is watched until [`end`](Self::end).
+    pub fn keep_watching(self) {
         core::mem::forget(self);
     }
 
@@ -59,7 +59,7 @@ impl Drop for Watched {
 
 impl Lease {
     /// Whether a growing file may take the file's lease.
-    pub fn may_be_had(&self) -> bool {
+    pub fn may_be_taken(&self) -> bool {
         let state = self.state();
         !state.barred && !state.resting && state.fd.is_none() && !may_come_back()
     }

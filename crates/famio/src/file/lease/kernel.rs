@@ -55,7 +55,7 @@ pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     match fcntl(fd, F_SETLEASE, libc::F_WRLCK as usize) {
         Ok(_) => Taken::Yes,
         Err(e) => {
-            let _ = set_owner(fd, 0);
+            let _ = set_owner(fd, 0); // an owner gets no signal without a lease
             if e.errno() == libc::EAGAIN { Taken::Later } else { Taken::Never }
         }
     }
@@ -78,7 +78,7 @@ pub(in crate::file) fn give_up(fd: BorrowedFd<'_>) {
         // The kernel has already taken it away.
         Err(e) if e.errno() == libc::EACCES => {}
         Err(_) => {
-            let _ = set_owner(fd, 0);
+            let _ = set_owner(fd, 0); // fails only if the descriptor was closed unseen
         }
     }
 }

@@ -30,7 +30,7 @@ impl Lease {
     /// Releases the lease: from here on other processes see the file.
     fn unlock(&self, file: &AtomicFile, state: &mut State) {
         let Some(fd) = state.fd.take() else { return };
-        file.locks_leave_memory(|joined| {
+        file.move_locks_to_kernel(|joined| {
             self.held.store(false, Ordering::Release);
             // SAFETY: the program's descriptor, which was in use here; if it was closed unseen, the kernel refuses
             // it, or it is another file's, which is checked.
@@ -165,8 +165,9 @@ impl AtomicFile {
         }
     }
 
-    /// Asks for the lease now, if policy and journal can use it. Another thread takes it a moment later. Without this
-    /// call it is asked for at a SYNC from time to time.
+    /// For tests: asks for the lease now, if policy and journal can use it. Another thread takes it a moment later.
+    /// Without this call it is asked for at a SYNC from time to time.
+    #[doc(hidden)]
     pub fn ask_for_lease(&self) {
         let mut state = self.lease.state();
         self.lease.ask_now(&mut state);
@@ -268,6 +269,8 @@ pub(crate) fn end_lease_of_others(fd: BorrowedFd<'_>) {
 pub fn bar_leases() {
     let all: Vec<_> = super::registry::files().values().cloned().collect();
     for file in all {
+        // Fails only in a signal handler that interrupted a call on the file: the lease stays then, until an open ends
+        // it.
         let _ = file.bar_lease();
     }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub enum Flush {
     /// What is committed was in the file already: it has no journal, or no process has changed it.
     NothingToDo,
-    /// The process that owns it has written back so many bytes.
+    /// The process that owns it has written back this many bytes.
     Flushed(u64),
     /// No process has it open: it was recovered, or needs a decision.
     Left(Report),
@@ -41,15 +41,15 @@ pub struct Flushed {
 
 /// How to wait for the owners of files.
 pub struct Waiting<'a> {
-    /// A process that does not begin within so long, or has stopped, is not waited for any more.
+    /// A process that does not begin within this long, or has stopped, is not waited for any more.
     pub patience: Duration,
     /// Called once for a file whose owner has not answered after a second.
     pub report: &'a dyn Fn(&Path, Option<Owner>),
 }
 
-/// Files that are asked for at once: for each, a descriptor and a map.
+/// Files whose flushes are requested at once: for each, a descriptor and a map.
 const AT_ONCE: usize = 64;
-/// How often a file at least is looked at again whose session has ended meanwhile, or has not begun.
+/// How often at least a file is examined again if its session has ended or not begun.
 const TRIES: u32 = 20;
 const PAUSE: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
@@ -68,7 +68,7 @@ pub fn flush_path(
     let mut flushed = Vec::new();
     for some in survey(path, settings)?.chunks(AT_ONCE) {
         // Asked for first, so that a process with many files looks at them once.
-        let mut asked: Vec<_> = some.iter().map(|found| ask(found, &settings_for(found, settings))).collect();
+        let mut asked: Vec<_> = some.iter().map(|found| request_flush(found, &settings_for(found, settings))).collect();
         let mut clock = Clock::new(monotonic_now(), waiting.patience);
         for (at, found) in some.iter().enumerate() {
             let mine = core::mem::replace(&mut asked[at], Ok(None));
@@ -108,7 +108,7 @@ fn one(
             match survey(&file, &settings).map(|mut now| now.pop()) {
                 Ok(Some(now)) => found = now,
                 Ok(None) => return flush(Flush::NothingToDo),
-                Err(e) => match why_gone(e, &found, attempt) {
+                Err(e) => match outcome_of_vanished(e, &found, attempt) {
                     Some(end) => return flush(end),
                     None => continue,
                 },
@@ -120,7 +120,7 @@ fn one(
         if found.in_use && found.kind == Some(Found::GROWING) {
             return flush(Flush::NothingToDo); // a SYNC of it goes to the file itself
         }
-        match asked.take().unwrap_or_else(|| ask(&found, &settings)) {
+        match asked.take().unwrap_or_else(|| request_flush(&found, &settings)) {
             Ok(Some(request)) => {
                 progress.begin(found.waiting.unwrap_or(0));
                 let waited = wait(request, &found.file, others, waiting.report, progress);
@@ -136,11 +136,11 @@ fn one(
             Err(e) => return flush(Flush::Failed(e)),
         }
         if !found.in_use {
-            match left(&found, &settings, progress) {
+            match recover_unopened(&found, &settings, progress) {
                 Ok(Some(report)) => return flush(Flush::Left(report)),
                 Ok(None) => {} // a process has opened it meanwhile
                 Err(e) => {
-                    if let Some(end) = why_gone(e, &found, attempt) {
+                    if let Some(end) = outcome_of_vanished(e, &found, attempt) {
                         return flush(end);
                     }
                 }
@@ -151,8 +151,8 @@ fn one(
     flush(Flush::NoAnswer(found.owner, Error::with(libc::EBUSY, what)))
 }
 
-/// The end of a file that was found before, and now gives this error. `None`: to be looked at again.
-fn why_gone(e: Error, found: &Found, attempt: u32) -> Option<Flush> {
+/// The outcome for a file that was found before, and now gives this error. `None`: to be examined again.
+fn outcome_of_vanished(e: Error, found: &Found, attempt: u32) -> Option<Flush> {
     let is_absent = e.errno() == libc::ENOENT;
     if is_absent && look_at(&found.journal).is_err_and(|e| e.errno() == libc::ENOENT) {
         return Some(Flush::NothingToDo); // its program has removed it, and with it the journal
@@ -172,7 +172,7 @@ fn pool_of(found: &Found) -> Option<PathBuf> {
 }
 
 /// Recovers a file that no process has open. `None`: a process has it open now.
-fn left(found: &Found, settings: &Settings, progress: &dyn Progress) -> Result<Option<Report>> {
+fn recover_unopened(found: &Found, settings: &Settings, progress: &dyn Progress) -> Result<Option<Report>> {
     let options = Options::default();
     let path = if found.state == Found::UNREADABLE && found.file.as_os_str().is_empty() {
         return Err(Error::with(libc::EIO, found.why.clone().unwrap_or_default()));
@@ -183,8 +183,8 @@ fn left(found: &Found, settings: &Settings, progress: &dyn Progress) -> Result<O
     Ok(report.filter(|report| !matches!(report.outcome, crate::recovery::Outcome::InUse(_))))
 }
 
-/// Asks the process that has a session. `None`: there is none.
-fn ask(found: &Found, settings: &Settings) -> Result<Option<FlushRequest>> {
+/// Requests a flush from the process that has a session. `None`: there is none.
+fn request_flush(found: &Found, settings: &Settings) -> Result<Option<FlushRequest>> {
     if found.state == Found::UNEXAMINED {
         return Ok(None);
     }

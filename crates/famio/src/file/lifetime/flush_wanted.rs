@@ -7,7 +7,7 @@ use crate::index::FlushWanted;
 use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
 
-/// For so many nanoseconds the background works on one request; then it looks at its other work, which may be another
+/// For this many nanoseconds the background works on one request; then it looks at its other work, which may be another
 /// process that waits for another file.
 const SLICE: u64 = 100_000_000;
 

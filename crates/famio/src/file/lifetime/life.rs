@@ -89,7 +89,7 @@ impl AtomicFile {
 
     #[cold]
     fn attach(&self) -> Answer<Option<InUse<'_>>> {
-        if self.is_left_instead_of_cut()? {
+        if self.demote_instead_of_cut()? {
             return Ok(None);
         }
         let mut inner = self.inner();
@@ -166,7 +166,7 @@ impl AtomicFile {
             // A map that was kept of it as an ordinary file counts as an open, and would prevent the lease.
             crate::map::cache::forget(self.device, self.inode);
             // Other members must notice if the process ends with the session.
-            self.be_seen();
+            self.register_for_death_notice();
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
             let has_earlier_writes = has_hand_over_image || tail.is_some();
@@ -235,10 +235,10 @@ impl AtomicFile {
             // From here on the arena has everything uncommitted.
             session.has_taken_up();
             session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
-            self.tell_of_shadow(&session);
+            self.enable_shadow_follow_up(&session);
             self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
             inner.session = Some(session);
-            inner.old.retain_mut(|old| !old.is_left());
+            inner.old.retain_mut(|old| !old.is_unused());
             self.state.store(ATTACHED, Ordering::Release);
             self.with_session(Session::open_to_others);
             self.ownership.membership.announce_change(); // readers may wait for it
@@ -281,7 +281,7 @@ impl AtomicFile {
                 // The kernel's file has to get the contents of the hand-over image.
                 self.session_for_write().map(drop)?;
             }
-            match self.leave(DEMOTED) {
+            match self.end_session_as(DEMOTED) {
                 Err(refusal) if refusal.is_session_ended() => {}
                 left => return Ok(left?),
             }
@@ -329,16 +329,17 @@ impl AtomicFile {
     /// Commits, makes a checkpoint and closes the journal clean; the next write attaches again.
     pub(in crate::file) fn close_session(&self) -> Result<()> {
         self.take_stores()?;
-        Ok(self.leave(PLAIN)?)
+        Ok(self.end_session_as(PLAIN)?)
     }
 
-    /// Refused where the session was handed over meanwhile. A file of a group is committed with the others first.
-    pub(in crate::file) fn leave(&self, to: u8) -> Answer<()> {
+    /// Ends the session; the file's state is `to` afterwards. Refused if the session was handed over meanwhile. A file
+    /// of a group is committed with the others first.
+    pub(in crate::file) fn end_session_as(&self, to: u8) -> Answer<()> {
         for _ in 0..TRIES_TO_LEAVE {
             if !self.is_disowned() {
                 self.sync_group_if_open()?;
             }
-            match self.leave_as_committed(to) {
+            match self.try_end_session_as(to) {
                 Err(refusal) if refusal.is_needs_group() => {}
                 left => return left,
             }
@@ -346,8 +347,8 @@ impl AtomicFile {
         Err(self.named(Error::with(libc::EBUSY, "it is written again and again, and can't be closed")).into())
     }
 
-    /// As [`leave`](Self::leave). Refused, too, if a file of a group has something to commit.
-    fn leave_as_committed(&self, to: u8) -> Answer<()> {
+    /// As [`end_session_as`](Self::end_session_as). Refused, too, if a file of a group has something to commit.
+    fn try_end_session_as(&self, to: u8) -> Answer<()> {
         let mut inner = self.inner();
         let _undisturbed = (self.state.load(Ordering::Acquire) == ATTACHED).then(Undisturbed::begin);
         self.end_growing().map_err(|e| self.named(e))?;
@@ -382,7 +383,7 @@ impl AtomicFile {
             self.state.store(to, Ordering::Release);
         }
         inner.old.extend(ended.map(OldSession::new));
-        inner.old.retain_mut(|old| !old.is_left());
+        inner.old.retain_mut(|old| !old.is_unused());
         drop(inner);
         Ok(())
     }

@@ -176,7 +176,7 @@ impl AtomicFile {
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
         self.drop_process_locks();
         // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
-        let mut is_last = self.fds.goes_as_last(fd);
+        let mut is_last = self.fds.begin_close_is_last(fd);
         if !self.is_disowned() {
             if is_last {
                 self.keep_for_maps(fd); // with maps in use it is not the last
@@ -184,7 +184,7 @@ impl AtomicFile {
                 self.keep_better_for_maps(fd);
             }
         }
-        is_last = is_last && self.fds.goes_as_last(fd);
+        is_last = is_last && self.fds.begin_close_is_last(fd);
         if !is_last {
             self.lose_record_locks();
         } else if !self.is_disowned() {
@@ -195,7 +195,7 @@ impl AtomicFile {
             let has_session = self.state.load(Ordering::Acquire) == ATTACHED;
             let _undisturbed = has_session.then(Undisturbed::begin);
             let mut files = files();
-            if self.fds.goes_as_last(fd) {
+            if self.fds.begin_close_is_last(fd) {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
                     files.remove(&self.key());
                 }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn of_two_that_are_closed_at_once_one_is_the_last() {
         let (place, files, atomic) = opened();
-        assert!(!atomic.fds.goes_as_last(files[0].as_raw_fd())); // by a thread that then stops
+        assert!(!atomic.fds.begin_close_is_last(files[0].as_raw_fd())); // by a thread that then stops
         atomic.remove_descriptor(files[1].as_raw_fd()).unwrap();
         assert!(is_closed(&atomic));
         atomic.remove_descriptor(files[0].as_raw_fd()).unwrap();

@@ -63,10 +63,10 @@ impl AtomicFile {
         Err(Error::with(libc::EMFILE, what))
     }
 
-    /// During a session there is no address space for a write: commits the file as it is and leaves it to the kernel.
-    /// Returns whether it did.
+    /// During a session there is no address space for a write: commits the file as it is and demotes it. Returns
+    /// whether it did.
     #[cold]
-    pub(in crate::file) fn leave_midway(&self, error: &Error) -> bool {
+    pub(in crate::file) fn demote_for_lack_of_memory(&self, error: &Error) -> bool {
         let may = error.errno() == libc::ENOMEM && !self.settings.require && !self.ownership.membership.has_others();
         let left = may && self.demote().is_ok();
         if left {
@@ -107,7 +107,7 @@ impl AtomicFile {
     pub(crate) fn take_home(&self) {
         // A child that has made no call yet is not attached to the control page that says so.
         if !self.ownership.membership.has_attached() && self.fds.has_writable() && !self.is_unknown() {
-            let _ = self.become_member();
+            let _ = self.become_member(); // if this fails, the next write tries again, and reports it
         }
         if self.ownership.is_disturbed() && self.fds.has_writable() && self.state.load(Ordering::Acquire) == PLAIN {
             let _ = self.session_for_write(); // if this fails, the next write reports it
@@ -167,7 +167,7 @@ impl AtomicFile {
     /// leaves it to the kernel. Returns whether it did.
     #[cold]
     pub(in crate::file) fn leave_growing(&self, error: &Error) -> bool {
-        let is_left = !self.settings.require && self.leave(DEMOTED).is_ok();
+        let is_left = !self.settings.require && self.end_session_as(DEMOTED).is_ok();
         if is_left {
             self.say_left(error);
             crate::sys::events::count_demotion();

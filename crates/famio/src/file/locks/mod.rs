@@ -245,12 +245,12 @@ impl AtomicFile {
 
     /// The lease is about to be released, or is lost: makes the locks in the kernel; then `give_up` releases it. It
     /// gets the descriptor if descriptions are joined.
-    pub(super) fn locks_leave_memory(&self, give_up: impl FnOnce(Option<BorrowedFd<'_>>)) {
+    pub(super) fn move_locks_to_kernel(&self, give_up: impl FnOnce(Option<BorrowedFd<'_>>)) {
         let mut table = self.locks.table.lock();
         table.leased = false;
         self.locks.leased.store(false, Ordering::Release);
         if let Some(split) = self.fds.split() {
-            return self.leave_memory_and_split(&mut table, split, give_up);
+            return self.move_to_kernel_and_split(&mut table, split, give_up);
         }
         if self.has_locks_in_memory() {
             self.make_in_kernel(&mut table, |file, table| file.move_to_kernel(table));

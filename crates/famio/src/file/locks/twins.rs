@@ -21,8 +21,8 @@ impl Table {
         self.flock.is_none() && self.ranges.iter().all(|lock| lock.owner == Owner::Process)
     }
 
-    /// The locks are in memory, and the lease is held.
-    fn come_to_memory(&mut self, file: &AtomicFile) {
+    /// Records that the locks are in memory and the lease is held.
+    fn set_leased(&mut self, file: &AtomicFile) {
         (self.leased, self.next_pause) = (true, 0);
         file.locks.leased.store(true, Ordering::Release);
     }
@@ -60,7 +60,7 @@ impl AtomicFile {
         locks.at_unlocks.store(0, Ordering::Relaxed);
         let taken = self.fds.join() && take();
         if taken {
-            table.come_to_memory(self);
+            table.set_leased(self);
         } else {
             if let Some(split) = self.fds.split() {
                 split.end(false);
@@ -93,7 +93,7 @@ impl AtomicFile {
         let may_be = if comes { self.has_none_in_kernel() } else { table.are_processes() };
         let done = if may_be { act() } else { None };
         if comes && done.is_some() {
-            table.come_to_memory(self);
+            table.set_leased(self);
         } else if comes {
             locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
         }
@@ -102,7 +102,7 @@ impl AtomicFile {
 
     /// Releases the lease by `give_up`, and gives each description one of the kernel's. The locks in memory are made
     /// in the kernel first, and no thread makes others meanwhile.
-    pub(super) fn leave_memory_and_split(
+    pub(super) fn move_to_kernel_and_split(
         &self,
         table: &mut Table,
         mut split: Split<'_>,

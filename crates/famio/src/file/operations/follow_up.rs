@@ -58,7 +58,7 @@ impl AtomicFile {
                 return Err(refusal.into());
             }
             if needs_follow_up {
-                self.leave_dead_behind()?;
+                self.roll_back_dead()?;
                 self.drop_privileges()?;
             }
             let changing = needs_follow_up.then(|| self.shadow.lock());

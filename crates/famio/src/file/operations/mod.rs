@@ -2,8 +2,8 @@
 //! and what else a change must do.
 
 pub(super) mod advise;
+pub(super) mod change_owner_and_mode;
 pub(super) mod counters;
-pub(super) mod follow;
 pub(super) mod follow_up;
 pub(super) mod privileges;
 pub(super) mod space;

@@ -22,7 +22,7 @@ impl Session {
 }
 
 impl AtomicFile {
-    /// The value of `st_blocks` for a file that has so many blocks in the kernel.
+    /// The value of `st_blocks` for a file that has this many blocks in the kernel.
     pub fn blocks(&self, kernels: u64) -> u64 {
         self.with_session(|session| session.blocks(kernels)).unwrap_or(kernels)
     }

@@ -53,7 +53,7 @@ impl AtomicFile {
                         Reason::SessionEnded => rustix::thread::sched_yield(),
                         Reason::Failed(e) if e.errno() == libc::ENOMEM => {
                             drop(session);
-                            if !self.leave_midway(&e) {
+                            if !self.demote_for_lack_of_memory(&e) {
                                 return Err(e.into());
                             }
                         }
@@ -94,7 +94,7 @@ impl AtomicFile {
     pub unsafe fn read(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         if self.ownership.has_foreign() {
             // SAFETY: the caller's promise.
-            return unsafe { self.read_foreign(offset, bufs) };
+            return unsafe { self.read_after_rollback(offset, bufs) };
         }
         // SAFETY: the caller's promise.
         unsafe { self.read_here(offset, bufs) }
@@ -125,9 +125,9 @@ impl AtomicFile {
                 && let Some(session) = self.session()
             {
                 // The background may just have taken the session over, to end it.
-                if self.has_to_leave_dead() {
+                if self.has_dead_changes() {
                     drop(session);
-                    self.leave_dead_behind()?;
+                    self.roll_back_dead()?;
                     continue;
                 }
                 // SAFETY: the caller's promise.
@@ -179,7 +179,7 @@ impl AtomicFile {
                         }
                     } else {
                         // SAFETY: the caller's promise.
-                        match unsafe { self.read_beside(offset, bufs) } {
+                        match unsafe { self.read_as_non_owner(offset, bufs) } {
                             Ok(Some(read)) => return Ok(read),
                             Err(e) if !self.is_demoted() => return Err(e),
                             _ => {}
@@ -322,9 +322,9 @@ impl AtomicFile {
         self.size_beside_kernels(None)
     }
 
-    /// Whether this process has just opened it by its only descriptor, and no other process uses it, so that it is as
-    /// the kernel has it.
-    pub fn is_as_found(&self) -> bool {
+    /// Whether this process has just opened it by its only descriptor, and no other process uses it, so that the file
+    /// is what the kernel has.
+    pub fn is_unchanged_since_open(&self) -> bool {
         self.state.load(Ordering::Acquire) == PLAIN
             && !self.ownership.membership.has_attached()
             && self.shadow().is_none()
@@ -345,7 +345,7 @@ impl AtomicFile {
             };
             let session = self.session();
             if self.ownership.has_foreign() {
-                let _ = self.leave_dead_behind(); // the next read or write reports errors
+                let _ = self.roll_back_dead(); // the next read or write reports errors
             }
             match (self.state.load(Ordering::Acquire), session) {
                 (ATTACHED, Some(session)) => return session.arena.shared().size(),
@@ -368,7 +368,7 @@ impl AtomicFile {
                     Some(size) => return size,
                     None => return kernel(),
                 },
-                (PLAIN, _) => match self.size_beside() {
+                (PLAIN, _) => match self.size_as_non_owner() {
                     Ok(Some(size)) => return size,
                     Ok(None) => {}
                     Err(_) => return kernel(),
@@ -514,7 +514,7 @@ impl AtomicFile {
             self.take_stores()?;
         }
         for _ in 0..ENDINGS {
-            self.leave_dead_behind()?;
+            self.roll_back_dead()?;
             match self.state.load(Ordering::Acquire) {
                 DISOWNED => return Err(disowned()),
                 // There is a hand-over image, or another session: this process has to commit it, whichever process
@@ -544,7 +544,7 @@ impl AtomicFile {
     #[inline]
     fn sync_session(&self, is_done: impl Fn() -> bool) -> Option<Result<()>> {
         let session = self.session()?;
-        if self.has_to_leave_dead() {
+        if self.has_dead_changes() {
             return None; // the background has just taken the session over, to end it
         }
         if self.ownership.membership.is_read_along() {
@@ -559,7 +559,7 @@ impl AtomicFile {
         }
         if synced.is_ok() && session.was_lost.swap(false, Ordering::Relaxed) {
             drop(session);
-            self.try_regain_place();
+            self.try_replace_nameless_control_file();
         }
         Some(synced.map_err(|refusal| self.named(refusal.into())))
     }

@@ -69,7 +69,11 @@ impl AtomicFile {
     /// Takes over an unowned session, if this process has owned it before. Returns whether it did.
     pub(in crate::file) fn take_unowned(&self, inner: &mut Inner) -> Result<bool> {
         let membership = &self.ownership.membership;
-        if inner.left.is_none() || inner.owner_lock.is_some() || membership.is_apart() || !membership.is_attached() {
+        if inner.left.is_none()
+            || inner.owner_lock.is_some()
+            || membership.is_without_hand_over()
+            || !membership.is_attached()
+        {
             return Ok(false);
         }
         if membership.state() & (SESSION | MOVED) != SESSION {

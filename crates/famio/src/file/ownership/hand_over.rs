@@ -1,11 +1,10 @@
-//! Handing a session over: its owner leaves it as it is, with its journal and everything uncommitted, and the next
-//! owner, in whatever process, goes on with it. There is no checkpoint, no recovery, and no system call on file or
-//! journal.
+//! Handing a session over: the owner leaves it as it is, with journal and uncommitted bytes, and the next owner, in any
+//! process, continues it. There is no checkpoint, no recovery, and no system call on file or journal.
 //!
 //! What a session needs lies in its arena, which every owner maps. What an engine keeps outside of it (the end of the
-//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session
-//! is then *unowned* until a process takes the owner lock. If an owner is killed, the owner lock is free but the
-//! session is not unowned: a crash, upon which the next process with the lock recovers the file (`take`).
+//! log, blocks that await a checkpoint) the owner puts there as it leaves ([`Session::leave_unowned`]). The session is
+//! then *unowned* until a process takes the owner lock. If an owner is killed, the lock is free but the session is not
+//! marked unowned: that is a crash, and the next process that takes the lock recovers the file (`take`).
 
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
@@ -151,7 +150,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != ATTACHED
             || session.keeps
             || self.settings.group.is_some()
-            || membership.is_apart()
+            || membership.is_without_hand_over()
             || self.shadow.get().is_some()
             || membership.shadow().is_some()
         {
@@ -172,7 +171,7 @@ impl AtomicFile {
         // A session that was left earlier and has ended: the background may still use it.
         inner.old.extend(before.map(OldSession::new));
         self.state.store(PLAIN, Ordering::Release);
-        self.ownership.forget_whose();
+        self.ownership.forget_writers();
         self.watch_for_others();
         membership.count_hand_over();
         membership.set_unowned(true);
@@ -220,13 +219,13 @@ impl AtomicFile {
             Err(e) => {
                 // A process that only reads cannot own it; another one may.
                 if e.errno() != libc::EBADF {
-                    membership.set_apart();
+                    membership.set_no_hand_over();
                 }
                 return Ok(false);
             }
         };
         // From here on a kill is that of an owner.
-        self.be_seen();
+        self.register_for_death_notice();
         membership.set_unowned(false);
         membership.set_attached(number);
         let taken = session.take_over(&self.fds).and_then(|closed| {
@@ -242,7 +241,7 @@ impl AtomicFile {
         inner.arena = Some(session.arena.clone());
         self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
         inner.session = Some(session);
-        inner.old.retain_mut(|old| !old.is_left());
+        inner.old.retain_mut(|old| !old.is_unused());
         self.state.store(ATTACHED, Ordering::Release);
         self.ownership.began(begun);
         self.with_session(|session| self.lease.begin(session));
@@ -360,7 +359,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         if !membership.has_attached()
             || !membership.has_unowned()
-            || membership.is_attached_by_others(membership.arena()) && !membership.is_apart()
+            || membership.is_attached_by_others(membership.arena()) && !membership.is_without_hand_over()
         {
             return;
         }
@@ -435,7 +434,10 @@ impl AtomicFile {
     /// Ends a session for a process that cannot attach to it, if this one can. Called by the background.
     pub(super) fn end_for_others(&self) -> bool {
         let membership = &self.ownership.membership;
-        if !(membership.has_attached() && membership.has_unowned() && membership.is_apart() && membership.is_attached())
+        if !(membership.has_attached()
+            && membership.has_unowned()
+            && membership.is_without_hand_over()
+            && membership.is_attached())
         {
             return false;
         }

@@ -132,7 +132,7 @@ impl AtomicFile {
         inner.old.extend(session.map(OldSession::new));
         match open_changes {
             None => {
-                inner.old.retain_mut(|old| !old.is_left());
+                inner.old.retain_mut(|old| !old.is_unused());
                 self.ownership.membership.set_session(false);
             }
             Some(open_changes) => {
@@ -150,8 +150,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// From now on other members notice the end of this process at once.
-    pub(in crate::file) fn be_seen(&self) {
+    /// From now on other members notice the death of this process at once.
+    pub(in crate::file) fn register_for_death_notice(&self) {
         if self.is_disowned() {
             return;
         }
@@ -159,7 +159,7 @@ impl AtomicFile {
             crate::file::base::background_wakeup::start(); // it may share others' maps without ever having owned the file
             crate::file::base::background_wakeup::wait_until_there();
         }
-        if self.ownership.membership.be_seen() && self.ownership.membership.may_be_watched() {
+        if self.ownership.membership.register_for_death_notice() && self.ownership.membership.may_be_watched() {
             self.ownership.membership.call_others(); // to watch this process, too
         }
         if LIVES.want_keeper() {
@@ -167,10 +167,10 @@ impl AtomicFile {
         }
     }
 
-    /// Another thread can keep robust futexes now: registers this file's if it had found no room.
-    pub(in crate::file) fn be_seen_now(&self) {
+    /// Another thread can keep robust futexes now: registers this file's if there was no room for it.
+    pub(in crate::file) fn retry_death_notice(&self) {
         if !self.is_disowned() && (self.state.load(Ordering::Acquire) == ATTACHED || self.has_shared_shadow()) {
-            self.ownership.membership.be_seen();
+            self.ownership.membership.register_for_death_notice();
         }
     }
 
@@ -178,7 +178,7 @@ impl AtomicFile {
     pub(super) fn send_off(&self, inner: &mut Inner, open_changes: &OpenChanges) -> Result<()> {
         let Some(owner_lock) = inner.owner_lock.as_mut() else { return Err(Error::new(libc::EIO)) };
         let ownership = &self.ownership;
-        self.be_seen(); // by processes that take up the image
+        self.register_for_death_notice(); // for processes that take up the image
         if self.settings.on_kill == OnKill::Keep {
             // The image is written before the file goes back: at no moment are these bytes only in this process's
             // memory.
@@ -259,7 +259,8 @@ impl AtomicFile {
         self.close_session()
     }
 
-    /// For a process that only reads, once all that could write are gone: commits what those wrote that left cleanly.
+    /// For a process that only reads, when no other process is attached: commits what the writers left when they closed
+    /// the file cleanly.
     fn recover_if_alone(&self) {
         let membership = &self.ownership.membership;
         if self.state.load(Ordering::Acquire) == PLAIN

@@ -20,7 +20,7 @@ mod unattached;
 mod view;
 
 pub(crate) use leftover::commit_leftover;
-pub(crate) use moved_control_file::regain_places;
+pub(crate) use moved_control_file::replace_nameless_control_files;
 pub use tenure::LockOf;
 
 #[cfg(test)]

@@ -179,9 +179,10 @@ impl AtomicFile {
         // A thread that changes the file and its shadow, or begins or ends a session, comes first.
         let Some(_changing) = self.shadow.try_lock() else { return true };
         let Some(mut inner) = self.inner.try_lock() else { return true };
-        // The thread that began the session may have caused the request itself (`be_seen`), or ownership was handed
-        // over already.
+        // The thread that began the session may have caused the request itself (`register_for_death_notice`), or
+        // ownership was handed over already.
         if self.ownership.has_requests() {
+            // If it fails, the other process finds this one stuck, or requests ownership again.
             let _ = self.hand_over_or_end(&mut inner, true);
         }
         false

@@ -34,7 +34,7 @@ impl AtomicFile {
         if carried.changes.is_empty() {
             return self.become_member();
         }
-        self.put_down_there(inner, &carried).map_err(|e| {
+        self.store_image_at_new_control_file(inner, &carried).map_err(|e| {
             let what = "its control file was removed, and what processes wrote since the last SYNC is lost with it";
             Error::with(libc::EIO, format!("{}: {what} ({e})", self.path.to_string_lossy()))
         })
@@ -66,7 +66,7 @@ impl AtomicFile {
     }
 
     /// Stores what was picked up as hand-over image at the new control file.
-    fn put_down_there(&self, inner: &mut Inner, carried: &HandOverImage) -> Result<()> {
+    fn store_image_at_new_control_file(&self, inner: &mut Inner, carried: &HandOverImage) -> Result<()> {
         let membership = &self.ownership.membership;
         self.become_member()?;
         self.acquire_ownership(inner)?;
@@ -74,7 +74,7 @@ impl AtomicFile {
             let (mut there, me) = (carried.clone(), membership.me());
             let mine = there.changes.iter_mut().filter(|change| change.writer == Writer::CARRIER);
             mine.for_each(|change| change.writer = me);
-            self.be_seen(); // by processes that take up the image
+            self.register_for_death_notice(); // for processes that take up the image
             self.ownership.send(&self.fds, &there, false)
         } else {
             Err(Error::with(libc::EIO, "other processes have written since"))
@@ -88,7 +88,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// Those of a session's end, and of [`follow_control_file`](Self::follow_control_file).
-    fn regain_place(&self) -> Result<()> {
+    fn replace_nameless_control_file(&self) -> Result<()> {
         let has_lost_it = || self.ownership.membership.control().is_some_and(|control| !control.has_name());
         if !has_lost_it() || self.ownership.membership.shadow().is_some() {
             return Ok(());
@@ -108,16 +108,16 @@ impl AtomicFile {
     }
 
     /// After a SYNC that had to make the journal again: other processes have to be able to find this one.
-    pub(in crate::file) fn try_regain_place(&self) {
-        let _ = self.regain_place(); // the next hand-over tries again, and reports errors
+    pub(in crate::file) fn try_replace_nameless_control_file(&self) {
+        let _ = self.replace_nameless_control_file(); // the next hand-over tries again, and reports errors
     }
 }
 
 /// Before a fork, or before a program is started that may inherit a file: processes that attach have to find this
 /// one, even if its control file was removed.
-pub(crate) fn regain_places() {
+pub(crate) fn replace_nameless_control_files() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
-        file.try_regain_place();
+        file.try_replace_nameless_control_file();
     }
 }

@@ -105,7 +105,7 @@ impl AtomicFile {
     /// # Safety
     /// The buffers may be overwritten; bad ones are an error, not a crash.
     #[cold]
-    pub(in crate::file) unsafe fn read_beside(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
+    pub(in crate::file) unsafe fn read_as_non_owner(&self, offset: u64, bufs: &[UserBuf]) -> Result<Option<usize>> {
         let from_file = |epoch: &HandOverImage, committed: u64| {
             let (mut at, mut done) = (offset, 0);
             for buf in bufs {
@@ -133,13 +133,13 @@ impl AtomicFile {
         self.read_without_ownership(from_file, |joined| unsafe { joined.read(&self.fds, offset, bufs) })
     }
 
-    /// Reads in a session with changes of others that may still be rolled back.
+    /// Rolls back the changes of dead processes, then reads in the session, which has changes of others.
     ///
     /// # Safety
-    /// As [`read_beside`](Self::read_beside).
+    /// As [`read_as_non_owner`](Self::read_as_non_owner).
     #[cold]
-    pub(in crate::file) unsafe fn read_foreign(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        self.leave_dead_behind()?;
+    pub(in crate::file) unsafe fn read_after_rollback(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        self.roll_back_dead()?;
         // SAFETY: the caller's promise.
         unsafe { self.read_here(offset, bufs) }
     }
@@ -158,7 +158,7 @@ impl AtomicFile {
 
     /// The size that all processes have given the file, without ownership. `None`: this process owns the file now.
     #[cold]
-    pub(in crate::file) fn size_beside(&self) -> Result<Option<u64>> {
+    pub(in crate::file) fn size_as_non_owner(&self) -> Result<Option<u64>> {
         self.read_without_ownership(
             |epoch, committed| Ok(epoch.size(committed)),
             |joined| Ok(Look::Done(joined.size())),

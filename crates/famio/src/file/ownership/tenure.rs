@@ -133,17 +133,18 @@ impl AtomicFile {
 
     /// Rolls back the changes of dead processes before this process reads them, writes next to them, or commits. Not
     /// for a thread in the middle of a change: it holds a lock that the end of the session takes.
-    pub(in crate::file) fn leave_dead_behind(&self) -> Result<()> {
-        if self.has_to_leave_dead() { self.anew() } else { Ok(()) }
+    pub(in crate::file) fn roll_back_dead(&self) -> Result<()> {
+        if self.has_dead_changes() { self.end_session_with_dead_changes() } else { Ok(()) }
     }
 
-    /// Whether that has to be done. Asked within the session, whose beginning has recorded what it contains.
+    /// Whether the session has changes of dead processes. Asked within the session, whose beginning has recorded what
+    /// it contains.
     #[inline]
-    pub(in crate::file) fn has_to_leave_dead(&self) -> bool {
+    pub(in crate::file) fn has_dead_changes(&self) -> bool {
         self.ownership.has_foreign() && !is_doing() && self.has_foreign_of(WriterState::Dead)
     }
 
-    /// As [`has_to_leave_dead`](Self::has_to_leave_dead), for the follow-up of a change.
+    /// As [`has_dead_changes`](Self::has_dead_changes), for the follow-up of a change.
     pub(in crate::file) fn has_dead_within(&self) -> bool {
         self.ownership.has_foreign() && self.has_foreign_of(WriterState::Dead)
     }
@@ -155,8 +156,8 @@ impl AtomicFile {
         self.ownership.has_foreign() && self.ownership.others.lock().iter().any(is_so)
     }
 
-    /// Ends the session: the next owner leaves the dead processes' changes behind.
-    pub(super) fn anew(&self) -> Result<()> {
+    /// Ends the session, which has changes of dead processes: the next session begins without them.
+    pub(super) fn end_session_with_dead_changes(&self) -> Result<()> {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
         self.end_with_arena(&mut self.inner())

@@ -107,6 +107,8 @@ pub(super) fn give_back(cx: Context<'_>, number: u32) {
     let Ok(lists) = Lists::lock(cx) else { return };
     let Ok(chunk) = lists.chunk(first) else { return };
     cx.shared().used.fetch_sub(1, Ordering::Relaxed);
+    // Fails only if another process has damaged the lists: the buffer's memory is lost then, and the next `take`
+    // reports it.
     let _ = lists.set_free(first, chunk.free.load(Ordering::Relaxed) | 1 << place);
 }
 

@@ -34,8 +34,9 @@ impl Records {
         checkpointing.finished.take()
     }
 
-    /// What the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if it has.
-    pub(super) fn take_again(&self) -> Option<Again> {
+    /// Takes the blocks that the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if
+    /// it has.
+    pub(super) fn take_blocks_to_relog(&self) -> Option<Again> {
         lock(&self.checkpointing).again.take()
     }
 
@@ -136,7 +137,7 @@ impl Records {
         let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         // In a quiet moment everything is: no commit would log it again. So is what the pool needs for others.
-        let everything = everything || is_quiet(cx.shared()) || self.live.limit().owes() > 0;
+        let everything = everything || is_quiet(cx.shared()) || self.live.limit().must_return() > 0;
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);

@@ -7,7 +7,7 @@ use crate::index::BLOCK;
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Buffers that were not needed for so many nanoseconds are given back.
+/// Buffers that were not needed for this many nanoseconds are given back.
 const PERIOD: u64 = if cfg!(test) { 50_000_000 } else { 3_000_000_000 };
 
 /// Bytes by which write caches adapt to each other.
@@ -62,7 +62,8 @@ pub(super) struct Surplus {
 }
 
 impl Surplus {
-    /// Gives back the memory of some buffers. Returns whether there is more. For one thread at a time, outside the gate.
+    /// Gives back the memory of some buffers. Returns whether there is more. For one thread at a time, outside the
+    /// gate.
     pub fn trim(&self, cx: Context<'_>) -> bool {
         if !self.is_any(cx) {
             return false;

@@ -67,8 +67,8 @@ pub(crate) struct Records {
     taken_up: AtomicU64,
     /// The latter of the last pass after which the journal could be released.
     released: AtomicU64,
-    /// Up to this epoch of the journal the file has everything, durably: a pass has left nothing for later ones, nor a later
-    /// commit for the journal.
+    /// Up to this epoch of the journal the file has everything, durably: a pass has left nothing for later ones, nor a
+    /// later commit for the journal.
     in_file: AtomicU64,
     /// When the background was last woken because others of the pool lack room.
     asked: AtomicU64,
@@ -166,7 +166,7 @@ impl Records {
     fn is_mostly_waiting(&self) -> bool {
         // A pass may be under way: what it has taken up waits until its end.
         let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
-        waiting > self.live.limit().sure() / 100 * OF_RECORDS
+        waiting > self.live.limit().guaranteed() / 100 * OF_RECORDS
     }
 
     /// Others of the pool lack room: wakes the background, and then leaves it to its own looks for a while.
@@ -195,7 +195,7 @@ impl Records {
 
     /// The blocks that the present commit has to log again, if there is plenty of room for them.
     fn again_if_room(&self, cx: Context<'_>) -> Option<Again> {
-        let again = self.take_again()?;
+        let again = self.take_blocks_to_relog()?;
         let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
         let more = cells.map(|cell| u64::from(State::of(cell, cx.shared().committed()).held.count_ones())).sum::<u64>();
         let (blocks, granules) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
@@ -427,7 +427,7 @@ impl Engine for Records {
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        if self.live.limit().owes() > 0 {
+        if self.live.limit().must_return() > 0 {
             return Ok(()); // not in advance while others lack room
         }
         let next = lock(&self.log).next_segment();
@@ -472,16 +472,16 @@ impl Engine for Records {
 
     fn give_back(&self, cx: Context<'_>, all: bool) -> Result<()> {
         let over = lock(&self.ended);
-        let owes = if all { u64::MAX } else { self.live.limit().look() };
+        let must_return = if all { u64::MAX } else { self.live.limit().look() };
         if *over
-            || owes == 0
+            || must_return == 0
             || self.is_away.load(Ordering::Acquire)
             || cx.shared().poisoned.load(Ordering::Acquire) != 0
         {
             return Ok(());
         }
         let mut log = lock(&self.log);
-        let length = log.len().saturating_sub(owes);
+        let length = log.len().saturating_sub(must_return);
         log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {
             tier.note(&log);

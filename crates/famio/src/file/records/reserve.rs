@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 const RESERVE_STEP: u64 = 64 << 10;
 
 impl Records {
-    /// The most bytes of journal for so many blocks with so many granules in all.
+    /// The most bytes of journal for this many blocks with this many granules in all.
     pub(super) fn cost(&self, blocks: u64, granules: u64) -> u64 {
         if self.tier.is_some() { TieredLog::cost(blocks, granules) } else { RecordLog::cost(blocks, granules) }
     }

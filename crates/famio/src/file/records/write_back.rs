@@ -37,8 +37,8 @@ impl WriteBack {
         this
     }
 
-    /// In a pool with a size, the limit is what the pool has for the journal now. All files of a process share an eighth
-    /// of the memory.
+    /// In a pool with a size, the limit is what the pool has for the journal now. All files of a process share an
+    /// eighth of the memory.
     fn adapt(&self) {
         // Waiting blocks lie in memory, too.
         let memory = (crate::sys::memory() / 8).saturating_sub(self.others.load(Ordering::Relaxed)).max(LEAST);
@@ -65,7 +65,7 @@ impl WriteBack {
         self.part(HARD.max(self.range.from.into()))
     }
 
-    /// Other sessions of the process have so many bytes of memory.
+    /// Other sessions of the process have this many bytes of memory.
     #[inline]
     pub fn leave_to_others(&self, bytes: u64) {
         if self.others.load(Ordering::Relaxed) != bytes {

@@ -84,16 +84,16 @@ impl Session {
         let shared = cx.shared();
         self.engine.prepare()?;
         while self.engine.make_ready(cx) {}
-        let owes = self.engine.journal().limit().look() > 0;
+        let must_return = self.engine.journal().limit().look() > 0;
         let has_surplus = self.engine.has_surplus(cx);
-        if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) && !owes {
+        if !self.engine.is_waiting(cx) && !self.engine.can_shrink(cx) && !must_return {
             return Ok(if has_surplus { Left::ForLater } else { Left::Nothing });
         }
         let quiet = is_quiet(shared);
         let gathering = self.gather_pages(cx, quiet);
         let mut gave_way = false;
         let eager = !quiet && shared.is_exposed();
-        if step != PassStep::End && !quiet && !eager && !owes && !self.engine.is_pressed(cx) {
+        if step != PassStep::End && !quiet && !eager && !must_return && !self.engine.is_pressed(cx) {
             return Ok(Left::ForLater);
         }
         let moved = if step == PassStep::End {
@@ -121,7 +121,7 @@ impl Session {
         let ends = step != PassStep::Blocks && keeping_bits(fds, || self.engine.finish_checkpoint(cx))?;
         let moved = moved | ends;
         let rests = quiet && !moved && self.engine.journal().limit().is_shared();
-        if owes || rests {
+        if must_return || rests {
             // Also with an epoch open, since nothing tells of what others need before its next write.
             self.engine.give_back(cx, rests)?;
         }
@@ -135,7 +135,7 @@ impl Session {
             // An active writer is not chased, whatever is owed: after a pass it has a while to itself, and one with a
             // journal in place, which only a SYNC cuts, after each round.
             (true, false) if eager && gave_way => Left::More,
-            (_, false) if eager || owes && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
+            (_, false) if eager || must_return && (ends || self.engine.inode_in_place() != 0) => Left::ForLater,
             (true, _) => Left::More,
             // Another process copies the file, and has asked to wait.
             (false, true) if shared.totals.is_held() || has_surplus => Left::ForLater,

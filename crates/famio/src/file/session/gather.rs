@@ -14,7 +14,7 @@ const ROUND: u64 = 8;
 /// While the file is written, the background rests this many times as long as a round took: a call on the page that
 /// is just being collapsed waits for it, about a millisecond, and these calls must stay few.
 const REST: u64 = 4;
-/// A single failure may be temporary (memory is short); so many show that the kernel cannot.
+/// A single failure may be temporary (memory is short); this many show that the kernel cannot.
 const FAILURES_MAX: u64 = 16;
 /// In `next` and `next_of_journal`: the kernel cannot.
 const NEVER: u64 = u64::MAX;

@@ -44,9 +44,9 @@ pub(crate) struct Session {
     pub choice: PolicyChoice,
     /// Whether uncommitted changes are kept after a kill: then calls record in advance what they do.
     pub keeps: bool,
-    /// It is the one of this process for a file of a group: what is uncommitted is not handed over. So it needs no
-    /// before-images, and readers in other processes could not ask for the end of exclusive mode. False for a session
-    /// that another process has left, until it turns out that it cannot be ended.
+    /// Whether the session belongs to a group. Then uncommitted changes are not handed over, so no before-images are
+    /// needed; exclusive mode is off, since readers in other processes could not end it. False for a session taken from
+    /// another process, unless it turns out that it cannot be ended.
     pub of_group: AtomicBool,
     pub(super) gathered: Gathered,
     /// A SYNC has found the journal gone, and made it again.
@@ -100,13 +100,13 @@ impl Session {
         shared.open.store(self.opened.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// They may not any more: the first step of its end.
+    /// First step of the end: other processes may no longer read along.
     pub(super) fn close_to_others(&self) {
         self.arena.shared().open.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst); // before anything is reused
     }
 
-    /// It could not end, and goes on for its own process: a process that wants to read requests ownership.
+    /// The session could not end and goes on; processes that want to read request ownership.
     pub(super) fn stays_closed_to_others(&self) {
         self.arena.shared().open.store(CLOSED, Ordering::Release);
     }
@@ -124,8 +124,8 @@ impl OldSession {
         Self { session, grace: Grace::new() }
     }
 
-    /// Whether no call is inside.
-    pub fn is_left(&mut self) -> bool {
+    /// Whether no call is inside any more.
+    pub fn is_unused(&mut self) -> bool {
         self.grace.wait()
     }
 }

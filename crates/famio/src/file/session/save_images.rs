@@ -140,7 +140,7 @@ impl Session {
             match cx.index().lookup(block) {
                 Some(cell) => {
                     let _locked = cx.lock(cell)?;
-                    // SAFETY: our room for so many bytes.
+                    // SAFETY: our room for this many bytes.
                     unsafe { self.engine.copy_block(cx, cell, Part { block, start, dst, len: n }) }?;
                 }
                 // SAFETY: as above.
@@ -151,8 +151,8 @@ impl Session {
         Ok(())
     }
 
-    /// The epoch is committed, so its images are obsolete. No other thread is inside. `may_be_exclusive`: a thread may get
-    /// exclusive mode from now on.
+    /// The epoch is committed, so its images are obsolete. No other thread is inside. `may_be_exclusive`: a thread may
+    /// get exclusive mode from now on.
     pub(in crate::file) fn end_images(&self, may_be_exclusive: bool) {
         let shared = self.arena.shared();
         self.imaging.is_full.store(false, Ordering::Relaxed);

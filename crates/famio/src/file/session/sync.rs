@@ -27,7 +27,7 @@ impl Session {
         let is_timed =
             !clean && (!self.engine.commits_in_memory() || self.arena.shared().committed().is_multiple_of(SYNCS_TIMED));
         let timer = Timer::begin(&totals.sync_times, is_timed);
-        let alone = self.be_alone(fds, clean)?;
+        let excluded = self.exclude_others(fds, clean)?;
         if is_done() {
             return Ok(());
         }
@@ -35,18 +35,18 @@ impl Session {
             self.check(self.context(fds))?;
             self.keep_journal(self.context(fds), true)?;
         }
-        self.commit(fds, matches!(alone, Alone::Inside(_)))?;
+        self.commit(fds, matches!(excluded, Excluded::Inside(_)))?;
         committed();
         timer.end();
         totals.wait_for_thaw();
         Ok(())
     }
 
-    /// No other thread is inside the session until the result is dropped. `closes`: by closing the gate, also if this
-    /// thread is in exclusive mode. To stay inside is quicker, but readers wait for it, too: so it is not done for a
-    /// disk, a copy of the file, or what the journal gives back; nor can exclusive mode end then.
+    /// Excludes all other threads from the session until the result is dropped. `closes`: always close the gate.
+    /// Otherwise a thread in exclusive mode stays inside, which is faster but makes readers wait: not for a SYNC to a
+    /// disk, during a backup, or if the journal has something to return. Exclusive mode cannot end while inside.
     #[inline]
-    fn be_alone<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Alone<'a>> {
+    fn exclude_others<'a>(&'a self, fds: &'a Descriptors, closes: bool) -> Answer<Excluded<'a>> {
         let shared = self.arena.shared();
         let closes = closes
             || !shared.gate.is_exclusively_of(self.me)
@@ -58,16 +58,16 @@ impl Session {
             let inside = self.enter_gate(&mut cx)?;
             if inside.exclusive {
                 self.carry_out(&cx)?;
-                return Ok(Alone::Inside(inside));
+                return Ok(Excluded::Inside(inside));
             }
         }
-        Ok(Alone::Closed(self.close_gate(fds)?))
+        Ok(Excluded::Closed(self.close_gate(fds)?))
     }
 
     /// Whether the thread in exclusive mode may commit inside: that mode need not end, and nothing is to be given back.
     #[inline]
     pub(in crate::file) fn may_commit_inside(&self) -> bool {
-        self.may_be_exclusive.load(Ordering::Relaxed) && self.engine.journal().limit().owes() == 0
+        self.may_be_exclusive.load(Ordering::Relaxed) && self.engine.journal().limit().must_return() == 0
     }
 
     /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. No other thread
@@ -153,7 +153,7 @@ impl Session {
     /// the next write's, and what could not go to the file stays in the journal.
     #[inline]
     fn give_back_at_sync(&self, cx: Context<'_>) {
-        if self.engine.journal().limit().owes() > 0 {
+        if self.engine.journal().limit().must_return() > 0 {
             let _ = crate::file::descriptors::set_id::keeping_bits(cx.fds, || self.engine.give_back_at_sync(cx));
         }
     }
@@ -161,7 +161,7 @@ impl Session {
 
 /// No other thread is inside the session.
 #[allow(dead_code, reason = "held for its end")]
-enum Alone<'a> {
+enum Excluded<'a> {
     Closed(ClosedGate<'a>),
     /// This thread is in exclusive mode, and inside.
     Inside(Inside<'a>),

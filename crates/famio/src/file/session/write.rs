@@ -194,7 +194,7 @@ impl Session {
                 Ok(room) => room,
                 Err(e) => return (done, Err(e)),
             };
-            // SAFETY: our room for so many bytes; the source is the caller's promise.
+            // SAFETY: our room for this many bytes; the source is the caller's promise.
             let (got, fault) = unsafe { source.take(room, len) };
             call.writes(offset + done as u64, got);
             let mut announced = Source { bufs: &[UserBuf { base: room, len: got }], used: 0 };

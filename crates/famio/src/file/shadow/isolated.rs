@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-/// Whether copies of which so many bytes are new may be dropped now, unasked: they are worth it, and no other thread
+/// Whether copies of which this many bytes are new may be dropped now, unasked: they are worth it, and no other thread
 /// could store to them meanwhile.
 pub(crate) fn may_drop_copies(new: u64) -> bool {
     new >= trim_threshold() && is_alone()

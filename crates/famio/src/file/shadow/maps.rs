@@ -83,7 +83,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         }
         drop(inner);
         drop(mapping);
-        file.tell_of_maps();
+        file.publish_maps();
     }
     let too_large = |e: &Error| e.errno() == libc::ENOMEM;
     if request.is_shared() && file.shadow().is_none() && !file.fds.has_writable() {
@@ -129,7 +129,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             start
         }
     };
-    file.tell_of_maps();
+    file.publish_maps();
     // If a process is reaping a dead member, and has not seen that this process may store, it has finished when the
     // program gets the map.
     let _ = file.look_after_dead();
@@ -346,7 +346,7 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     drop(ranges);
     for (device, inode) in changed {
         if let Some(file) = AtomicFile::find(device, inode) {
-            file.tell_of_maps(); // before a store
+            file.publish_maps(); // before a store
             file.look_after_dead()?; // as in `map`: a process that reaps may not have seen that
         }
     }

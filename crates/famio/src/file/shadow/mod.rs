@@ -82,7 +82,7 @@ impl AtomicFile {
 
     /// From now on changes of the file also update the shadow, if there is one. No thread ends or begins a session
     /// meanwhile.
-    pub(super) fn tell_of_shadow(&self, session: &Session) {
+    pub(super) fn enable_shadow_follow_up(&self, session: &Session) {
         if self.shadow.get().is_some() {
             session.arena.shared().follow_up.fetch_or(follow_up::SHADOW, Ordering::Release);
         }
@@ -92,7 +92,7 @@ impl AtomicFile {
     fn need_shadow(&self) -> Result<Option<&Shadow>> {
         let _in_progress = self.ownership.begin_map();
         while self.shadow().is_none() {
-            self.leave_dead_behind()?; // impossible under the locks below
+            self.roll_back_dead()?; // impossible under the locks below
             let _changing = self.shadow.lock();
             // Attaching makes it, if the file itself is mapped, or other processes map it.
             let Some(session) = self.session_for_write()? else { return Ok(None) };
@@ -106,7 +106,7 @@ impl AtomicFile {
                 _ => self.new_shadow_or_cow(self.size())?,
             };
             // Later changes of the file wait for the lock. Earlier ones are complete then, and are seen.
-            self.tell_of_shadow(of);
+            self.enable_shadow_follow_up(of);
             drop(inner);
             drop(session.close_gate(&self.fds)?);
             drop(session);
@@ -137,7 +137,7 @@ impl AtomicFile {
         if self.settings.group.is_none() {
             return Ok(());
         }
-        self.leave_dead_behind()?; // that gives up ownership
+        self.roll_back_dead()?; // that gives up ownership
         drop(self.inner()); // a hand-over that has not seen that it is kept is over then
         Ok(self.session_for_write().map(drop)?)
     }
@@ -145,7 +145,7 @@ impl AtomicFile {
     /// As [`need_shadow`](Self::need_shadow), for a map.
     fn need_shadow_for_good(&self) -> Result<Option<&Shadow>> {
         if self.need_shadow()?.is_some() {
-            self.leave_dead_behind()?;
+            self.roll_back_dead()?;
             self.end_tenures_if_stored_to();
         }
         self.need_shadow()
@@ -201,7 +201,7 @@ impl AtomicFile {
                 self.find_ground(shadow, cow);
                 shadow.filled.store(true, Ordering::Release);
                 self.make_maps_private(shadow, cow)?;
-                self.tell_of_maps();
+                self.publish_maps();
                 return Ok(());
             }
             shadow.resize(size)?;
@@ -214,11 +214,11 @@ impl AtomicFile {
         let shadow = self.shadow().ok_or(Error::new(libc::ENOMEM))?;
         if let Some(cow) = shadow.cow_maps() {
             self.make_maps_private(shadow, cow)?;
-            self.tell_of_maps();
+            self.publish_maps();
             return Ok(());
         }
         switch_maps::replace(self.key(), |writable| shadow.descriptor(writable))?;
-        self.tell_of_maps();
+        self.publish_maps();
         Ok(())
     }
 
@@ -366,7 +366,7 @@ impl AtomicFile {
 
     /// A map of the file was unmapped. With the last one the descriptor that was kept for it is closed.
     fn maps_are_gone(&self) -> Result<()> {
-        self.tell_of_maps();
+        self.publish_maps();
         if ranges::has(self.key(), |_| true) {
             return Ok(());
         }
@@ -379,7 +379,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of [`remove_descriptor`](Self::remove_descriptor).
     pub(crate) fn close_ours(&self, ours: InternalFd) -> Result<()> {
-        if self.fds.goes_as_last(ours.as_raw_fd()) {
+        if self.fds.begin_close_is_last(ours.as_raw_fd()) {
             let removed = self.remove_descriptor(ours.as_raw_fd());
             if self.is_demoted() {
                 core::mem::forget(ours); // the kernel's descriptors may have locks now, which a close would drop

@@ -261,7 +261,7 @@ impl AtomicFile {
         self.refill(shadow)
     }
 
-    /// In a session, under the lock: undoes a dead process's stores in the shadow, or leaves them to be found.
+    /// In a session, under the lock: undoes a dead process's stores in the shadow, or leaves them for the next SYNC.
     pub(in crate::file) fn leave_dead_stores(&self, shadow: &Shadow) -> Result<()> {
         let membership = &self.ownership.membership;
         if membership.anybody_stores() || self.settings.on_kill == OnKill::Keep {
@@ -312,7 +312,7 @@ impl AtomicFile {
                 return Ok(());
             }
             if self.state.load(Ordering::Acquire) != PLAIN {
-                self.leave_dead_behind()?; // this may have ended the session
+                self.roll_back_dead()?; // this may have ended the session
                 if self.state.load(Ordering::Acquire) != PLAIN {
                     return if membership.has_dead_stores() { self.take_stores() } else { Ok(()) };
                 }
@@ -341,11 +341,11 @@ impl AtomicFile {
         Err(self.in_use())
     }
 
-    /// This process's maps have changed.
-    pub(super) fn tell_of_maps(&self) {
+    /// Publishes on the control page which kinds of maps this process has: they have changed.
+    pub(super) fn publish_maps(&self) {
         let membership = &self.ownership.membership;
         // One thread at a time: an older state must not be published after a newer one.
-        let telling = self.shadow.telling.lock();
+        let publishing = self.shadow.publishing.lock();
         let kernels = self.ownership.has_kernel_map_in_progress() || ranges::has(self.key(), |range| !range.shadow);
         let other_kernels = membership.has_maps(KERNELS) != kernels;
         if other_kernels {
@@ -357,12 +357,12 @@ impl AtomicFile {
         if other_stores {
             membership.set_maps(STORES, stores);
         }
-        drop(telling);
+        drop(publishing);
         if other_kernels {
             membership.announce_change();
         }
         if other_stores {
-            self.be_seen();
+            self.register_for_death_notice();
         }
     }
 }

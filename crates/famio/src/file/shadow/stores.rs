@@ -83,7 +83,7 @@ impl AtomicFile {
         if taken.is_ok() && others {
             membership.found_unknown_stores(unknown);
         }
-        self.tell_of_maps();
+        self.publish_maps();
         taken
     }
 

@@ -239,7 +239,7 @@ mod tests {
     }
 
     impl Watched {
-        /// A map of so many bytes with one store, in page 2; `None`: the kernel cannot say what was stored.
+        /// A map of this many bytes with one store, in page 2; `None`: the kernel cannot say what was stored.
         fn new(size: u64) -> Option<Self> {
             let memory = crate::file::state::shadow_pages::new_memory(size).unwrap();
             let map = Mapping::reserve(memory.as_fd(), Domain::Process, size, true, 0).unwrap();

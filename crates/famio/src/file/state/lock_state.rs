@@ -17,7 +17,7 @@ pub(in crate::file) struct Locks {
     pub(in crate::file) flocks_ended: AtomicU32,
     /// The lease is held: a copy of `Table::leased`, readable without the lock.
     pub(in crate::file) leased: AtomicBool,
-    /// The process's own locks prevented the lease: so many unlocks try again. Not exact.
+    /// The process's own locks prevented the lease: this many unlocks try again. Not exact.
     pub(in crate::file) at_unlocks: AtomicU32,
     pub(in crate::file) table: Mutex<Table>,
     /// Locks that the kernel has to refuse.

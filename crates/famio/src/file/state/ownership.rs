@@ -292,8 +292,8 @@ impl Ownership {
         self.all_own();
     }
 
-    /// The session is another process's from now on.
-    pub(in crate::file) fn forget_whose(&self) {
+    /// Forgets which process wrote what: the session is another process's from now on.
+    pub(in crate::file) fn forget_writers(&self) {
         self.has_released_lock.store(false, Ordering::Release);
         self.has_taken_image.store(false, Ordering::Release);
         self.foreign.store(false, Ordering::Release);
@@ -302,7 +302,7 @@ impl Ownership {
 
     /// Nothing in this process's session, if it has one, came from other processes or was released.
     pub(in crate::file) fn all_own(&self) {
-        self.forget_whose();
+        self.forget_writers();
     }
 }
 

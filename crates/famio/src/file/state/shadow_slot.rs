@@ -16,8 +16,8 @@ pub(in crate::file) struct Slot {
     all: Mutex<Vec<Box<Shadow>>>,
     /// See [`Changing`].
     changing: Mutex<()>,
-    /// Held by a thread that publishes which maps there are. Taken before the list of maps.
-    pub(in crate::file) telling: Mutex<()>,
+    /// Held by a thread that publishes which maps this process has. Taken before the list of maps.
+    pub(in crate::file) publishing: Mutex<()>,
 }
 
 /// Held while bytes of the file and the shadow change or are compared, and during a hand-over of ownership: this

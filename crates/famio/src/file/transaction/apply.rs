@@ -235,7 +235,7 @@ impl Session {
 
     fn copy_pieces(&self, cx: &Context<'_>, pieces: &mut Pieces) -> Result<()> {
         let count = core::mem::take(&mut pieces.count);
-        // SAFETY: so many were written.
+        // SAFETY: this many were written.
         let mut rest = unsafe { core::slice::from_raw_parts(pieces.all.as_ptr().cast::<Piece>(), count) };
         while !rest.is_empty() {
             let written = self.engine.write_pieces(cx, rest)?;

@@ -1,14 +1,13 @@
-//! SYNC of a file of a group: everything that is open in the files of the group, as far as this process has changed
-//! them, is committed together. One open epoch is committed as ever; several [by a record](super::by_record), which
-//! has what they have changed.
+//! SYNC of a file of a group: commits together everything open that this process has changed in the files of the group.
+//! A single open epoch is committed as usual; several go through a [record](super::by_record).
 //!
 //! What this process has changed is in its sessions, or stored in maps of files that it owns: such a file is not handed
 //! over before it is committed (`ownership/hand_over_or_end.rs`). So a SYNC waits for no other process, except for that
 //! of the file itself.
 //!
-//! The gates of files with an open epoch are closed, in the order of the files' keys. Then the others, with those that
-//! have joined the group meanwhile, must have nothing open: whatever a thread wrote before something that is committed
-//! now is committed, too.
+//! The gates of files with an open epoch are closed in key order. Then the other files, with those that have joined the
+//! group meanwhile, must have nothing open, so that a thread's earlier write is never committed later than its later
+//! one.
 
 use super::by_record::{Complete, Draft, Participant, commit_by_record};
 use crate::error::{Error, Result};
@@ -123,7 +122,7 @@ impl AtomicFile {
         if holds(Rule::StoresBeforeCommit) {
             self.take_stores()?;
         }
-        self.leave_dead_behind()?;
+        self.roll_back_dead()?;
         if is_synced && self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
             return self.session_for_write().map(drop);
         }
@@ -135,7 +134,7 @@ impl AtomicFile {
         self.ownership.is_disturbed() && self.fds.has_writable()
     }
 
-    /// A demoted file must have lost its name, so that nobody misses it after a crash.
+    /// A demoted file must have lost its name: otherwise it would lack the group's changes after a crash.
     fn check_has_gone(&self) -> Answer<()> {
         if self.fds.with(false, |fd| Ok(rustix::fs::fstat(fd)?.st_nlink == 0)).unwrap_or(true) {
             return Ok(());
@@ -188,7 +187,7 @@ impl AtomicFile {
             if file.state.load(Ordering::Acquire) != ATTACHED || !is_needed {
                 continue;
             }
-            if file.has_to_leave_dead() {
+            if file.has_dead_changes() {
                 return Err(Refusal::session_ended());
             }
             sessions.push((file, file.session().ok_or(Refusal::session_ended())?));

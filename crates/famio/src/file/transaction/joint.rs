@@ -62,7 +62,7 @@ fn commit_all(shares: &[Share<'_>]) -> Result<()> {
 /// needs to hand over.
 fn take_session(share: &Share<'_>) -> Answer<()> {
     let Share { file, .. } = share;
-    file.leave_dead_behind()?;
+    file.roll_back_dead()?;
     file.drop_privileges()?;
     if file.shadow().is_some() || file.ownership.has_foreign() {
         file.sync_all(|| false)?; // takes stores through maps, and what others wrote

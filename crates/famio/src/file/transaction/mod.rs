@@ -93,7 +93,7 @@ impl AtomicFile {
             }
             if session.was_lost.load(Ordering::Relaxed) && session.was_lost.swap(false, Ordering::Relaxed) {
                 drop(session);
-                self.try_regain_place();
+                self.try_replace_nameless_control_file();
             }
         }
     }

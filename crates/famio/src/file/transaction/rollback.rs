@@ -89,7 +89,7 @@ impl AtomicFile {
             self.give_up(inner, OwnerLock::leave);
             return recovered;
         }
-        inner.old.retain_mut(|old| !old.is_left());
+        inner.old.retain_mut(|old| !old.is_unused());
         self.ownership.membership.set_session(false);
         self.ownership.membership.note_end();
         Ok(())

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Steps up to which a read looks at all of them; with more it uses an index.
 const FEW: usize = 64;
-/// The first write makes room for so many steps and bytes, which is enough for most transactions.
+/// The first write makes room for this many steps and bytes, which is enough for most transactions.
 const STEPS: usize = 32;
 const BYTES: usize = 4096;
 
@@ -200,7 +200,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Makes room for one more step with so many bytes.
+    /// Makes room for one more step with this many bytes.
     #[inline]
     fn make_room(&mut self, bytes: usize) -> Result<()> {
         if self.bytes.capacity() - self.bytes.len() < bytes || self.steps.len() == self.steps.capacity() {

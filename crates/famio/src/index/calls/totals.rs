@@ -12,13 +12,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const BUCKETS: usize = 32;
 const FIRST: u32 = 7;
 
-/// One of so many writes is timed.
+/// One write in this many is timed.
 pub(crate) const WRITES_TIMED: u64 = 256;
-/// One of so many SYNCs of an in-place journal is timed. With records every SYNC is, since it makes a system call
-/// anyway.
+/// One SYNC in this many of an in-place journal is timed. With records every SYNC is timed, since it makes a system
+/// call anyway.
 pub(crate) const SYNCS_TIMED: u64 = 16;
 
-/// Write-backs wait for at most so many nanoseconds, whatever a process asks for.
+/// Write-backs wait for at most this many nanoseconds, whatever a process asks for.
 const LONGEST_HOLD: u64 = 10_000_000_000;
 /// As [`LONGEST_HOLD`], for a SYNC.
 pub(crate) const LONGEST_FREEZE: u64 = 2_000_000_000;
@@ -121,7 +121,7 @@ impl Totals {
         }
     }
 
-    /// Counts a block that was copied to the file, of which so many bytes differed.
+    /// Counts a block that was copied to the file, of which this many bytes differed.
     pub fn count_write_back(&self, bytes: u64) {
         self.write_backs.fetch_add(1, Ordering::Relaxed);
         self.written_back.fetch_add(bytes, Ordering::Relaxed);

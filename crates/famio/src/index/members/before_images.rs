@@ -361,7 +361,7 @@ mod tests {
 
     fn put(images: Images<'_>, position: &mut Position, epoch: u64, writer: Writer, offset: u64, len: u64, old: &[u8]) {
         let read = |to: *mut u8, len: usize| {
-            // SAFETY: room for so many bytes.
+            // SAFETY: room for this many bytes.
             unsafe { to.copy_from_nonoverlapping(old.as_ptr(), len) };
             Ok(())
         };

@@ -195,7 +195,8 @@ impl Control {
         self.is_in_use() && self.word(offset_of!(Page, state)) & unowned == unowned && is_anybody(self)
     }
 
-    /// How often ownership was handed over on request since the file was made. It wraps around.
+    /// How often ownership was handed over on request since the file was made. It wraps around. 0 if another process
+    /// has cut the file.
     pub fn hand_overs(&self) -> u32 {
         let mut word = [0; 4];
         let _ = read_at(&self.file, offset_of!(Page, hand_overs) as u64, &mut word);
@@ -241,12 +242,12 @@ impl Control {
         }
     }
 
-    /// Asks the session not to write back for so many nanoseconds, if this process may.
+    /// Asks the session not to write back for this many nanoseconds, if this process may.
     pub fn hold_write_backs(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, hold), nanoseconds);
     }
 
-    /// Keeps the next SYNC from ending, and all threads from writing, for so many nanoseconds; 0: no longer.
+    /// Keeps the next SYNC from ending, and all threads from writing, for this many nanoseconds; 0: no longer.
     pub fn freeze(&self, nanoseconds: u64) {
         self.set_until(offset_of!(Totals, freeze), nanoseconds);
     }
@@ -260,6 +261,8 @@ impl Control {
         if is_arena && u64::from_ne_bytes(magic) == crate::index::shared::MAGIC {
             let until = if nanoseconds > 0 { crate::sys::monotonic_now() + nanoseconds } else { 0 };
             let at = offset_of!(crate::index::Shared, totals) + word;
+            // Without the hold, as without the permission, the caller sees by the session's counts what changed
+            // meanwhile.
             let _ = write_at(&arena, at as u64, &until.to_ne_bytes());
         }
     }
@@ -271,7 +274,7 @@ impl Control {
     /// Forgets the arena and removes it, if this process may.
     pub(in crate::index) fn forget_arena(&self) {
         if let Some(path) = self.arena_path() {
-            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty()); // else the next sweep (`sweep.rs`) removes it
             self.set_arena(0);
         }
     }
@@ -310,12 +313,13 @@ impl Control {
     /// As [`word`](Self::word), of several that follow each other.
     fn words<const N: usize>(&self, at: usize) -> [u64; N] {
         let mut words = [[0; 8]; N];
-        let _ = read_at(&self.file, at as u64, words.as_flattened_mut());
+        let _ = read_at(&self.file, at as u64, words.as_flattened_mut()); // after an error, zeros
         words.map(u64::from_ne_bytes)
     }
 
     fn set_word(&self, at: usize, word: u64) {
         if crate::sys::file_size_limit() >= SIZE as u64 {
+            // Fails only without memory for the page; a reader then finds the old word, as after a kill just before.
             let _ = write_at(&self.file, at as u64, &word.to_ne_bytes());
             return;
         }

@@ -60,7 +60,7 @@ pub(crate) const KERNELS: u64 = 1;
 /// A member's flag: it may store through its maps of the shadow.
 pub(crate) const STORES: u64 = 2;
 
-/// Value of [`Page::apart`].
+/// Value of [`Page::no_hand_over`].
 pub(in crate::index) const END_WANTED: u32 = 2;
 
 /// Whether a request to flush came after another. The numbers wrap.
@@ -73,8 +73,8 @@ pub(in crate::index) fn is_later(number: u32, than: u32) -> bool {
 pub(in crate::index) struct FlushWords {
     /// The number of the last request.
     pub(in crate::index) asked: AtomicU32,
-    /// Changes each time a process looks for the answer.
-    pub(in crate::index) knocks: AtomicU32,
+    /// Counts the looks of requesting processes for the answer.
+    pub(in crate::index) polls: AtomicU32,
     /// The request that is being served, or was last.
     pub(in crate::index) begun: AtomicU32,
     /// Counts the answers.
@@ -118,8 +118,8 @@ pub(crate) struct Page {
     pub(in crate::index) numbers: AtomicU64,
     /// Counts the requests for ownership.
     pub(in crate::index) requests: AtomicU32,
-    /// Counts the hand-overs, and the sessions that began.
-    pub(in crate::index) given: AtomicU32,
+    /// Counts what members wait for: hand-overs, ends of ownership, and other announced changes. A futex.
+    pub(in crate::index) changes: AtomicU32,
     /// Not 0: the process id of an owner that cannot hand over.
     pub(in crate::index) stuck: AtomicU32,
     /// The slot, plus one, of the process that has the session or died with it; 0: none.
@@ -136,11 +136,10 @@ pub(crate) struct Page {
     pub(in crate::index) read_along: AtomicU32,
     /// 1: some member, past or present, cannot attach to the sessions of others, so a session ends when its
     /// owner changes. [`END_WANTED`]: a process waits for the end of this session.
-    pub(in crate::index) apart: AtomicU32,
+    pub(in crate::index) no_hand_over: AtomicU32,
     /// 1: all processes of the last session were killed, and their uncommitted changes are gone.
     pub(in crate::index) all_killed: AtomicU32,
-    /// Counts as `given`: the futex for which processes sleep that want ownership. Of these, one is woken when the owner
-    /// leaves.
+    /// Counts as `changes`. Processes that want ownership sleep on this futex; an owner that leaves wakes one of them.
     pub(in crate::index) releases: AtomicU32,
     /// The number of the shared shadow's file. Without [`SHADOW`] it is being made; if its process was killed
     /// meanwhile, the file is removed.
@@ -178,8 +177,8 @@ impl Page {
         others.for_each(|member| self.call(member));
     }
 
-    /// The path of shared memory of the file with this control file (device and inode) and key. Another user who
-    /// copies these words into his own control file gets other paths from them.
+    /// The path of shared memory of the file with this control file (device and inode) and key. A user who copies these
+    /// words into a control file of their own gets other paths.
     pub(in crate::index) fn path(control: (u64, u64), key: u64, number: u64, what: &str) -> String {
         let (folder, (device, inode)) = (shm::folder(), control);
         format!("{folder}/famio-{device:x}-{inode:x}-{key:016x}-{number:016x}.{what}")

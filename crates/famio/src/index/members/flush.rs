@@ -1,5 +1,5 @@
-//! `famio flush`: a process that is no member asks the owner of a file, by words of the control page, to write back what
-//! is committed. The owner's background answers (`membership::flush`).
+//! `famio flush`: a process that is no member asks the owner of a file, by words of the control page, to write back
+//! what is committed. The owner's background answers (`membership::flush`).
 
 use super::control::Control;
 use super::control_page::{MAGIC, Page, SESSION, is_later, map, unmap};
@@ -98,7 +98,7 @@ impl FlushRequest {
         self.looks += 1;
         let pause = Timespec { tv_sec: 0, tv_nsec: (i64::from(self.looks / 100) * LOOK).clamp(LOOK, LATER) };
         let words = &self.page().flush;
-        words.knocks.fetch_add(1, Ordering::SeqCst);
+        words.polls.fetch_add(1, Ordering::SeqCst);
         self.page().call_all_but(0); // the owner may change
         let answers = words.answers.load(Ordering::SeqCst);
         if self.answer().is_none() {

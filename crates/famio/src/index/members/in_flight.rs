@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(read(&arena), []);
         let second = Calls::begin(&arena).unwrap();
         let room = second.room(100_000).unwrap();
-        // SAFETY: room for so many bytes.
+        // SAFETY: room for this many bytes.
         unsafe { room.write_bytes(7, 100_000) };
         first.sets_size(5);
         second.writes(70, 100_000);

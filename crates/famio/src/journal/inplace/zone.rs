@@ -18,10 +18,10 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::Advice;
 use std::os::fd::AsFd;
 
-/// Log blocks that a writer prepares at a time: as many as there are, but at least so many, or for a small file two
-/// more than it has blocks, ...
+/// The fewest log blocks that a writer prepares at a time; for a small file two more than it has blocks, if that is
+/// less. Up to [`STEP_MAX`], a writer prepares as many as there are already.
 const STEP_MIN: u64 = 8;
-/// ... and at most so many: some microseconds.
+/// The most log blocks that a writer prepares at a time: this takes some microseconds.
 const STEP_MAX: u64 = 32;
 /// The most prepared pieces, of up to 2 MiB each.
 const PIECES: usize = 8;
@@ -29,9 +29,9 @@ const PIECES: usize = 8;
 const FIRST_FROM: u64 = 64;
 /// A segment is added when the last one has fewer entries left than this.
 const NEARLY_USED: u64 = 2 * (HUGE as u64 >> super::segment::CLASS);
-/// How often a writer at the journal's limit yields the processor, waiting for a piece that is being prepared,
+/// How often a writer at the journal's limit yields the processor while it waits for a piece that is being prepared.
 const LOOKS: u32 = 100;
-/// and how often it then rests: to touch 2 MiB takes longer than yielding, most of all on a busy machine.
+/// How often the writer sleeps after that: touching 2 MiB takes longer than yielding, most of all on a busy machine.
 const RESTS: u32 = 400;
 const REST: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
@@ -238,7 +238,7 @@ impl Log {
         true
     }
 
-    /// Reserves the next unprepared entries, at most so many, and up to the end of a segment or of a huge page. `None`:
+    /// Reserves the next unprepared entries, at most `most`, and up to the end of a segment or of a huge page. `None`:
     /// the existing segments have no more, or the next ones lie before segment `from`. The first segment's are for
     /// writers, of whom one at a time prepares any: so those that got no memory can always be put back, and
     /// [`shrink`](Self::shrink) knows which have some.

@@ -1,4 +1,4 @@
-//! Ownership and permissions of Famio's own files: no user may access them who may not access the file they belong to
+//! Ownership and permissions of Famio's own files: only users who may access a file may access Famio's files for it
 //! (SECURITY.md).
 
 use super::beside::is_sticky;
@@ -137,8 +137,8 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
     Ok(())
 }
 
-/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root or this
-/// user, and that only users can write who may write the file. Without the file, checks what can be checked.
+/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root or this user,
+/// and that only users who may write the file can write. Without the file, checks what can be checked.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
     let stat = fstat(journal)?;

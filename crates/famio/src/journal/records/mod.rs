@@ -1,20 +1,11 @@
-//! Journals of records, for files that only `fdatasync` makes durable. `docs/format.md` describes every byte.
+//! Journals of records, for files that only `fdatasync` makes durable. `docs/format.md` describes every byte, and how
+//! the [`scan`](Scan) tells what a crash leaves from damage; `docs/crash-consistency.md` ("Journals of records") says
+//! why a crash leaves all of an epoch or nothing.
 //!
-//! After the header come **segments**, which are filled with zeros before use, so that a later `fdatasync` of data
-//! written into them commits no metadata. A segment has a head page, and **records** that begin on pages and form a
-//! chain by their hashes. A SYNC appends the open epoch as a *commit* record, or, if it is large, as *part* records
-//! and a commit: one contiguous write and one `fdatasync`. An epoch without its commit record did not happen.
-//!
-//! A segment is reused, with a new generation, when all its epochs are durably in the file *and* a durable record
-//! says so (its **tail**): a reader that finds half of the old segment then knows that it needs none of it.
-//!
-//! What a crash can leave, and how the [`scan`](Scan) tells it from damage:
-//! - A power cut leaves any mixture of sectors of what was written since the last `fdatasync`: of the last epoch
-//!   only. A broken record ends the chain, unless something in the journal was written after the record's epoch was
-//!   durable.
-//! - A process that dies leaves a prefix, in pages, of its last write. In a journal of this boot, a page that has
-//!   neither the record's content nor the previous content is damaged. This is why every write begins and ends on a
-//!   page boundary.
+//! **Segments** are filled with zeros before use, so that a later `fdatasync` of data written into them commits no
+//! metadata. **Records** begin on pages and form a chain by their hashes. A SYNC appends the open epoch as a *commit*
+//! record, or, if it is large, as *part* records and a commit: one contiguous write and one `fdatasync`. Writes begin
+//! and end on page boundaries, since a process that dies leaves whole pages of its last write.
 
 mod apply;
 mod check;

@@ -263,13 +263,14 @@ impl Shared {
         self.check_limits(place)?;
         match self.allocate(have, place) {
             Err(e) if [libc::EOPNOTSUPP, libc::ENOSYS].contains(&e.errno()) => self.prepare(have + 1),
-            Err(_) => self.book_alone(have, place),
+            Err(_) => self.allocate_if_unprepared(have, place),
             done => done,
         }
     }
 
-    /// Allocates the space when nobody makes segments: whoever did has made this one, or has given its space back.
-    fn book_alone(&self, have: usize, place: Place) -> Result<()> {
+    /// Allocates the segment's space while no thread prepares segments; a thread that did has either finished this
+    /// segment or freed its space.
+    fn allocate_if_unprepared(&self, have: usize, place: Place) -> Result<()> {
         let _preparing = self.preparing.lock();
         if self.prepared() > have {
             return Ok(());

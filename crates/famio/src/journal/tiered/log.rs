@@ -191,8 +191,8 @@ impl TieredLog {
         beyond.map_or(self.tail, |segment| segment.last_epoch)
     }
 
-    /// The bytes of journal that an epoch with so many changed blocks, with so many changed granules in all, takes at
-    /// most.
+    /// The bytes of journal that an epoch with this many changed blocks, with this many changed granules in all, takes
+    /// at most.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
         (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64

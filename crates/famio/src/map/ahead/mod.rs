@@ -55,8 +55,8 @@ impl Ahead {
     /// For a map of `range`, which begins at a page. All of it stays mapped until this is halted or dropped.
     ///
     /// # Safety
-    /// The range is mapped as a file, readable (for [`Reach::PopulateWrite`]: writable), and no other memory takes its
-    /// place before this is dropped. [`super::guard::install`] was called.
+    /// The range is mapped as a file, readable, and no other memory takes its place before this is dropped.
+    /// [`super::guard::install`] was called.
     pub unsafe fn new(range: Range<usize>, reach: Reach) -> Self {
         debug_assert!(range.start.is_multiple_of(PAGE));
         let len = range.end.saturating_sub(range.start);

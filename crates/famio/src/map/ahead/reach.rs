@@ -25,9 +25,6 @@ pub(crate) enum Reach {
     /// Have the kernel map every page: DAX, where a fault maps only its page. Before Linux 5.14 every page is
     /// touched.
     PopulateRead,
-    /// As for a write: blocks are allocated, and pages are dirty. Before Linux 5.14 nothing is done.
-    #[allow(dead_code, reason = "for regions that are stored to")]
-    PopulateWrite,
 }
 
 impl Reach {
@@ -43,8 +40,6 @@ impl Reach {
                 Reach::PopulateRead => {
                     populate(range.clone(), libc::MADV_POPULATE_READ, stop).unwrap_or_else(|_| touch(range, PAGE, stop))
                 }
-                // A page cannot be touched for writing without a change that others would see.
-                Reach::PopulateWrite => populate(range, libc::MADV_POPULATE_WRITE, stop).unwrap_or(false),
             }
         }
     }
@@ -107,7 +102,6 @@ mod tests {
             assert!(populate(range.clone(), UNKNOWN, &stop).is_err());
             assert!(matches!(populate(range.clone(), libc::MADV_POPULATE_READ, &stop), Ok(true) | Err(Unknown)));
             assert!(Reach::PopulateRead.map(range.clone(), &stop) && Reach::Touch.map(range.clone(), &stop));
-            assert!(!Reach::PopulateWrite.map(range.clone(), &stop), "it is mapped for reading");
             stop.store(1, Relaxed);
             assert!(touch(range, PAGE, &stop), "cancelled is no failure");
             munmap(map, 1 << 20).unwrap();

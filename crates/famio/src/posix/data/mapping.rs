@@ -344,6 +344,7 @@ pub fn posix_madvise(addr: usize, length: usize, advice: i32) -> Ret {
         || 0,
         |_| {
             for part in shadow::parts(addr, addr.saturating_add(length)) {
+                // Advice: what cannot be dropped stays.
                 let _ = crate::region::advise(part.start & !4095, part.len, Advice::DontNeed);
             }
             0

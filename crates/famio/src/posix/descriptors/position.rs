@@ -75,6 +75,8 @@ impl Position {
     pub(in crate::posix) fn share(&self, fd: RawFd) {
         let _guard = self.lock.lock();
         if !self.is_shared() {
+            // Fails only if the descriptor was closed unseen, or the file system has no such offset: then the kernel's
+            // own position counts.
             let _ = set_kernels(fd, self.value.load(Ordering::Relaxed));
             self.shared.store(true, Ordering::Relaxed);
         }

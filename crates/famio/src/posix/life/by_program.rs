@@ -20,7 +20,7 @@ pub fn claim_hooks() -> bool {
 /// # Errors
 /// `EINVAL`: a bad setting in the environment. `ESHUTDOWN`: the process is ending.
 pub(in crate::posix) fn start() -> Result<()> {
-    message::want();
+    message::keep_messages();
     if process::config().is_some() {
         return Ok(());
     }

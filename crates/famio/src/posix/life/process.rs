@@ -140,7 +140,7 @@ pub fn after_fork_in_parent() {
 pub fn before_spawn() {
     tell_of_standard_error();
     if may_share() {
-        file::regain_places();
+        file::replace_nameless_control_files();
         file::bar_leases();
         inherit::share_all();
     }

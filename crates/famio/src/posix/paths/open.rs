@@ -280,7 +280,7 @@ pub(in crate::posix) unsafe fn open_atomic(
         }
         // An existing file would not be opened.
         if flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL {
-            let _ = file.give_up_lease();
+            let _ = file.give_up_lease(); // if it fails, the kernel breaks the lease, for which the call waits
         }
     }
     let mut is_real = opened.is_some();
@@ -369,7 +369,7 @@ fn finish(attached: Result<Handle>, fd: RawFd, dirfd: RawFd, said: &CStr, flags:
 fn has_nothing_to_cut(fd: RawFd, file: &AtomicFile) -> bool {
     let Ok(stat) = stat_of(fd) else { return false };
     // The kernel's file may be empty while other processes have bytes that are not committed.
-    let has_bytes = stat.st_size != 0 && file.is_as_found();
+    let has_bytes = stat.st_size != 0 && file.is_unchanged_since_open();
     !has_bytes && file.size() == 0 && stat.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
 }
 

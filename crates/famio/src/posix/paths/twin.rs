@@ -64,7 +64,7 @@ pub(in crate::posix) unsafe fn open(
     if table::is_managed(fd) {
         // The base descriptor was closed unseen, so its table entry is stale. The kernel opens the file.
         table::forget(fd);
-        let _ = file.remove_descriptor(fd);
+        let _ = file.remove_descriptor(fd); // its close went past the library: no call could report an error
         // SAFETY: the program has not seen it; locks on the file are in memory.
         unsafe { raw!(SYS_close, fd) };
         return None;

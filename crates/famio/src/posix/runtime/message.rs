@@ -24,8 +24,8 @@ thread_local! {
 /// The program asks for messages. Programs that do not ask pay nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, messages are kept.
-pub(in crate::posix) fn want() {
+/// From now on, keeps messages for the program.
+pub(in crate::posix) fn keep_messages() {
     WANTED.store(true, Ordering::Relaxed);
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_sentence_stays_until_the_next_error_and_no_longer() {
-        want();
+        keep_messages();
         let said = |len: usize| {
             let mut text = vec![1u8; len];
             // SAFETY: the buffer has that length.

@@ -95,7 +95,7 @@ pub(in crate::recovery) fn recover(
 /// written. A crash in between must not count as a change by an outsider.
 fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium) -> Result<()> {
     each_piece(file, mark.base..mark.new, |at, piece| {
-        mark::say_it_is_ours(file, mark)?;
+        mark::renew_own_change_time(file, mark)?;
         medium.pwritev(file, &[piece], at)
     })?;
     Ok(())

@@ -92,8 +92,8 @@ pub(super) fn note_closed(number: RawFd) {
     CLOSED.fetch_or(bit_of(number), Ordering::Relaxed);
 }
 
-/// Whether no descriptor has this number. Without a question to the kernel where nobody but the library can have taken
-/// it since it was free.
+/// Whether no descriptor has this number. Does not ask the kernel if only the library can have taken the number since
+/// it was free.
 fn is_free(number: RawFd) -> bool {
     let bit = bit_of(number);
     let is_known = CLOSED.fetch_and(!bit, Ordering::Relaxed) & bit != 0;

@@ -1,12 +1,12 @@
 //! A stretch of the library's work in which nobody else can change the descriptors, limits and folders of the process:
-//! the program has a single thread, and that thread is inside the library. What was confirmed in it stays confirmed, and
-//! what was asked of the kernel is remembered to its end.
+//! the program has a single thread, and that thread is inside the library. What was confirmed in it stays confirmed,
+//! and what was asked of the kernel is remembered to its end.
 //!
-//! Not noticed is another process that shares this one's descriptors (`clone` with `CLONE_FILES`, without `CLONE_THREAD`)
-//! and closes some that it has not opened.
+//! Not covered: another process that shares this one's descriptors (`clone` with `CLONE_FILES` but without
+//! `CLONE_THREAD`) and closes descriptors that it did not open.
 //!
-//! A stretch holds a lock, so a signal handler of the program waits for its end. The library's own threads are not part of it:
-//! they run beside the program's thread and confirm each descriptor before each use.
+//! A stretch holds a lock, so a signal handler of the program waits for its end. The library's own threads are not part
+//! of it: they run beside the program's thread and confirm each descriptor before each use.
 
 use crate::thread::{Held, Mutex, current, is_programs_only};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};

@@ -112,7 +112,7 @@ impl Kyoto {
                 if key.is_null() {
                     break;
                 }
-                // SAFETY: so long are they, says the call.
+                // SAFETY: the call says that they are this long.
                 unsafe {
                     let bytes = |at: *const c_char, size| std::slice::from_raw_parts(at.cast::<u8>(), size);
                     result = see(bytes(key, key_size), bytes(value, value_size));

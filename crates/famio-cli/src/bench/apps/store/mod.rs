@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Opens it, or makes it, for so many bytes of records.
+    /// Opens it, or makes it, for this many bytes of records.
     pub fn open(self, folder: &Path, bytes: u64) -> Result<Box<dyn Store>, String> {
         match self {
             Engine::Hash { hard } => kyoto::Kyoto::open(&folder.join("data.kch"), kyoto::commit(hard)),

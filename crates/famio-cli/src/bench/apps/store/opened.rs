@@ -9,7 +9,7 @@ pub trait Store {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, String>;
     /// Writes a value, durably.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), String>;
-    /// Reads at most so many records from this key on; how many there were.
+    /// Reads at most this many records from this key on; how many there were.
     fn scan(&mut self, key: &[u8], most: u64) -> Result<u64, String>;
     /// All records, each through `see`.
     fn each(&mut self, see: See<'_, ()>) -> Result<(), String>;

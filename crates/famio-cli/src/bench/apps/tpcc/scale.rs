@@ -18,5 +18,5 @@ impl Scale {
 /// Of the warehouse.
 pub const DISTRICTS: i64 = 10;
 
-/// Of each customer, cents; so much each has paid at first.
+/// Of each customer, cents; this much each has paid at first.
 pub const FIRST_PAYMENT: i64 = 1000;

@@ -33,7 +33,7 @@ impl Map {
         Ok(Self { start: start.cast(), length, written_back: 0 })
     }
 
-    /// Of a new file of so many bytes, whose name is gone at once.
+    /// Of a new file of this many bytes, whose name is gone at once.
     pub fn beside(path: &Path, what: &str, length: usize) -> Result<Self, Error> {
         let path = path.with_extension(what);
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;

@@ -51,8 +51,14 @@ fn a_file_that_its_program_removes_meanwhile_has_nothing_to_flush() {
         found.in_use = in_use;
         let mut clock = Clock::new(monotonic_now(), PATIENCE);
         let mut others = Others::new(&[], &mut clock);
-        let flushed =
-            one(found.clone(), ask(&found, &settings), &settings, &waiting, &mut others, &crate::recovery::Silent);
+        let flushed = one(
+            found.clone(),
+            request_flush(&found, &settings),
+            &settings,
+            &waiting,
+            &mut others,
+            &crate::recovery::Silent,
+        );
         assert!(matches!(flushed.flush, Flush::NothingToDo), "{flushed:?}");
     }
     std::fs::remove_dir_all(&folder).unwrap();

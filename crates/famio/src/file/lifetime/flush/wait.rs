@@ -8,12 +8,12 @@ use core::time::Duration;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::path::Path;
 
-/// After so many nanoseconds the user is told what is waited for.
+/// After this many nanoseconds the user is told what is waited for.
 pub(super) const LONG: u64 = 1_000_000_000;
 
 /// How the wait for one file has ended.
 pub(super) enum Waited {
-    /// The owner has written back so many bytes.
+    /// The owner has written back this many bytes.
     Flushed(u64),
     /// It has failed.
     Failed(Error),
@@ -98,7 +98,7 @@ impl Clock {
         Self { patience, since: now, looked: now, end: now.saturating_add(patience.saturating_mul(1000)) }
     }
 
-    /// The wait for this file was not looked at while another file was recovered: that time does not count.
+    /// The time in which another file was recovered does not count as waiting for this one.
     pub fn go_on_at(&mut self, now: u64) {
         if now > self.looked + LONG {
             self.since = now;

@@ -230,6 +230,7 @@ impl AtomicFile {
         for (index, &(at, len)) in pieces.iter().enumerate() {
             if let Err(error) = move_pages(old.start + at, len, to + at) {
                 for &(at, len) in &pieces[..index] {
+                    // If this fails, too, the program has lost these pages of its map: the error is all it gets.
                     let _ = move_pages(to + at, len, old.start + at);
                 }
                 unmap(to..to + length);
@@ -276,7 +277,7 @@ pub(super) fn move_pages(from: usize, len: usize, to: usize) -> Result<()> {
             let half = (len / 2).next_multiple_of(PAGE as usize);
             move_pages(from, half, to)?;
             move_pages(from + half, len - half, to + half).inspect_err(|_| {
-                let _ = move_pages(to, half, from);
+                let _ = move_pages(to, half, from); // if this fails, too, that half is lost
             })
         }
         moved => moved.map(drop),

@@ -45,7 +45,8 @@ impl AtomicFile {
             new.filled.store(true, Ordering::Release);
             self.replace_by_private(new, cow)?;
         }
-        // A call that was reading there reads again.
+        // A call that was reading there reads again. If this fails, such a call gets the bytes from before, and the
+        // memory goes with the file.
         if let Ok(memory) = shadow.memory() {
             let _ = memory.run(|memory| Ok(ftruncate(memory, 0)?));
         }

@@ -20,7 +20,7 @@ pub(crate) struct FlushWanted<'a> {
 impl Membership {
     /// A number that changes when a process asks, or looks for the answer.
     pub fn flush_activity(&self) -> u32 {
-        self.page().flush.knocks.load(Ordering::SeqCst)
+        self.page().flush.polls.load(Ordering::SeqCst)
     }
 
     /// A request of this process, for tests.

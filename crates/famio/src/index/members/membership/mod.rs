@@ -206,7 +206,7 @@ impl Membership {
             page.unknown_stores.store(0, Ordering::Relaxed);
             page.places.store(0, Ordering::Relaxed);
             page.stuck.store(0, Ordering::Relaxed);
-            page.apart.store(0, Ordering::Relaxed);
+            page.no_hand_over.store(0, Ordering::Relaxed);
             page.all_killed.store(left.into(), Ordering::Relaxed);
             page.grows_no_more.store(0, Ordering::Relaxed);
             page.shm.store(shm.0, Ordering::Release);
@@ -274,25 +274,25 @@ impl Membership {
         self.page().all_killed.load(Ordering::Acquire) != 0
     }
 
-    /// This process cannot attach to the sessions of others: a session then ends when the owner changes.
-    pub fn set_apart(&self) {
-        self.page().apart.store(1, Ordering::Release);
+    /// This process cannot attach to the sessions of others: from now on a session ends when the owner changes.
+    pub fn set_no_hand_over(&self) {
+        self.page().no_hand_over.store(1, Ordering::Release);
     }
 
     /// This process waits but cannot own the session: its owner is to end it instead of handing it over.
     pub fn ask_for_end(&self) {
-        let _ = self.page().apart.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.page().no_hand_over.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The session that a process waited for has ended, or there is none.
     pub fn note_end(&self) {
-        let _ = self.page().apart.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.page().no_hand_over.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether the session is to end instead of being handed over (see [`set_apart`](Self::set_apart),
+    /// Whether the session is to end instead of being handed over (see [`set_no_hand_over`](Self::set_no_hand_over),
     /// [`ask_for_end`](Self::ask_for_end)).
-    pub fn is_apart(&self) -> bool {
-        self.page().apart.load(Ordering::Acquire) != 0
+    pub fn is_without_hand_over(&self) -> bool {
+        self.page().no_hand_over.load(Ordering::Acquire) != 0
     }
 
     /// Sets whether another process reads along in the session.
@@ -347,7 +347,7 @@ impl Membership {
     /// How often something has changed for which members wait, a hand-over above all; for
     /// [`wait_for_change`](Self::wait_for_change).
     pub fn change_count(&self) -> u32 {
-        self.page().given.load(Ordering::SeqCst)
+        self.page().changes.load(Ordering::SeqCst)
     }
 
     /// Requests ownership from the owner, and wakes its background. A process that is about to leave, or to become the
@@ -376,7 +376,7 @@ impl Membership {
 
     /// Waits until something is announced after `count` was read, or for `patience`.
     pub fn wait_for_change(&self, count: u32, patience: Timespec) {
-        let _ = futex::wait(&self.page().given, futex::Flags::empty(), count, Some(&patience));
+        let _ = futex::wait(&self.page().changes, futex::Flags::empty(), count, Some(&patience));
     }
 
     /// As [`change_count`](Self::change_count), for [`wait_for_ownership`](Self::wait_for_ownership).
@@ -392,18 +392,19 @@ impl Membership {
 
     /// Wakes all members that wait for ownership or another change.
     pub fn announce_change(&self) {
-        self.has_left(i32::MAX as u32);
+        self.wake_waiters(i32::MAX as u32);
     }
 
     /// This process is not the owner any more. Of those that want to be, wakes one, which wakes the next as it leaves;
     /// and all that wait for another change.
     pub fn announce_release(&self) {
-        self.has_left(1);
+        self.wake_waiters(1);
     }
 
-    fn has_left(&self, wakes: u32) {
+    /// Wakes all that wait for a change, and `wakes` of the processes that wait for ownership.
+    fn wake_waiters(&self, wakes: u32) {
         let page = self.page();
-        for (word, wakes) in [(&page.given, i32::MAX as u32), (&page.releases, wakes)] {
+        for (word, wakes) in [(&page.changes, i32::MAX as u32), (&page.releases, wakes)] {
             word.fetch_add(1, Ordering::SeqCst);
             let _ = futex::wake(word, futex::Flags::empty(), wakes);
         }

@@ -248,11 +248,11 @@ impl Membership {
             && (life.is_kept() || self.control.lock().as_ref().is_none_or(|control| is_taken(control, place)))
     }
 
-    /// From now on other members notice the end of this process at once. To be called before any of its changes is
-    /// handed over.
+    /// From now on the kernel tells other members at once if this process dies. To be called before any of its changes
+    /// is handed over.
     ///
     /// Returns whether this is new.
-    pub fn be_seen(&self) -> bool {
+    pub fn register_for_death_notice(&self) -> bool {
         let is_new = self.is_attached() && LIVES.add(&self.page().members[self.place() as usize].life);
         if is_new {
             self.announce_change(); // processes that watch others have to watch this one, too

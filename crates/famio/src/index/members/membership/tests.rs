@@ -127,7 +127,7 @@ fn one_that_ended_is_dead_though_its_locks_stay_a_while() {
 }
 
 #[test]
-fn one_who_comes_waits_for_one_who_takes_long() {
+fn attaching_waits_for_a_process_that_takes_long_to_attach() {
     let file = for_test();
     let first = open(&file);
     let slow = file.again();
@@ -200,7 +200,7 @@ fn noise_in_the_page_crashes_nobody() {
     crate::map::guard::install().unwrap();
     let file = for_test();
     let (mine, other) = (open(&file), open(&file));
-    mine.be_seen();
+    mine.register_for_death_notice();
     let page = file.again();
     for seed in 0..200u64 {
         let noise: Vec<u8> =

@@ -23,7 +23,7 @@ impl Membership {
     /// Adds the word that changes when a member becomes watchable or ownership is handed over. To be read before a
     /// look at the members.
     pub fn watch_given(&self, words: &mut Vec<Word>) {
-        words.push(Word::shared(&self.page().given, self.change_count()));
+        words.push(Word::shared(&self.page().changes, self.change_count()));
     }
 
     /// Adds the words that change when other members end.

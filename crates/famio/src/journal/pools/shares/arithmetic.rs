@@ -18,7 +18,7 @@ pub(super) struct Process {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares<'a> {
     pub size: u64,
-    /// Bytes of journals of nobody who lives.
+    /// Bytes of journals whose processes are dead.
     pub left: u64,
     pub processes: &'a [Process],
 }
@@ -123,12 +123,12 @@ impl Shares<'_> {
     /// What an application may have in all, as it is now: its share, or more if it can borrow.
     pub fn allowance(&self, application: u128) -> u64 {
         let with_borrowed = self.used(application).saturating_add(self.lendable(application));
-        self.share(application).max(with_borrowed.saturating_sub(self.owes(application)))
+        self.share(application).max(with_borrowed.saturating_sub(self.must_return(application)))
     }
 
-    /// What an application has to give back: what it has borrowed, as far as others, or the reserve, lack it; and what
-    /// some of its own journals wait for.
-    pub fn owes(&self, application: u128) -> u64 {
+    /// What the application has to return: borrowed bytes that other applications, the reserve, or its own waiting
+    /// journals need.
+    pub fn must_return(&self, application: u128) -> u64 {
         let wanted = self.sum(|process| process.wants);
         // Not by what is free: a pool that was made smaller lacks more than all of that.
         let needed = self.reserve().saturating_add(wanted).saturating_add(self.sum(|process| process.used));
@@ -138,10 +138,10 @@ impl Shares<'_> {
         wants_all.saturating_sub(self.share(application)).min(lacking).min(self.used(application))
     }
 
-    /// Whether anybody owes something but a process of an application that has `used` of its bytes.
-    pub fn others_owe(&self, application: u128, used: u64) -> bool {
+    /// Whether any process has to return something, other than a process of an application with `used` bytes.
+    pub fn others_must_return(&self, application: u128, used: u64) -> bool {
         let has_more = |id| id != application || self.used(id) > used;
-        self.applications().into_iter().any(|id| has_more(id) && self.owes(id) > 0)
+        self.applications().into_iter().any(|id| has_more(id) && self.must_return(id) > 0)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn one_alone_leaves_the_reserve() {
         let shares = Shares { size: 64 * MIB, left: 0, processes: &[process(1, 100, 50 * MIB)] };
-        assert_eq!((shares.share(1), shares.free(), shares.owes(1)), (56 * MIB, 14 * MIB, 0));
+        assert_eq!((shares.share(1), shares.free(), shares.must_return(1)), (56 * MIB, 14 * MIB, 0));
         assert_eq!(shares.verdict(1, 6 * MIB, 56 * MIB), Verdict::Granted);
         assert_eq!(shares.verdict(1, 6 * MIB + 1, 57 * MIB), Verdict::Full);
     }
@@ -176,7 +176,7 @@ mod tests {
         all[1] = Process { used: 8 * MIB, wants: 4 * MIB, ..all[1] };
         let shares = Shares { size: 64 * MIB, left: 0, processes: &all };
         // The reserve, and what the newcomer wants.
-        assert_eq!((shares.owes(1), shares.owes(2)), (12 * MIB, 0));
+        assert_eq!((shares.must_return(1), shares.must_return(2)), (12 * MIB, 0));
         assert_eq!(shares.allowance(1), 44 * MIB);
     }
 
@@ -186,10 +186,10 @@ mod tests {
         let mut all = [process(1, 100, 100 * MIB), process(2, 100, 0)];
         all[1].wants = 4 * MIB;
         let shares = Shares { size: 64 * MIB, left: 0, processes: &all };
-        assert_eq!(shares.owes(1), 48 * MIB); // the excess, the reserve, and what is wanted
+        assert_eq!(shares.must_return(1), 48 * MIB); // the excess, the reserve, and what is wanted
         all[0].used -= 48 * MIB;
         let shares = Shares { size: 64 * MIB, left: 0, processes: &all };
-        assert_eq!((shares.owes(1), shares.verdict(2, 4 * MIB, 4 * MIB)), (0, Verdict::Granted));
+        assert_eq!((shares.must_return(1), shares.verdict(2, 4 * MIB, 4 * MIB)), (0, Verdict::Granted));
     }
 
     #[test]
@@ -209,9 +209,13 @@ mod tests {
         assert_eq!((verdict(&all, 21 * MIB), verdict(&all, 22 * MIB)), (Verdict::Borrowed, Verdict::Full));
         all[0].wants = 21 * MIB;
         let shares = Shares { size: 96 * MIB, left: 0, processes: &all };
-        assert_eq!((shares.share(1), shares.owes(1), shares.owes(2)), (42 * MIB, 21 * MIB, 0));
-        // It owes that to itself; so does another process of the application.
-        assert!(!shares.others_owe(1, 56 * MIB) && shares.others_owe(1, 55 * MIB) && shares.others_owe(2, 28 * MIB));
+        assert_eq!((shares.share(1), shares.must_return(1), shares.must_return(2)), (42 * MIB, 21 * MIB, 0));
+        // It has to return that to itself; so does another process of the application.
+        assert!(
+            !shares.others_must_return(1, 56 * MIB)
+                && shares.others_must_return(1, 55 * MIB)
+                && shares.others_must_return(2, 28 * MIB)
+        );
     }
 
     #[test]
@@ -234,8 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// Shares, with the reserve, are never more than the pool; nobody gets what is not there, nor, beyond a share,
-        /// what others wait for or the reserve; who owes nothing to others gives nothing back.
+        /// Shares and reserve never exceed the pool; no application gets bytes that do not exist or, beyond its share,
+        /// bytes that others wait for or the reserve; no application has to return more than it has.
         #[test]
         fn nobody_gets_what_is_not_there(
             size in 0..1024 * MIB,
@@ -254,22 +258,22 @@ mod tests {
                         let within = shares.used(id) + bytes <= shares.share(id);
                         prop_assert!(within || shares.free() - bytes >= shares.reserve() + shares.wanted_by_others(id));
                     }
-                    // Then somebody has more than his share, and owes it if it is waited for.
+                    // Then another application has more than its share, and has to return it if this one waits.
                     Verdict::Borrowed => {
                         let mut waiting = processes.clone();
                         waiting.iter_mut().find(|process| process.application == id).unwrap().wants += bytes;
                         let waiting = Shares { processes: &waiting, ..shares };
-                        prop_assert!(all.iter().any(|&other| other != id && waiting.owes(other) > 0));
+                        prop_assert!(all.iter().any(|&other| other != id && waiting.must_return(other) > 0));
                     }
                     Verdict::Full => prop_assert!(shares.used(id) + bytes > shares.share(id)),
                 }
-                prop_assert!(shares.owes(id) <= shares.used(id));
+                prop_assert!(shares.must_return(id) <= shares.used(id));
                 prop_assert!(shares.allowance(id) >= shares.share(id));
             }
         }
 
-        /// Whatever is borrowed comes back: when all have given back what they owe, who waits within his share finds
-        /// it.
+        /// Borrowed bytes come back: once every application has returned what it must, an application that waits within
+        /// its share finds room.
         #[test]
         fn giving_back_is_enough(
             size in 16 * MIB..1024 * MIB,
@@ -283,8 +287,9 @@ mod tests {
                 processes[0].wants = bytes;
                 for _ in 0..processes.len() {
                     for i in 0..processes.len() {
-                        let owes = Shares { size, left: 0, processes: &processes }.owes(processes[i].application);
-                        processes[i].used -= owes.min(processes[i].used);
+                        let shares = Shares { size, left: 0, processes: &processes };
+                        let must_return = shares.must_return(processes[i].application);
+                        processes[i].used -= must_return.min(processes[i].used);
                     }
                 }
                 let shares = Shares { size, left: 0, processes: &processes };
@@ -301,7 +306,8 @@ mod tests {
             let processes: Vec<_> = words.iter().map(of).collect();
             let shares = Shares { size, left, processes: &processes };
             for id in shares.applications() {
-                let _ = (shares.verdict(id, u64::MAX, 0), shares.owes(id), shares.allowance(id), shares.share(id));
+                let _ = (shares.verdict(id, u64::MAX, 0), shares.must_return(id));
+                let _ = (shares.allowance(id), shares.share(id));
             }
         }
     }

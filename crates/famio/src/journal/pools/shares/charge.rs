@@ -122,7 +122,7 @@ impl Charge {
     }
 
     /// The bytes that the journal can have whatever others do: its part of the application's share.
-    pub fn sure(&self) -> u64 {
+    pub fn guaranteed(&self) -> u64 {
         let (_, journals) = self.member.has();
         self.member.share() / journals.max(1)
     }
@@ -130,23 +130,23 @@ impl Charge {
     /// Looks at what others want, from time to time. Returns what the journal has to give back.
     pub fn look(&self) -> u64 {
         self.member.look();
-        self.owes()
+        self.must_return()
     }
 
     /// What the journal has to give back, as of the last look: its part of what this process owes.
     #[inline]
-    pub fn owes(&self) -> u64 {
-        match self.member.owes() {
+    pub fn must_return(&self) -> u64 {
+        match self.member.must_return() {
             0 => 0,
-            owes => self.part_of(owes),
+            must_return => self.part_of(must_return),
         }
     }
 
     #[cold]
-    fn part_of(&self, owes: u64) -> u64 {
+    fn part_of(&self, must_return: u64) -> u64 {
         let (used, _) = self.member.has();
         let mine = self.bytes.load(Ordering::Relaxed);
-        let part = (u128::from(owes) * u128::from(mine)).div_ceil(u128::from(used.max(1))) as u64;
+        let part = (u128::from(must_return) * u128::from(mine)).div_ceil(u128::from(used.max(1))) as u64;
         part.min(mine.saturating_sub(self.floor.load(Ordering::Relaxed)))
     }
 }
@@ -182,7 +182,7 @@ impl Limit {
         Self { bytes, charge }
     }
 
-    /// At least so many bytes.
+    /// At least this many bytes.
     pub fn at_least(self, bytes: u64) -> Self {
         Self { bytes: self.bytes.max(bytes), ..self }
     }
@@ -201,8 +201,8 @@ impl Limit {
 
     /// The same, but in its pool what it can have whatever others do.
     #[inline]
-    pub fn sure(&self) -> u64 {
-        self.charge.as_ref().map_or(self.bytes, |charge| self.bytes.min(charge.sure()))
+    pub fn guaranteed(&self) -> u64 {
+        self.charge.as_ref().map_or(self.bytes, |charge| self.bytes.min(charge.guaranteed()))
     }
 
     /// Whether the pool has a size.
@@ -245,9 +245,9 @@ impl Limit {
         self.charge.as_ref().map_or(0, |charge| charge.look())
     }
 
-    /// See [`Charge::owes`].
+    /// See [`Charge::must_return`].
     #[inline]
-    pub fn owes(&self) -> u64 {
-        self.charge.as_ref().map_or(0, |charge| charge.owes())
+    pub fn must_return(&self) -> u64 {
+        self.charge.as_ref().map_or(0, |charge| charge.must_return())
     }
 }

@@ -47,7 +47,7 @@ pub(super) const DECIDING: Range<i64> = HELD - 1..HELD;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub size: u64,
-    /// Bytes of journals of nobody who lives. Not part of the check: it changes.
+    /// Bytes of journals whose processes are dead. Not part of the check: it changes.
     pub left: u64,
 }
 

@@ -69,14 +69,14 @@ impl State {
     }
 }
 
-/// Whether the file can come from somebody who may decide on the pool.
+/// Whether the file can come from a user who may decide on the pool.
 fn is_trusted(file: &Stat, folder: &Stat) -> bool {
     let is_file = crate::journal::pools::reach::is_regular(file) && file.st_nlink == 1;
     is_file && [0, folder.st_uid, rustix::process::geteuid().as_raw()].contains(&file.st_uid)
 }
 
-/// Gives a notice, once for each pool of this process. `said`: a bit for each, by a hash; of two with the same bit, one
-/// is told of.
+/// Gives a notice once per pool and process. `said` has a bit per pool, by a hash: if two pools share a bit, only the
+/// first is reported.
 fn tell_once(pool: &Pool, said: &AtomicU64, what: &[u8]) {
     let path = pool.path().as_os_str().as_bytes();
     let bit = 1 << (xxh3_64(path) % 64);
@@ -86,9 +86,9 @@ fn tell_once(pool: &Pool, said: &AtomicU64, what: &[u8]) {
 }
 
 impl Ledger {
-    /// The same, for a process that makes a journal: one that may not use the file counts the pool as one without a
-    /// size, and says so. Who may make journals in a pool, and not write to its file of shares, is let in by an
-    /// access list of the folder alone; a file of its own would be no help to others.
+    /// As [`open`](Self::open), for a process that makes a journal. A process that may not use the file treats the pool
+    /// as one without a size, and says so. Users who may make journals but not write the file get access only through
+    /// the folder's access list; a file of their own would not help others.
     pub fn open_to_use(pool: &Pool) -> Result<Option<Self>> {
         static TOLD: AtomicU64 = AtomicU64::new(0);
         match Self::open(pool, OFlags::RDWR) {
@@ -170,8 +170,9 @@ impl Ledger {
         let _ = self.file.run(|file| put_at(file, SLOTS + number * SLOT, &bytes));
     }
 
-    /// Writes how much belongs to nobody who lives.
+    /// Writes the bytes of journals whose processes are dead.
     pub(super) fn put_left(&self, left: u64) {
+        // After an error the shares are too large by these bytes, until the next process that joins counts them again.
         let _ = self.file.run(|file| put_at(file, LEFT, &left.to_le_bytes()));
     }
 
@@ -251,7 +252,7 @@ pub fn set_pool_size(path: &Path, size: Option<u64>) -> Result<()> {
     }
 }
 
-/// Makes the file: for all who may make journals in the pool, and for nobody else.
+/// Makes the file, accessible exactly to the users who may make journals in the pool.
 fn make(pool: &Pool, head: &[u8]) -> Result<()> {
     let named = |e: Errno| Error::from(e).context(pool.path().join(NAME).display());
     pool.remove(UNFINISHED)?;

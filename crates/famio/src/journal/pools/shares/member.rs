@@ -25,7 +25,7 @@ pub(super) struct Member {
     share: AtomicU64,
     allowance: AtomicU64,
     free: AtomicU64,
-    owes: AtomicU64,
+    must_return: AtomicU64,
     used: AtomicU64,
     journals: AtomicU32,
     looked: AtomicU64,
@@ -73,7 +73,7 @@ impl Member {
             share: AtomicU64::new(u64::MAX),
             allowance: AtomicU64::new(u64::MAX),
             free: AtomicU64::new(0),
-            owes: AtomicU64::new(0),
+            must_return: AtomicU64::new(0),
             used: AtomicU64::new(0),
             journals: AtomicU32::new(0),
             looked: AtomicU64::new(0),
@@ -104,12 +104,12 @@ impl Member {
         .unwrap_or(Verdict::Granted)
     }
 
-    /// Whether [`grow`](Self::grow) would be granted now, and whether anybody but this process owes something.
+    /// Whether [`grow`](Self::grow) would succeed now, and whether any other process has to return something.
     pub fn would_grow(&self, bytes: u64, length: u64) -> (Verdict, bool) {
         self.decide(|mine, state| {
             let verdict = self.asks(mine, state, (bytes, length));
             let (id, used) = (mine.says.application, mine.says.used);
-            (verdict, state.shares(mine.place(), |shares| shares.others_owe(id, used)))
+            (verdict, state.shares(mine.place(), |shares| shares.others_must_return(id, used)))
         })
         .unwrap_or((Verdict::Granted, false))
     }
@@ -121,11 +121,11 @@ impl Member {
             return Verdict::Granted;
         }
         self.ledger.take_back_slots(mine.number, state);
-        let is_counted = state.head.left > 0 && self.count_left_at_times(mine, state);
+        let is_counted = state.head.left > 0 && self.count_orphaned_at_times(mine, state);
         match ask(state) {
-            // Who is told that waits for nothing: what was left may be recovered by now.
+            // A caller with this verdict does not wait: orphaned journals may be recovered by now.
             Verdict::Full if state.head.left > 0 && !is_counted => {
-                self.ledger.count_left(state);
+                self.ledger.count_orphaned(state);
                 ask(state)
             }
             verdict => verdict,
@@ -133,17 +133,17 @@ impl Member {
     }
 
     /// Counts what is left, unless that was done just now. Returns whether it did.
-    fn count_left_at_times(&self, mine: &mut Mine, state: &mut State) -> bool {
+    fn count_orphaned_at_times(&self, mine: &mut Mine, state: &mut State) -> bool {
         let now = monotonic_now();
         let is_due = mine.counted == 0 || now > mine.counted + COUNT;
         if is_due {
             mine.counted = now;
-            self.ledger.count_left(state);
+            self.ledger.count_orphaned(state);
         }
         is_due
     }
 
-    /// Changes what this process has by so many bytes and journals, which needs nobody's consent.
+    /// Changes what this process has by this many bytes and journals, which needs nobody's consent.
     pub fn change(&self, bytes: i64, journals: i32) {
         let change = |says: &mut Slot| {
             says.used = says.used.saturating_add_signed(bytes);
@@ -199,7 +199,7 @@ impl Member {
                 self.ledger.put(number, Some(&mine.says));
             }
             state.slots.retain(|&(number, _)| Some(number) != mine.place());
-            self.ledger.leave_out_the_dead(&mut state);
+            self.ledger.exclude_dead(&mut state);
             self.note(mine, &mut state);
             Some(done)
         })
@@ -226,7 +226,7 @@ impl Member {
         state.slots.push((mine.number.unwrap_or(NOWHERE), mine.says.clone()));
         if is_new {
             self.ledger.take_back_slots(mine.number, state);
-            self.count_left_at_times(mine, state);
+            self.count_orphaned_at_times(mine, state);
         }
     }
 
@@ -234,14 +234,14 @@ impl Member {
     fn note(&self, mine: &Mine, state: &mut State) {
         state.slots.push((mine.number.unwrap_or(NOWHERE), mine.says.clone()));
         let (id, used) = (mine.says.application, mine.says.used);
-        let of = |shares: &Shares<'_>| (shares.allowance(id), shares.owes(id), shares.used(id), shares.free());
-        let (allowance, owes, all, free) = state.shares(mine.place(), of);
+        let of = |shares: &Shares<'_>| (shares.allowance(id), shares.must_return(id), shares.used(id), shares.free());
+        let (allowance, must_return, all, free) = state.shares(mine.place(), of);
         // This process's part of what its application owes.
-        let owes = (u128::from(owes) * u128::from(used)).div_ceil(u128::from(all.max(1))) as u64;
+        let must_return = (u128::from(must_return) * u128::from(used)).div_ceil(u128::from(all.max(1))) as u64;
         self.allowance.store(allowance.saturating_sub(all - used.min(all)), Ordering::Relaxed);
         self.share.store(state.shares(mine.place(), |shares| shares.share(id)), Ordering::Relaxed);
         self.free.store(free, Ordering::Relaxed);
-        self.owes.store(owes, Ordering::Relaxed);
+        self.must_return.store(must_return, Ordering::Relaxed);
         self.used.store(used, Ordering::Relaxed);
         self.journals.store(mine.says.journals, Ordering::Relaxed);
         self.looked.store(monotonic_now(), Ordering::Relaxed);
@@ -259,13 +259,13 @@ impl Member {
         match self.ledger.read() {
             Some(mut state) => {
                 state.slots.retain(|&(number, _)| Some(number) != mine.number);
-                self.ledger.leave_out_the_dead(&mut state);
+                self.ledger.exclude_dead(&mut state);
                 self.note(&mine, &mut state);
             }
             None => {
                 self.share.store(u64::MAX, Ordering::Relaxed);
                 self.allowance.store(u64::MAX, Ordering::Relaxed);
-                self.owes.store(0, Ordering::Relaxed);
+                self.must_return.store(0, Ordering::Relaxed);
                 self.looked.store(monotonic_now(), Ordering::Relaxed);
             }
         }
@@ -287,8 +287,8 @@ impl Member {
     }
 
     /// As of the last look: what it has to give back.
-    pub fn owes(&self) -> u64 {
-        self.owes.load(Ordering::Relaxed)
+    pub fn must_return(&self) -> u64 {
+        self.must_return.load(Ordering::Relaxed)
     }
 
     /// What it has, in how many journals.

@@ -3,8 +3,8 @@
 
 use crate::thread::current;
 
-/// What this thread stores until it is dropped was promised room: the pool counts it, and refuses nothing. For a moment
-/// the journals may have more than the pool's size; who has more than his share then owes it.
+/// What this thread stores until the value is dropped has been promised room: the pool counts it and refuses nothing.
+/// For a moment the journals may exceed the pool's size; an application above its share then has to return the excess.
 pub(crate) struct Promised(());
 
 /// See [`Promised`].

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// How long a writer waits for what others have borrowed of its share.
 const PATIENCE: u64 = 10_000_000_000;
-/// The same if nobody but this process owes anything: what its background gives back comes soon, and what its next SYNC
-/// would give back may depend on the very thread that waits.
+/// The same if only this process has something to return: its background returns it soon, and what its next SYNC would
+/// return may depend on the waiting thread itself.
 const BRIEFLY: u64 = 1_000_000_000;
-/// The same if it was in vain before, and this process has got nothing since: a program that goes on in spite of errors
-/// must not wait at each write.
+/// The same after a wait in vain, if this process has got nothing since: a program that ignores errors must not wait at
+/// every write.
 const IMPATIENCE: u64 = 100_000_000;
 /// Between two looks meanwhile.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
@@ -44,12 +44,12 @@ impl Member {
         let want = Want { bytes, deadline: begun + patience + BRIEFLY };
         self.want(|wants| wants.begin(want));
         let verdict = loop {
-            let (verdict, others_owe) = self.would_grow(bytes, length);
+            let (verdict, others_must_return) = self.would_grow(bytes, length);
             if verdict != Verdict::Borrowed {
                 break verdict;
             }
             let is_hopeless = self.free() < self.in_vain.load(Ordering::Relaxed);
-            let patience = if others_owe { patience } else { BRIEFLY };
+            let patience = if others_must_return { patience } else { BRIEFLY };
             if monotonic_now() > begun + if is_hopeless { IMPATIENCE } else { patience } {
                 break verdict;
             }

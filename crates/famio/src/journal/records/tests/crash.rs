@@ -34,7 +34,7 @@ enum Step {
         behind: u64,
     },
     Shrink,
-    /// To a pool: down to this part of the journal, in percent, with room for so many bytes.
+    /// To a pool: down to this part of the journal, in percent, with room for this many bytes.
     GiveBack {
         to: u64,
         reserved: u64,

@@ -24,7 +24,7 @@ enum Step {
         behind: usize,
     },
     Shrink,
-    /// To a pool: down to this part of the journal, in percent, with room for so many bytes.
+    /// To a pool: down to this part of the journal, in percent, with room for this many bytes.
     GiveBack {
         to: u64,
         reserved: u64,

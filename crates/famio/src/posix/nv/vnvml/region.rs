@@ -116,7 +116,7 @@ impl Opened {
 }
 
 impl Region {
-    /// Opens the file, or creates it; makes it at least as long; and maps so much of it.
+    /// Opens the file, or creates it; makes it at least as long; and maps this much of it.
     pub fn new(path: &CStr, len: usize, kind: Kind, settings: &Settings) -> Result<Self> {
         if len == 0 {
             return Err(Error::with(libc::EINVAL, "a region has at least one byte"));
@@ -128,7 +128,7 @@ impl Region {
         let mut opened = Opened::new(path, kind, settings)?;
         if opened.file.size() < size {
             if let Err(error) = opened.extend(size) {
-                let _ = opened.close();
+                let _ = opened.close(); // the first error counts
                 return Err(error);
             }
             // The file then has no journal, and the kernel's file has everything: a private region needs that, and a
@@ -143,7 +143,7 @@ impl Region {
                 Ok(Self { opened, memory, len, folder, users: AtomicUsize::new(0), written, kept })
             }
             Err(error) => {
-                let _ = opened.close();
+                let _ = opened.close(); // the first error counts
                 Err(error)
             }
         }
@@ -170,7 +170,7 @@ impl Region {
         self.folder == other.folder
     }
 
-    /// A transaction with so many bytes for it was committed: drops copies, if there are many.
+    /// A transaction with this many bytes for it was committed: drops copies, if there are many.
     pub fn has_committed(&self, bytes: u64) {
         if !self.is_private() {
             return;

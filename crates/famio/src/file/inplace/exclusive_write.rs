@@ -17,7 +17,7 @@ impl InPlace {
     /// See [`Engine::can_defer`](crate::file::engine::context::Engine::can_defer): the block has an entry, and both
     /// homes have room. Looks at little that is not in the cache.
     #[inline]
-    pub(super) fn is_write_sure(&self, cx: &Context<'_>, block: u64) -> bool {
+    pub(super) fn write_cannot_fail(&self, cx: &Context<'_>, block: u64) -> bool {
         let shared = cx.shared();
         shared.policy.load(Ordering::Relaxed) == Policy::Alternate as u32
             && above(block, shared.committed_size.load(Ordering::Relaxed)) == 0
@@ -25,8 +25,8 @@ impl InPlace {
             && cx.index().has_entry(block)
     }
 
-    /// Prefetches what [`write_alone`](Self::write_alone) is going to need: the entry, and of a small part its home,
-    /// which is stored to by ordinary stores. The cell is in the cache.
+    /// Prefetches what [`write_exclusive`](Self::write_exclusive) is going to need: the entry, and of a small part its
+    /// home, which is stored to by ordinary stores. The cell is in the cache.
     #[inline]
     pub(super) fn prefetch_homes(&self, cx: &Context<'_>, block: u64, start: usize, end: usize) {
         let Some(cell) = cx.index().lookup(block) else { return };
@@ -47,7 +47,7 @@ impl InPlace {
     /// Writes bytes `start..end` of the block, which lie at the same offset in `buf`. `None`: nothing was done, since
     /// the block needs more than this.
     #[inline(always)]
-    pub(super) fn write_alone(
+    pub(super) fn write_exclusive(
         &self,
         cx: &Context<'_>,
         block: u64,
@@ -58,7 +58,7 @@ impl InPlace {
         if !cx.exclusive || !start.is_multiple_of(GRANULE) || !end.is_multiple_of(GRANULE) {
             return None;
         }
-        debug_assert!(self.is_write_sure(cx, block), "what is deferred is sure until it is carried out");
+        debug_assert!(self.write_cannot_fail(cx, block), "a deferred write cannot fail until it is carried out");
         let cell = cx.index().lookup(block)?;
         let state = State::of(cell, shared.committed()).filter(|state| state.kind == Kind::Map)?;
         let (bits, in_log) = (touched(start, end), state.committed_in_log());

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The neighbour's state.
-pub struct Mind {
+pub struct Attacker {
     /// The folder of the scene.
     pub scene: PathBuf,
     /// Source of random decisions.
@@ -27,7 +27,7 @@ pub struct Mind {
     pub children: Vec<std::process::Child>,
 }
 
-impl Mind {
+impl Attacker {
     /// One of these, at random.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         (!from.is_empty()).then(|| from[self.random.below(from.len() as u64) as usize].clone())

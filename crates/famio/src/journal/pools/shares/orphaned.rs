@@ -1,4 +1,4 @@
-//! What dead processes have left in the pool: it is nobody's, until it is recovered.
+//! Journals that dead processes have left in the pool: they belong to no process until they are recovered.
 
 use super::ledger::{Ledger, NOWHERE, State};
 
@@ -7,7 +7,7 @@ impl Ledger {
         number == NOWHERE || self.is_held(number)
     }
 
-    /// Takes back the slots of the dead. `mine`: this process's.
+    /// Takes back the slots of dead processes. `mine`: this process's.
     pub fn take_back_slots(&self, mine: Option<usize>, state: &mut State) {
         let before = state.head.left;
         state.slots.retain(|(number, slot)| {
@@ -23,8 +23,8 @@ impl Ledger {
         }
     }
 
-    /// Counts what is left: whatever journals nobody accounts for who lives. The slots of the dead are taken back.
-    pub fn count_left(&self, state: &mut State) {
+    /// Counts the bytes of journals for which no living process accounts. Slots of dead processes are freed.
+    pub fn count_orphaned(&self, state: &mut State) {
         let Ok(total) = self.total() else { return };
         let left = total.saturating_sub(state.used());
         if left != state.head.left {
@@ -33,8 +33,8 @@ impl Ledger {
         }
     }
 
-    /// What the dead have counts as nobody's from their end on. Their slots stay until the next decision.
-    pub fn leave_out_the_dead(&self, state: &mut State) {
+    /// From the death of a process on, its journals count as orphaned. Its slot stays until the next decision.
+    pub fn exclude_dead(&self, state: &mut State) {
         let left = &mut state.head.left;
         state.slots.retain(|&(number, ref slot)| {
             let lives = self.is_alive(number);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The output so far.
 #[derive(Default)]
-pub struct Heard {
+pub struct Output {
     /// What the victim has reported about its files.
     pub oracle: Oracle,
     /// What was found.
@@ -19,14 +19,14 @@ pub struct Heard {
 }
 
 /// Shared by the collecting threads.
-pub type Ears = Arc<Mutex<Heard>>;
+pub type SharedOutput = Arc<Mutex<Output>>;
 
 /// Locks the collected output.
-pub fn hear(ears: &Ears) -> std::sync::MutexGuard<'_, Heard> {
-    ears.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock(output: &SharedOutput) -> std::sync::MutexGuard<'_, Output> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Heard {
+impl Output {
     /// Adds a finding, once per kind, with the preceding actions and messages.
     pub fn note(&mut self, found: Found) {
         if !self.found.iter().any(|other| other.kind == found.kind) {
