@@ -42,7 +42,11 @@ impl AtomicFile {
     #[cold]
     pub fn drop_privileges_of_refused_write(&self, fd: BorrowedFd<'_>) {
         if has_set_id(fd).unwrap_or(false) {
-            let _ = self.preallocate(0, || Ok(drop_by_allocation(fd))); // the write fails in any case
+            // The write fails in any case.
+            let _ = self.preallocate(0, || {
+                drop_by_allocation(fd);
+                Ok(())
+            });
         }
     }
 
