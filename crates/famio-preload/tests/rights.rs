@@ -114,6 +114,19 @@ fn whose_folder_is_anothers_writes_through_the_kernel() {
     assert_eq!(bench.folder.names(), ["atomic"]);
 }
 
+/// A file that grew has a mark, by which a recovery would cut what the kernel has written since.
+#[test]
+fn what_grew_where_there_is_no_place_for_a_journal_is_left_without_a_mark() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-no-session", disk) else { return };
+        bench.file("");
+        chown(bench.folder.path().join("atomic"), Some(NOBODY), Some(NOBODY)).unwrap();
+        let (_, said) = succeed(&mut bench.command("grow where there can be no session"));
+        assert_eq!(said.matches(LEFT).count(), 1, "{said}");
+        bench.ends_with("Program");
+    }
+}
+
 #[test]
 fn whose_folder_is_anothers_is_protected_by_a_pool() {
     let Some(bench) = Bench::new("rights-pool") else { return };

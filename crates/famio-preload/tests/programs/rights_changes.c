@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #define NOBODY 65534
 
@@ -16,6 +17,12 @@ static void put(int fd, const char *text, off_t at) {
 
 static void become_nobody(void) {
   CHECK(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
+static off_t size_of(int fd) {
+  struct stat stat_;
+  CHECK(fstat(fd, &stat_) == 0);
+  return stat_.st_size;
 }
 
 /* Hands the open epoch to a child, so that other processes must commit it. */
@@ -90,7 +97,15 @@ int main(int argc, char **argv) {
   }
   int fd = open(path, O_RDWR | O_CREAT, 0644);
   CHECK(fd >= 0);
-  if (strcmp(what, "set-user-id, then setuid") == 0) {
+  if (strcmp(what, "grow where there can be no session") == 0) {
+    CHECK(close(fd) == 0);
+    become_nobody();
+    CHECK((fd = open(path, O_RDWR)) >= 0);
+    put(fd, "program", 0);
+    CHECK(fsync(fd) == 0 && listxattr(path, NULL, 0) > 0);
+    put(fd, "P", 0); /* it needs a session, whose journal has no place */
+    CHECK(listxattr(path, NULL, 0) == 0 && size_of(fd) == 7);
+  } else if (strcmp(what, "set-user-id, then setuid") == 0) {
     put(fd, "program", 0);
     CHECK(fchmod(fd, 04755) == 0);
     CHECK(setresuid(NOBODY, NOBODY, NOBODY) == 0);

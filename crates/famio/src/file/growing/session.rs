@@ -74,14 +74,16 @@ impl Drop for Announced<'_> {
 impl AtomicFile {
     /// Before [`stop_growing`](Self::stop_growing), which cuts the kernel's file to its committed size. Without this,
     /// processes that do not open the file, and so do not wait for its lease, would take that for its size.
-    pub(in crate::file) fn announce_end_of_growth(&self, inner: &mut Inner) -> Option<Announced<'_>> {
+    pub(in crate::file) fn announce_end_of_growth(&self) -> Option<Announced<'_>> {
         let is_marked = || self.growing.state.lock().as_ref().is_some_and(State::is_marked);
         if self.state.load(Ordering::Acquire) != GROWING || !is_marked() {
             return None;
         }
-        // If this fails, so does the session, which reports it.
-        self.check_session_can_begin().and_then(|()| self.follow_control_file(inner)).ok()?;
         let membership = &self.ownership.membership;
+        if !membership.is_attached() {
+            // If this fails, so does the session, which reports it.
+            self.check_session_can_begin().and_then(|()| self.attach_to_control_file()).ok()?;
+        }
         membership.set_grows_no_more(true);
         Some(Announced(membership))
     }

@@ -95,7 +95,7 @@ impl AtomicFile {
         let mut inner = self.inner();
         let undisturbed = Undisturbed::begin();
         let begun = keeping_folders(|| {
-            let _announced = self.announce_end_of_growth(&mut inner);
+            let _announced = self.announce_end_of_growth();
             let mut tail = self.stop_growing(&mut inner)?;
             let begun = self.begin_session(&mut inner, &mut tail);
             let put_back = self.tail_is_taken(tail);

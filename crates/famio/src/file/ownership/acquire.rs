@@ -186,21 +186,27 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         let is_new = !membership.is_attached();
         if is_new {
-            let attach = |fd: BorrowedFd<'_>| {
-                let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-                membership.attach(open, || self.is_journal_left(fd))
-            };
-            let attach = || self.fds.with(false, attach);
-            let attach_by_a_name = || match attach() {
-                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
-                attached => attached,
-            };
-            self.check_limit_of_membership().and_then(|()| attach_by_a_name()).map_err(|e| self.leave_unseen(e))?;
+            self.attach_to_control_file().map_err(|e| self.leave_unseen(e))?;
         }
         if membership.state() & SESSION != 0 && (is_new || !LIVES.are_kept()) {
             crate::file::base::background_wakeup::watch_members(); // to notice its end
         }
         Ok(())
+    }
+
+    /// As [`become_member`](Self::become_member), of a process that is none. After an error the file stays as it is.
+    pub(in crate::file) fn attach_to_control_file(&self) -> Result<()> {
+        let membership = &self.ownership.membership;
+        let attach = |fd: BorrowedFd<'_>| {
+            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+            membership.attach(open, || self.is_journal_left(fd))
+        };
+        let attach = || self.fds.with(false, attach);
+        self.check_limit_of_membership()?;
+        match attach() {
+            Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
+            attached => attached,
+        }
     }
 
     /// Whether this process is the only member, and a child of it could not attach: it has another root by now, or is
