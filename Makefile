@@ -34,7 +34,7 @@ build: need-cc ## Release build of the command, the library and the test program
 demo: build need-sqlite3 ## Import this machine's package database into SQLite, with 20 kills, with and without Famio
 	$(RELEASE)/famio-demo
 
-# Takes half a minute after a change of the library; the rest of make test is for a complete change.
+# Takes 25 to 75 seconds after a change of the library; the rest of make test is for a complete change.
 check: need-cc ## The daily loop: format, the library's own tests, and 5,000 crash states of the simulator
 	$(CARGO) fmt --all --check
 	$(CARGO) test --profile daily -p famio --lib

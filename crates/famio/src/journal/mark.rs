@@ -202,12 +202,12 @@ pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bo
 /// Renews the time in the mark up to which changes of the growing file count as its process's own, if it is over: to
 /// some seconds from now. Recovery takes later ones for an outsider's.
 pub(crate) fn renew_own_change_time(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
-    let before = mark.until;
-    if !mark.renew() {
-        return Ok(());
+    let mut renewed = *mark;
+    if renewed.renew() {
+        set_growing(file, &renewed, false)?;
+        *mark = renewed;
     }
-    // After an error the file has the old mark, and the next change has to renew it.
-    set_growing(file, mark, false).inspect_err(|_| mark.until = before)
+    Ok(())
 }
 
 /// The mark of a file's journal; `None` if the file has none, or grows without one.

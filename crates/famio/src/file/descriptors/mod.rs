@@ -242,6 +242,14 @@ impl Descriptors {
         list.parked.is_some() || list.writable().is_some()
     }
 
+    /// Calls `attempt`, and once more by another descriptor if the one in use has lost the name that it needs.
+    pub fn by_a_name<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(e) if e.is_nameless() && (self.prefer_named() || self.park_named()) => attempt(),
+            done => done,
+        }
+    }
+
     /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose
     /// name exists, from now on. Returns whether there is one.
     pub fn prefer_named(&self) -> bool {

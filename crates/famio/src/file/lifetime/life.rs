@@ -173,7 +173,7 @@ impl AtomicFile {
             let _promised = (has_hand_over_image || inner.kept.is_some()).then(promised);
             let membership = (&self.ownership.membership, &self.ownership.others);
             let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
-            let attach = || {
+            let attached = self.fds.by_a_name(|| {
                 let arena = inner.arena.clone();
                 attach::attach(
                     &self.fds,
@@ -184,11 +184,7 @@ impl AtomicFile {
                     membership,
                     saves_images,
                 )
-            };
-            let attached = match attach() {
-                Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
-                attached => attached,
-            };
+            });
             if attached.is_err() {
                 self.ownership.membership.set_session(false);
             }

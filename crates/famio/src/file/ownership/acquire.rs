@@ -196,17 +196,13 @@ impl AtomicFile {
 
     /// As [`become_member`](Self::become_member), of a process that is none. After an error the file stays as it is.
     pub(in crate::file) fn attach_to_control_file(&self) -> Result<()> {
-        let membership = &self.ownership.membership;
-        let attach = |fd: BorrowedFd<'_>| {
-            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-            membership.attach(open, || self.is_journal_left(fd))
-        };
-        let attach = || self.fds.with(false, attach);
         self.check_limit_of_membership()?;
-        match attach() {
-            Err(e) if e.is_nameless() && (self.fds.prefer_named() || self.fds.park_named()) => attach(),
-            attached => attached,
-        }
+        self.fds.by_a_name(|| self.fds.with(false, |fd| self.attach_by(fd)))
+    }
+
+    fn attach_by(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+        self.ownership.membership.attach(open, || self.is_journal_left(fd))
     }
 
     /// Whether this process is the only member, and a child of it could not attach: it has another root by now, or is
@@ -254,12 +250,9 @@ impl AtomicFile {
             return Ok(());
         }
         let attach = |fd: BorrowedFd<'_>| {
-            let open = || control::find_or_make(fd, self.settings.pool.as_deref());
-            self.ownership.membership.attach(open, || self.is_journal_left(fd)).map_err(|e| {
-                match recovery::look(fd, &self.settings) {
-                    Err(conflict) if conflict.errno() == libc::EIO => conflict, // for example: its pool is gone
-                    _ => e,
-                }
+            self.attach_by(fd).map_err(|e| match recovery::look(fd, &self.settings) {
+                Err(conflict) if conflict.errno() == libc::EIO => conflict, // for example: its pool is gone
+                _ => e,
             })
         };
         if let Err(e) = self.check_limit_of_membership().and_then(|()| self.fds.with(false, attach)) {

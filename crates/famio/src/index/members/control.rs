@@ -179,9 +179,9 @@ impl Control {
     /// Whether a process has a session or is about to move a growing file into one, died with one, or left an open
     /// epoch.
     pub fn is_in_use(&self) -> bool {
-        let [magic, state, grows_no_more] =
-            [offset_of!(Page, magic), offset_of!(Page, state), offset_of!(Page, grows_no_more)].map(|at| self.word(at));
-        Page::is_in_use(magic, state, grows_no_more)
+        self.word(offset_of!(Page, magic)) == MAGIC
+            && (self.word(offset_of!(Page, state)) & (SESSION | HAS_IMAGE) != 0
+                || self.word(offset_of!(Page, grows_no_more)) != 0)
     }
 
     /// A value that changes with each session that begins or ends.

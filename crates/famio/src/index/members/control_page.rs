@@ -158,12 +158,6 @@ pub(crate) struct Page {
 const _: () = assert!(size_of::<Page>() <= SIZE);
 
 impl Page {
-    /// Whether a page with these words belongs to a file with a session (its process may be dead), one that is about
-    /// to begin, or an open epoch.
-    pub(in crate::index) fn is_in_use(magic: u64, state: u64, grows_no_more: u64) -> bool {
-        magic == MAGIC && (state & (SESSION | HAS_IMAGE) != 0 || grows_no_more != 0)
-    }
-
     /// Wakes the background of the member in a slot.
     pub(in crate::index) fn call(&self, member: &Member) {
         member.calls.fetch_add(1, Ordering::SeqCst);
