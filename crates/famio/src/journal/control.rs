@@ -7,7 +7,7 @@ use super::mark::{self, Mark, Marked};
 use crate::error::{Error, Result};
 use crate::index::{CONTROL_SIZE, Control};
 use crate::journal::pools::access::{check_shared, give_to_writers_of};
-use crate::journal::pools::beside::{Beside, look_beside, may_be_beside};
+use crate::journal::pools::beside::{Beside, look_beside, may_be_beside, remove_left_empty};
 use crate::journal::pools::pool::{Pool, journal_name};
 use crate::journal::pools::reach::{look, open_looked_at};
 use crate::sys::{self, InternalFd, internal, write_at};
@@ -48,7 +48,7 @@ pub(crate) fn name_beside(journal: &str) -> String {
 }
 
 /// Whether the file certainly has no control file, mark or journal. `path`: the kernel's path of the file, if known.
-/// Opens nothing, so it takes a few system calls, where [`find`] takes dozens. As that does, it removes an empty pool.
+/// Opens nothing, so it takes a few system calls, where [`find`] takes dozens. As that does, it removes a pool that was left empty.
 pub(crate) fn is_unused(file: BorrowedFd<'_>, setting: Option<&Path>, path: Option<&Path>) -> bool {
     if setting.is_some() || !matches!(mark::get_any(file), Ok(None)) {
         return false;
@@ -56,7 +56,7 @@ pub(crate) fn is_unused(file: BorrowedFd<'_>, setting: Option<&Path>, path: Opti
     match look_beside(file, path, &[SUFFIX, crate::journal::pools::pool::SUFFIX]) {
         Ok(Beside::NoPool) => true,
         Ok(Beside::NothingIn(pool)) => {
-            let _ = rustix::fs::unlinkat(CWD, &pool, AtFlags::REMOVEDIR);
+            remove_left_empty(&pool);
             true
         }
         Ok(Beside::MayBe) | Err(_) => false,
@@ -74,8 +74,8 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
     match Pool::find(file, pool_of(file, setting).as_deref()) {
         Ok(Some(pool)) => {
             let found = open_in(&pool, file, &name_of(file)?)?;
-            if found.is_none() {
-                pool.remove_if_empty(); // it may have been another user's, and is gone now
+            if found.is_none() && pool.is_beside() {
+                remove_left_empty(pool.path());
             }
             Ok(found)
         }

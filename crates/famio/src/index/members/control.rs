@@ -179,9 +179,10 @@ impl Control {
     /// Whether a process has a session or is about to move a growing file into one, died with one, or left an open
     /// epoch.
     pub fn is_in_use(&self) -> bool {
+        // In this order: the announcement ends when the session has begun.
         self.word(offset_of!(Page, magic)) == MAGIC
-            && (self.word(offset_of!(Page, state)) & (SESSION | HAS_IMAGE) != 0
-                || self.word(offset_of!(Page, grows_no_more)) != 0)
+            && (self.word(offset_of!(Page, grows_no_more)) != 0
+                || self.word(offset_of!(Page, state)) & (SESSION | HAS_IMAGE) != 0)
     }
 
     /// A value that changes with each session that begins or ends.

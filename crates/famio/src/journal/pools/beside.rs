@@ -7,6 +7,7 @@ use crate::journal::identity::Identity;
 use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
 use rustix::fs::{FileType, Stat, lstat, stat};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -63,6 +64,20 @@ fn is_missing(file: &Path, name: &str) -> bool {
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
     let path = real_path(file, path)?;
     Ok(!is_missing(&path, BESIDE) || folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file)))
+}
+
+/// For so many seconds after a change, an empty `.famio/` may be one whose maker is about to put something into it.
+const IN_MAKING: i64 = 1;
+
+/// Removes a `.famio/` that was left empty: by another user, who may not remove it, or by a killed process. One that was
+/// made or emptied just now stays: whoever looks at files again and again would take it away from its maker each time.
+/// Best effort.
+pub(crate) fn remove_left_empty(pool: &Path) {
+    let Ok(found) = lstat(pool) else { return };
+    let now = clock_gettime(ClockId::Realtime).tv_sec;
+    if !(0..=IN_MAKING).contains(&(now - found.st_mtime)) {
+        let _ = rustix::fs::rmdir(pool);
+    }
 }
 
 /// What is beside a file, as far as names tell.
@@ -131,6 +146,29 @@ mod tests {
             assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
         }
         assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn an_empty_one_is_not_taken_away_from_its_maker() {
+        let dir = Scratch::new();
+        let pool = dir.path(BESIDE);
+        std::fs::create_dir(&pool).unwrap();
+        remove_left_empty(&pool);
+        assert!(pool.exists(), "just made");
+        let is_there_if_as_old_as = |seconds: i64| {
+            let then = rustix::fs::Timespec { tv_sec: clock_gettime(ClockId::Realtime).tv_sec - seconds, tv_nsec: 0 };
+            let times = rustix::fs::Timestamps { last_access: then, last_modification: then };
+            rustix::fs::utimensat(rustix::fs::CWD, &pool, &times, rustix::fs::AtFlags::empty()).unwrap();
+            remove_left_empty(&pool);
+            pool.exists()
+        };
+        std::fs::write(pool.join("control"), "").unwrap();
+        assert!(is_there_if_as_old_as(10), "not empty");
+        std::fs::remove_file(pool.join("control")).unwrap();
+        assert!(!is_there_if_as_old_as(10));
+        std::fs::create_dir(&pool).unwrap();
+        assert!(!is_there_if_as_old_as(-3600), "the clock was set back");
+        remove_left_empty(&pool);
     }
 
     #[test]

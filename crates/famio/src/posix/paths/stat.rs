@@ -6,7 +6,7 @@ use crate::fast_path::FAST_PATH;
 use crate::file::{AtomicFile, Modified};
 use crate::index::Control;
 use crate::journal::control;
-use crate::posix::call::look::stat_at;
+use crate::posix::call::look::{stat_at, stat_of};
 use crate::posix::data::vector;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;
@@ -18,7 +18,7 @@ use crate::sys::internal::occupy_standard;
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 pub(in crate::posix) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
@@ -35,6 +35,38 @@ fn is_ours(file: &Arc<AtomicFile>) -> bool {
     ours
 }
 
+/// What the kernel says of a file: enough to notice that it was changed.
+#[derive(PartialEq, Eq)]
+struct Seen {
+    file: (u64, u64),
+    owner: u32,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Seen {
+    fn of(stat: &Stat) -> Self {
+        let changed = (stat.st_ctime, stat.st_ctime_nsec);
+        Self { file: (stat.st_dev, stat.st_ino), owner: stat.st_uid, size: stat.st_size as u64, changed }
+    }
+
+    /// Of a result with [`SEEN_BY_STATX`].
+    fn of_statx(stat: &Statx) -> Self {
+        let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into());
+        Self { file: (device, stat.stx_ino), owner: stat.stx_uid, size: stat.stx_size, changed }
+    }
+
+    /// Whether it is the same file and was changed.
+    fn was_before(&self, now: &Stat) -> bool {
+        let now = Self::of(now);
+        self.file == now.file && *self != now
+    }
+}
+
+const SEEN_BY_STATX: u32 =
+    libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID | libc::STATX_SIZE | libc::STATX_CTIME;
+
 /// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
 /// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with
 /// an open epoch.
@@ -42,7 +74,7 @@ fn is_ours(file: &Arc<AtomicFile>) -> bool {
 /// # Safety
 /// The kernel has just read the path, or it is null.
 #[cold]
-unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnce()) {
+unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, look: impl FnOnce(RawFd)) {
     let Some(config) = process::config() else { return };
     // SAFETY: the caller's promise.
     let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
@@ -53,7 +85,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
         return;
     }
     // SAFETY: the path is good.
-    if !unsafe { is_in_use(config, dirfd, path, flags) } {
+    if !unsafe { is_in_use(config, dirfd, path, flags, seen) } {
         return;
     }
     let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -71,21 +103,25 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, look: impl FnOnc
         };
     }
     if fd >= 0 {
-        look();
+        look(fd as RawFd);
         crate::posix::close(fd as RawFd);
     }
 }
 
-/// Whether a process has an open epoch on the file that the path leads to, as far as this process may know.
+/// Whether a process has an open epoch on the file that the path leads to, as far as this process may know; or may have
+/// had one when the kernel said what was `seen`.
 ///
 /// # Safety
 /// As [`beside`].
-unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen) -> bool {
     // SAFETY: the path is good.
-    let (named, name) = unsafe { (stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW), CStr::from_ptr(path)) };
-    let is_file = |stat: &Stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    if named.is_ok_and(|stat| is_file(&stat) && traces::are_absent(config, dirfd, name, stat.st_uid)) {
-        return false;
+    let name = unsafe { CStr::from_ptr(path) };
+    if traces::are_absent(config, dirfd, name, seen.owner) {
+        // SAFETY: the path is good.
+        let named = unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) };
+        if named.is_ok_and(|now| Seen::of(&now) == *seen) {
+            return false; // and the path is no link
+        }
     }
     // Closing an ordinary descriptor of the file would drop the program's locks; closing this kind does not.
     // SAFETY: the path is good.
@@ -93,7 +129,9 @@ unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i
         return false;
     };
     let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
+    // A session that was there may be gone by now.
     found.is_some_and(|control| Control::new(control).is_in_use())
+        || stat_of(look.as_raw_fd()).is_ok_and(|now| seen.was_before(&now))
 }
 
 /// Replaces size and times in a result of the kernel's by the logical ones. `fd`: its table entry is checked on the
@@ -167,20 +205,21 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
     FAST_PATH.name_prefilter.may_match(bytes) && may_match(bytes)
 }
 
-/// Calls `show` to fill in the logical state if the file is atomic, in this process or in another.
+/// Calls `show` to fill in the logical state if the file is atomic, in this process or in another. In the second case
+/// with a descriptor of it, by which the kernel is to be asked again.
 ///
 /// # Safety
 /// As [`may_be_atomic`].
 #[cold]
-unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, of: (u64, u64), show: impl FnOnce()) {
+unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, show: impl FnOnce(Option<RawFd>)) {
     if process::config().is_none() {
         return;
     }
-    if table::any() && find(of.0, of.1).is_some() {
-        show();
+    if table::any() && find(seen.file.0, seen.file.1).is_some() {
+        show(None);
     } else {
         // SAFETY: the caller's promise.
-        unsafe { beside(dirfd, path, flags, show) };
+        unsafe { beside(dirfd, path, flags, seen, |fd| show(Some(fd))) };
     }
 }
 
@@ -194,7 +233,12 @@ pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags
     unsafe {
         let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
         if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
-            show_logical(dirfd, path, flags, ((*shown).st_dev, (*shown).st_ino), || overlay(None, shown));
+            let show = |opened: Option<RawFd>| {
+                if opened.is_none_or(|fd| raw!(SYS_fstat, fd, shown) == 0) {
+                    overlay(None, shown);
+                }
+            };
+            show_logical(dirfd, path, flags, &Seen::of(&*shown), show);
         }
         result
     }
@@ -211,11 +255,16 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
     }
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let result = raw!(SYS_statx, dirfd, path, flags, mask | libc::STATX_INO | libc::STATX_TYPE, shown);
+        let result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
         let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
         if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
-            let of = (libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor), (*shown).stx_ino);
-            show_logical(dirfd, path, flags, of, || overlay_statx(&mut *shown, mask));
+            let show = |opened: Option<RawFd>| {
+                let by = |fd| raw!(SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask | SEEN_BY_STATX, shown);
+                if opened.is_none_or(|fd| by(fd) == 0) {
+                    overlay_statx(&mut *shown, mask);
+                }
+            };
+            show_logical(dirfd, path, flags, &Seen::of_statx(&*shown), show);
         }
         result
     }
