@@ -36,14 +36,21 @@ impl AtomicFile {
         // A map that was kept of it as an ordinary file counts as an open of it.
         crate::map::cache::forget(self.device, self.inode);
         let Some(watcher) = lease::Watched::begin() else { return false };
-        let take = || self.fds.with(true, |fd| Ok(watcher.take(fd))).unwrap_or(false);
-        let is_taken = if self.fds.are_several() { self.join_for_lease(take) } else { take() };
-        if !is_taken {
-            return false;
-        }
+        let mut is_taken = false;
+        let first_state = if self.fds.are_several() {
+            is_taken = self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd))).unwrap_or(false));
+            if is_taken { self.fds.with(true, |fd| self.first_state(fd, from)) } else { Ok(None) }
+        } else {
+            self.fds.with(true, |fd| {
+                is_taken = watcher.take(fd);
+                if is_taken { self.first_state(fd, from) } else { Ok(None) }
+            })
+        };
         // On any error: a session reports it, or the file is demoted.
-        let Ok(Some(state)) = self.fds.with(true, |fd| self.first_state(fd, from)) else {
-            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+        let Ok(Some(state)) = first_state else {
+            if is_taken {
+                let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+            }
             return false;
         };
         *self.growing.state.lock() = Some(state);

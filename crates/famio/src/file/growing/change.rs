@@ -102,11 +102,11 @@ impl AtomicFile {
         from: u64,
         change: impl FnOnce(&mut State, BorrowedFd<'_>) -> Result<Option<T>>,
     ) -> Option<Result<T>> {
-        match self.state.load(Ordering::Acquire) {
-            GROWING => {}
-            PLAIN if self.begin_to_grow(from) => {}
+        let begins = match self.state.load(Ordering::Acquire) {
+            GROWING => false,
+            PLAIN if self.begin_to_grow(from) => true,
             _ => return None,
-        }
+        };
         let mut growing = self.growing.state.lock();
         if self.state.load(Ordering::Acquire) != GROWING {
             return None;
@@ -119,7 +119,7 @@ impl AtomicFile {
             if state.is_suspect {
                 return Err(self.named(Error::with(libc::EIO, SUSPECT)));
             }
-            if lease::is_broken(fd) {
+            if !begins && lease::is_broken(fd) {
                 return Ok(None); // an outsider waits to open it
             }
             state.renew_own_change_time(fd)?;

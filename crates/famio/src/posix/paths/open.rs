@@ -333,10 +333,9 @@ pub(in crate::posix) unsafe fn open_atomic(
         table::forget(fd);
     }
     let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
-    let attached = if is_real && globs::is_plain(said.to_bytes()) {
-        attach_as(config, fd, said.to_owned(), true, flags_kept, kernel_access, Some(0))
-    } else {
-        attach(config, fd, said, flags_kept, kernel_access, Some(0))
+    let attached = match globs::path_without_links(dirfd, said).filter(|_| is_real) {
+        Some(real) => attach_as(config, fd, real, true, flags_kept, kernel_access, Some(0)),
+        None => attach(config, fd, said, flags_kept, kernel_access, Some(0)),
     };
     finish(attached, fd, dirfd, said, flags)
 }

@@ -4,7 +4,7 @@ use super::patterns;
 use crate::name_prefilter::{NamePrefilter, name_start};
 use crate::posix::raw;
 use glob::{MatchOptions, Pattern};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -161,19 +161,29 @@ pub(in crate::posix) fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
 }
 
 /// The kernel's path of an open file, or the path that the caller gave.
-pub(in crate::posix) fn path_of(fd: RawFd, said: &CStr) -> std::ffi::CString {
+pub(in crate::posix) fn path_of(fd: RawFd, said: &CStr) -> CString {
     let mut text = Text::new();
     if descriptor_path(fd, &mut text) {
-        std::ffi::CString::new(text.get()).unwrap_or_else(|_| said.to_owned())
+        CString::new(text.get()).unwrap_or_else(|_| said.to_owned())
     } else {
         said.to_owned()
     }
 }
 
-/// Whether a path without symbolic links is the kernel's name of the file: it is absolute and has no dots.
-pub(in crate::posix) fn is_plain(path: &[u8]) -> bool {
-    let Some(rest) = path.strip_prefix(b"/") else { return false };
-    rest.split(|&byte| byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
+/// The kernel's name of the file that was just opened by this path, through no symbolic link. `None` if only the kernel
+/// knows: the path has dots, or is relative to a descriptor. To ask it (`path_of`) takes 4 µs, this 0.5.
+pub(in crate::posix) fn path_without_links(dirfd: RawFd, path: &CStr) -> Option<CString> {
+    let bytes = path.to_bytes();
+    let rest = bytes.strip_prefix(b"/");
+    if rest.unwrap_or(bytes).split(|&byte| byte == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
+        return None;
+    }
+    if rest.is_some() {
+        return Some(path.to_owned());
+    }
+    let mut text = Text::new();
+    let is_found = dirfd == libc::AT_FDCWD && start(dirfd, bytes, &mut text) && text.push(b"/") && text.push(bytes);
+    is_found.then(|| CString::new(text.get()).ok()).flatten()
 }
 
 fn start(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
@@ -480,6 +490,22 @@ mod tests {
 
     fn hit(globs: &Globs, path: &str) -> bool {
         globs.matches(libc::AT_FDCWD, path.as_bytes(), true)
+    }
+
+    #[test]
+    fn paths_without_links() {
+        let real = |dirfd, path| path_without_links(dirfd, path).map(|path| path.into_string().unwrap());
+        let here = std::env::current_dir().unwrap().into_os_string().into_string().unwrap();
+        for name in [c"a", c"a/b", c".a", c"a..b"] {
+            assert_eq!(real(libc::AT_FDCWD, name), Some(format!("{here}/{}", name.to_str().unwrap())));
+            assert_eq!(real(3, name), None);
+        }
+        for dirfd in [libc::AT_FDCWD, 3] {
+            assert_eq!(real(dirfd, c"/a/b").as_deref(), Some("/a/b"));
+            for unknown in [c"", c"/", c".", c"./a", c"a/../b", c"a//b", c"a/", c"/a/./b"] {
+                assert_eq!(real(dirfd, unknown), None, "{unknown:?}");
+            }
+        }
     }
 
     #[test]
