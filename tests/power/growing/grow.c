@@ -1,5 +1,6 @@
 /* Files that only grow, for power cuts: logs that are synced after each epoch, and small files, written and closed,
- * half of them synced before. All bytes are derived from numbers. `write FOLDER ROUND` reports on stdout what is
+ * half of them synced before; and old files, each of which is opened, overwritten, synced and closed again and again,
+ * so that its session lasts a moment. All bytes are derived from numbers. `write FOLDER ROUND` reports on stdout what is
  * durable, until the power is cut; `check FOLDER ROUND commit|leave` reads the previous round's reports from stdin,
  * and checks that all of it is there, and nothing torn; after `leave`, for a small file whose SYNC did not return,
  * only whether it can be read. */
@@ -13,6 +14,8 @@
 
 #define LOGS 3
 #define LONGEST 20000
+#define OLD 2
+#define OLD_LENGTH 9000
 
 static unsigned long mix(unsigned long a, unsigned long b) {
   unsigned long x = a * 0x9e3779b97f4a7c15ul + b + 1;
@@ -61,6 +64,22 @@ static unsigned long epochs(int fd, unsigned long log, const char *name, off_t *
   return epoch;
 }
 
+/* The number of the epoch of an old file, of which all of it must be. */
+static unsigned long old_epoch(int fd, const char *name) {
+  static unsigned long found[OLD_LENGTH / sizeof(long)];
+  if (pread(fd, found, OLD_LENGTH, 0) != OLD_LENGTH) fail("read", name);
+  for (size_t i = 0; i < OLD_LENGTH / sizeof(long); i++)
+    if (found[i] != found[0]) fail("a torn epoch", name);
+  return found[0];
+}
+
+static void write_old(int fd, unsigned long epoch, const char *name) {
+  unsigned long bytes[OLD_LENGTH / sizeof(long)];
+  for (size_t i = 0; i < OLD_LENGTH / sizeof(long); i++) bytes[i] = epoch;
+  if (pwrite(fd, bytes, OLD_LENGTH, 0) != OLD_LENGTH) fail("write", name);
+  if (fsync(fd) != 0) fail("fsync", name);
+}
+
 static void name_of(char *name, const char *folder, const char *kind, unsigned long round, unsigned long number) {
   snprintf(name, 500, "%s/%s-%lu-%lu", folder, kind, round, number);
 }
@@ -71,10 +90,11 @@ int main(int argc, char **argv) {
   unsigned long round = strtoul(argv[3], NULL, 10);
   static char bytes[LONGEST], found[LONGEST + 1], name[500];
   if (strcmp(argv[1], "check") == 0) {
-    unsigned long acked[LOGS] = {0}, small = 0, r, number;
+    unsigned long acked[LOGS] = {0}, old[OLD] = {0}, small = 0, r, number;
     char kind[10];
     while (scanf("%9s %lu %lu", kind, &r, &number) == 3) {
       if (strcmp(kind, "log") == 0 && r < LOGS) acked[r] = number;
+      if (strcmp(kind, "old") == 0 && r < OLD) old[r] = number;
       if (strcmp(kind, "small") == 0 && r == round && number + 1 > small) small = number + 1;
     }
     for (unsigned long log = 0; log < LOGS; log++) {
@@ -86,6 +106,17 @@ int main(int argc, char **argv) {
       unsigned long there = epochs(fd, log, name, &size);
       if (there < acked[log]) fail("epochs that were synced are not there", name);
       printf("%s: %lu epochs, %lu acknowledged\n", name, there, acked[log]);
+      close(fd);
+    }
+    for (number = 0; number < OLD; number++) {
+      name_of(name, folder, "old", 0, number);
+      int fd = open(name, O_RDONLY);
+      struct stat stat;
+      if (fd < 0 && old[number] > 0) fail("an old file is not there", name);
+      if (fd < 0 || fstat(fd, &stat) != 0 || (stat.st_size == 0 && old[number] == 0)) continue;
+      unsigned long there = old_epoch(fd, name);
+      if (there < old[number]) fail("an epoch that was synced is not there", name);
+      printf("%s: epoch %lu, %lu acknowledged\n", name, there, old[number]);
       close(fd);
     }
     unsigned long whole = 0, empty = 0;
@@ -121,8 +152,16 @@ int main(int argc, char **argv) {
     put(logs[log], bytes, length, "a log");
     if (fsync(logs[log]) != 0) fail("fsync", "a log");
     printf("log %lu %lu\n", log, ++next[log]), fflush(stdout);
+    name_of(name, folder, "old", 0, i % OLD);
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    struct stat stat;
+    if (fd < 0 || fstat(fd, &stat) != 0) fail("open", name);
+    unsigned long epoch = stat.st_size == 0 ? 1 : old_epoch(fd, name) + 1;
+    write_old(fd, epoch, name);
+    printf("old %lu %lu\n", i % OLD, epoch), fflush(stdout);
+    if (close(fd) != 0) fail("close", name);
     name_of(name, folder, "small", round, i);
-    int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0) fail("open", name);
     put(fd, bytes, length = blob(100 + round, i, bytes), name);
     if (i % 2 == 0 && fsync(fd) != 0) fail("fsync", name);

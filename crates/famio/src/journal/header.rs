@@ -307,6 +307,20 @@ impl Header {
         write(first.other())
     }
 
+    /// For the last state of a journal: stores the weaker copy, and flushes nothing that this call has written. As long
+    /// as the copy is not flushed, a crash leaves the old or the new state.
+    pub fn store_one_copy(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
+        let bytes = self.next();
+        if !self.copies.is_other_durable {
+            medium.fdatasync(journal.as_fd())?;
+            self.copies.is_other_durable = true;
+        }
+        let first = self.copies.first;
+        write_copy(first, &bytes, journal.as_fd(), medium)?;
+        self.copies = Copies { first: first.other(), is_other_durable: false };
+        Ok(())
+    }
+
     /// How often it was stored.
     pub fn stores(&self) -> u64 {
         self.sequence

@@ -167,6 +167,28 @@ fn the_next_store_begins_with_the_copy_that_was_not_flushed() {
 }
 
 #[test]
+fn the_last_state_takes_the_copy_that_was_not_flushed() {
+    let dir = Scratch::new();
+    let file = File::options().read(true).write(true).create_new(true).open(dir.path("j")).unwrap();
+    let mut header = sample();
+    header.store(&file, &KERNEL).unwrap();
+    header.has_begun();
+    header.state = State::Active;
+    header.store(&file, &KERNEL).unwrap();
+    let (active, weaker) = (header.clone(), header.copies.first);
+    header.state = State::Clean;
+    header.store_one_copy(&file, &KERNEL).unwrap();
+    assert!(header.copies.first == weaker.other() && !header.copies.is_other_durable);
+    let bytes = fs::read(dir.path("j")).unwrap();
+    assert_eq!(Header::read(&bytes).unwrap().0, header);
+    for (copy, expected) in [(weaker, &active), (weaker.other(), &header)] {
+        let mut bytes = bytes.clone();
+        bytes[copy as usize * COPY_LEN..][..COPY_LEN].fill(0);
+        assert_eq!(Header::read(&bytes).unwrap(), (expected.clone(), Found::OneCopy));
+    }
+}
+
+#[test]
 fn an_unfinished_creation_is_blank() {
     assert!(is_blank(&[]) && is_blank(&[0; 100]) && is_blank(&[0; LEN]));
     let mut bytes = image(&sample());

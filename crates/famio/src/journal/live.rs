@@ -9,12 +9,13 @@ use crate::error::{Error, Result};
 use crate::journal::pools::beside::beside_path;
 use crate::journal::pools::pool::{Pool, is_beside_name, journal_name};
 use crate::journal::pools::shares::{Charge, Limit};
-use crate::pmem::{Domain, Medium};
+use crate::pmem::{Detected, Domain, Medium, TestHooks, keeps_order};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
 use crate::sys::namespaces::root_folder;
-use crate::sys::{InternalFd, read_at, write_at};
+use crate::sys::{InternalFd, read_at, write_at, write_out};
 use crate::thread::Mutex;
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +41,9 @@ pub(crate) struct Live {
     medium: &'static dyn Medium,
     /// To how many bytes it may grow.
     limit: Limit,
+    /// Beside its mark, on a file system that keeps the order of what it makes durable (`pmem::keeps_order`): what has
+    /// to be durable before a change of the mark is only written before it.
+    keeps_order: AtomicBool,
 }
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
@@ -61,13 +65,15 @@ impl Drop for Live {
 }
 
 impl Live {
-    /// Creates the journal of `file`, with only a header, in state *creating*.
+    /// Creates the journal of `file`, with only a header, in state *creating*. `through_cache`: of a file, and with a
+    /// journal, that are written through the page cache.
     pub fn create(
         file: BorrowedFd<'_>,
         settings: &Settings,
         kind: Kind,
         (domain, file_domain): (Domain, Domain),
         medium: &'static dyn Medium,
+        through_cache: Option<&Detected>,
     ) -> Result<Self> {
         let identity = Identity::of_fd(file)?;
         let name = journal_name(&identity);
@@ -83,7 +89,12 @@ impl Live {
         })?;
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         // Under another name of the file, there may be another `.famio/`: the mark says which one counts.
-        let has_other_names = rustix::fs::fstat(file)?.st_nlink > 1;
+        let stat = rustix::fs::fstat(file)?;
+        let has_other_names = stat.st_nlink > 1;
+        let keeps_order = durability_of(file_domain) == Durability::Power
+            && TestHooks::current().medium.is_none() // the recorder has no order of files and marks
+            && rustix::fs::fstat(&journal)?.st_dev == stat.st_dev
+            && through_cache.is_some_and(|d| keeps_order(file, d) && keeps_order(journal.as_fd(), d));
         let live = Self {
             file: journal,
             header: Mutex::new(header),
@@ -96,6 +107,7 @@ impl Live {
             durability: durability_of(file_domain),
             medium,
             limit: Limit::new(settings.journal_limit, charge),
+            keeps_order: AtomicBool::new(keeps_order),
         };
         if let Err(e) = live.store(State::Creating) {
             let _ = pool.remove(&live.name); // nothing refers to it yet
@@ -141,6 +153,7 @@ impl Live {
             made_in: Mutex::new(None),
             medium,
             limit,
+            keeps_order: AtomicBool::new(false), // the other process may have made it in another way
         })
     }
 
@@ -170,7 +183,7 @@ impl Live {
         let set_mark = || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium));
         in_order(
             Rule::MarkBeforeActive,
-            || in_order(Rule::JournalBeforeMark, || self.persist(), set_mark),
+            || in_order(Rule::JournalBeforeMark, || self.persist_before_mark(), set_mark),
             || self.store(State::Active),
         )?;
         *self.made_in.lock() = None;
@@ -178,13 +191,44 @@ impl Live {
     }
 
     /// Makes a new journal and its name durable, where that matters: size, owner and mode, too. One flush of the disk
-    /// takes most of it: the folders have nothing left where the file system commits all at once.
-    fn persist(&self) -> Result<()> {
-        if self.durability == Durability::Power {
+    /// takes most of it: the folders have nothing left where the file system commits all at once. Where the order is
+    /// kept, the flush of the mark takes all of it.
+    fn persist_before_mark(&self) -> Result<()> {
+        if self.durability == Durability::Power && !self.write_out()? {
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
         self.header.lock().has_begun();
+        if self.keeps_order.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
+    }
+
+    /// Where the file system keeps the order: writes the journal to the disk, so that it is there after a crash if a
+    /// later change of the mark is. Returns whether it did; a sandbox may forbid it.
+    fn write_out(&self) -> Result<bool> {
+        if self.keeps_order.load(Ordering::Relaxed) {
+            match self.file.run(|journal| write_out(journal)) {
+                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
+                    self.keeps_order.store(false, Ordering::Relaxed);
+                }
+                written => written?,
+            }
+        }
+        Ok(self.keeps_order.load(Ordering::Relaxed))
+    }
+
+    /// Stores state *clean*: durably, or as [`write_out`](Self::write_out) does.
+    fn store_clean_before_unmark(&self) -> Result<()> {
+        if !self.keeps_order.load(Ordering::Relaxed) {
+            return self.store(State::Clean);
+        }
+        {
+            let mut header = self.header.lock();
+            header.state = State::Clean;
+            self.file.run(|journal| header.store_one_copy(journal, self.medium))?;
+        }
+        if self.write_out()? { Ok(()) } else { self.file.run(|journal| self.medium.fdatasync(journal.as_fd())) }
     }
 
     /// Everything is in the file, durably: stores state *clean*, removes the mark from the file, and removes the
@@ -197,7 +241,11 @@ impl Live {
         let unmark = || match mark::remove(file) {
             Err(e) if is_denied(&e) => {
                 is_marked.set(true);
-                Ok(())
+                // No flush of the mark follows, which would take the header.
+                match self.durability {
+                    Durability::Power => self.file.run(|journal| self.medium.fdatasync(journal.as_fd())),
+                    Durability::Process => Ok(()),
+                }
             }
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
@@ -207,7 +255,7 @@ impl Live {
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
-            || self.store(State::Clean),
+            || self.store_clean_before_unmark(),
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
         );
         self.leave();
@@ -506,79 +554,5 @@ impl Keeper for Live {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::Scratch;
-    use super::*;
-    use crate::pmem::medium;
-
-    /// A first write failed with `ENOENT` if its folder was removed at that moment, by the close of another file
-    /// beside it.
-    #[test]
-    fn journals_come_and_go_beside_each_other() {
-        let dir = Scratch::new();
-        let medium = medium(Domain::PageCache, false);
-        std::thread::scope(|scope| {
-            for name in ["one", "two", "three"] {
-                let path = dir.path(name);
-                scope.spawn(move || {
-                    std::fs::write(&path, b"x").unwrap();
-                    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-                    let settings = Settings { durability: Durability::Process, ..Settings::default() };
-                    for _ in 0..200 {
-                        let domains = (Domain::Process, Domain::Process);
-                        let live = Live::create(file.as_fd(), &settings, Kind::InPlace, domains, medium).unwrap();
-                        live.activate(file.as_fd()).unwrap();
-                        live.retire(file.as_fd()).unwrap();
-                    }
-                });
-            }
-        });
-    }
-
-    /// A file with an active journal.
-    fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Live) {
-        let path = dir.path("file");
-        std::fs::write(&path, b"x").unwrap();
-        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        let domains = (Domain::PageCache, Domain::PageCache);
-        let medium = medium(Domain::PageCache, false);
-        let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium).unwrap();
-        live.activate(file.as_fd()).unwrap();
-        (path, file, live)
-    }
-
-    /// A SYNC that looked for the journal waited for the end of a session, which waited for the SYNC.
-    #[test]
-    fn no_lock_is_held_while_the_file_is_asked_for() {
-        let dir = Scratch::new();
-        let (path, file, live) = active(&dir);
-        let free = || live.place.try_lock().is_some() && live.header.try_lock().is_some();
-        let is_named = live.is_named(
-            true,
-            || {
-                assert!(free());
-                Some(path.with_file_name("elsewhere"))
-            },
-            || {
-                assert!(free());
-                1
-            },
-        );
-        assert!(is_named);
-        live.retire(file.as_fd()).unwrap();
-    }
-
-    #[test]
-    fn a_journal_that_has_ended_stays_clean() {
-        let dir = Scratch::new();
-        let (_, file, live) = active(&dir);
-        let state = || {
-            let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
-            Header::read(&bytes[..length]).unwrap().0.state
-        };
-        assert_eq!(state(), State::Active);
-        live.retire(file.as_fd()).unwrap();
-        live.suspect();
-        assert_eq!(state(), State::Clean);
-    }
-}
+#[path = "live_tests.rs"]
+mod tests;

@@ -66,7 +66,7 @@ pub(in crate::file) fn attach_tiered(
     // As in `attach`.
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
-        let live = Arc::new(Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file)?);
+        let live = Arc::new(Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file, None)?);
         let geometry = Geometry::of_new();
         let made = (|| {
             live.describe(|words| geometry.put(0, words));
@@ -92,11 +92,12 @@ pub(in crate::file) fn attach_tiered(
     })
 }
 
-/// Creates the journal: first segment, then mark and header, each durable before the next.
+/// Creates the journal: first segment, then mark and header, each durable before the next; or, where the file system
+/// keeps the order, with the next.
 pub(in crate::file) fn attach(
     fds: &Descriptors,
     shared: &Shared,
-    domains: (Domain, Domain),
+    (journal, file): (&Detected, &Detected),
     settings: &Settings,
 ) -> Result<(Home, Box<dyn Engine>)> {
     let medium = medium(Domain::PageCache, false);
@@ -104,7 +105,9 @@ pub(in crate::file) fn attach(
     // Old bytes above a size are never seen: the file is cut before a checkpoint writes above it.
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
-        let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium)?);
+        let domains = (journal.domain, file.domain);
+        let through_cache = (domains == (Domain::PageCache, Domain::PageCache)).then_some(file);
+        let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium, through_cache)?);
         let made = RecordLog::create(live.clone(), shared.size(), Geometry::of_new(), live.limit(), medium)
             .and_then(|log| live.activate(fd).map(|()| log));
         match made {

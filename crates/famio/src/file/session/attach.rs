@@ -134,9 +134,7 @@ pub(in crate::file) fn attach(
             let home = Home::new(fds, plan.file.domain, true, medium)?;
             (home, Box::new(in_place(fds, arena.shared(), &plan, settings, medium)?))
         }
-        Kind::Records => {
-            crate::file::records::attach(fds, arena.shared(), (plan.journal.domain, plan.file.domain), settings)?
-        }
+        Kind::Records => crate::file::records::attach(fds, arena.shared(), (&plan.journal, &plan.file), settings)?,
         Kind::Tiered => {
             crate::file::records::attach_tiered(fds, arena.shared(), (&plan.journal, &plan.file), settings)?
         }
@@ -283,7 +281,7 @@ fn in_place(
 ) -> Result<InPlace> {
     fds.with(true, |fd| {
         let domains = (plan.journal.domain, plan.file.domain);
-        let live = Live::create(fd, settings, Kind::InPlace, domains, medium)?;
+        let live = Live::create(fd, settings, Kind::InPlace, domains, medium, None)?;
         let made = (|| {
             let key = Key::of(live.id());
             let limit = live.limit();

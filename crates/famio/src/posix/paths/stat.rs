@@ -64,8 +64,7 @@ impl Seen {
     }
 }
 
-const SEEN_BY_STATX: u32 =
-    libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID | libc::STATX_SIZE | libc::STATX_CTIME;
+const SEEN_BY_STATX: u32 = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID | libc::STATX_SIZE | libc::STATX_CTIME;
 
 /// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
 /// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with

@@ -1,0 +1,96 @@
+use super::*;
+use crate::journal::header::COPY_LEN;
+use crate::journal::testing::Scratch;
+use crate::pmem::medium;
+
+/// A first write failed with `ENOENT` if its folder was removed at that moment, by the close of another file
+/// beside it.
+#[test]
+fn journals_come_and_go_beside_each_other() {
+    let dir = Scratch::new();
+    let medium = medium(Domain::PageCache, false);
+    std::thread::scope(|scope| {
+        for name in ["one", "two", "three"] {
+            let path = dir.path(name);
+            scope.spawn(move || {
+                std::fs::write(&path, b"x").unwrap();
+                let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+                let settings = Settings { durability: Durability::Process, ..Settings::default() };
+                for _ in 0..200 {
+                    let domains = (Domain::Process, Domain::Process);
+                    let live = Live::create(file.as_fd(), &settings, Kind::InPlace, domains, medium, None).unwrap();
+                    live.activate(file.as_fd()).unwrap();
+                    live.retire(file.as_fd()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// A file with an active journal.
+fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Live) {
+    let path = dir.path("file");
+    std::fs::write(&path, b"x").unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let domains = (Domain::PageCache, Domain::PageCache);
+    let medium = medium(Domain::PageCache, false);
+    let live = Live::create(file.as_fd(), &Settings::default(), Kind::Records, domains, medium, None).unwrap();
+    live.activate(file.as_fd()).unwrap();
+    (path, file, live)
+}
+
+/// A SYNC that looked for the journal waited for the end of a session, which waited for the SYNC.
+#[test]
+fn no_lock_is_held_while_the_file_is_asked_for() {
+    let dir = Scratch::new();
+    let (path, file, live) = active(&dir);
+    let free = || live.place.try_lock().is_some() && live.header.try_lock().is_some();
+    let is_named = live.is_named(
+        true,
+        || {
+            assert!(free());
+            Some(path.with_file_name("elsewhere"))
+        },
+        || {
+            assert!(free());
+            1
+        },
+    );
+    assert!(is_named);
+    live.retire(file.as_fd()).unwrap();
+}
+
+/// A crash before the mark's flush may leave the header *active*, but only with the mark.
+#[test]
+fn where_the_order_is_kept_the_flush_of_the_mark_takes_the_header() {
+    let dir = Scratch::new();
+    let (path, file, live) = active(&dir);
+    live.keeps_order.store(true, Ordering::Relaxed);
+    live.store_clean_before_unmark().unwrap();
+    let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
+    assert_eq!(Header::read(&bytes[..length]).unwrap().0.state, State::Clean);
+    let found = [0, COPY_LEN].map(|copy| {
+        let mut bytes = bytes;
+        bytes[copy..copy + COPY_LEN].fill(0);
+        Header::read(&bytes[..length]).unwrap().0.state
+    });
+    assert!(found.contains(&State::Active) && found.contains(&State::Clean), "{found:?}");
+    assert!(matches!(mark::get(file.as_fd()), Ok(Some(_))));
+    live.retire(file.as_fd()).unwrap();
+    assert!(matches!(mark::get(file.as_fd()), Ok(None)));
+    assert!(!path.with_file_name(".famio").exists());
+}
+
+#[test]
+fn a_journal_that_has_ended_stays_clean() {
+    let dir = Scratch::new();
+    let (_, file, live) = active(&dir);
+    let state = || {
+        let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
+        Header::read(&bytes[..length]).unwrap().0.state
+    };
+    assert_eq!(state(), State::Active);
+    live.retire(file.as_fd()).unwrap();
+    live.suspect();
+    assert_eq!(state(), State::Clean);
+}
