@@ -2,9 +2,10 @@
 //! memory or in a nameless file, and without a session it has to be put back.
 
 use crate::error::{Error, Result};
-use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::atomic::{AtomicFile, DEMOTED, GROWING};
 use crate::file::session::attach::is_out_of_reach;
 use crate::file::state::growing_state::State;
+use crate::journal::has_lost_its_name;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
@@ -21,10 +22,23 @@ impl AtomicFile {
             return Ok(false);
         }
         match self.check_session_can_begin() {
+            Err(error) if error.is_nameless() && self.leave_without_name(&error)? => Ok(true),
             Err(error) if is_out_of_reach(error.errno()) && self.leave_growing(&error) => Ok(true),
             Err(error) => Err(self.named(error)),
             Ok(()) => self.check_room().map(|()| false),
         }
+    }
+
+    /// Demotes a growing file that has lost its name: a journal could not be found after a crash. Without any other
+    /// name it does not survive one. Returns whether it did.
+    #[cold]
+    fn leave_without_name(&self, error: &Error) -> Result<bool> {
+        let (has_lost_it, names) =
+            self.fds.with(true, |fd| Ok((has_lost_its_name(fd), rustix::fs::fstat(fd)?.st_nlink)))?;
+        if names == 0 {
+            return Ok(self.end_session_as(DEMOTED).is_ok());
+        }
+        Ok(has_lost_it && self.settings.group.is_none() && self.leave_growing(error))
     }
 
     /// The open epoch takes its space a second time on its way, and others may take some meanwhile.

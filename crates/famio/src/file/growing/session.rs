@@ -62,6 +62,15 @@ impl Bytes {
     }
 }
 
+impl Tail<'_> {
+    /// Puts the bytes back into the file, which was cut.
+    fn put_back(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let medium = self.state.medium;
+        medium.ftruncate(fd, self.to)?;
+        self.bytes.each(self.from, self.to, |offset, piece| medium.pwritev(fd, &[piece], offset))
+    }
+}
+
 /// While it exists, a `stat` in another process waits for the session of the file that grew.
 pub(in crate::file) struct Announced<'a>(&'a Membership);
 
@@ -166,6 +175,20 @@ impl AtomicFile {
         self.show_in_shadow(session)
     }
 
+    /// Demotes the file instead of beginning a session. The open epoch goes back into it first: reads and writes of a
+    /// demoted file take no lock.
+    ///
+    /// # Errors
+    /// It could not be put back; the file is as it was.
+    pub(in crate::file) fn demote_with_tail(&self, tail: &mut Option<Tail<'_>>) -> Result<()> {
+        if let Some(tail) = tail.as_mut().filter(|tail| !tail.is_taken) {
+            self.fds.with(true, |fd| tail.put_back(fd))?;
+            tail.is_taken = true;
+        }
+        self.state.store(DEMOTED, Ordering::SeqCst);
+        Ok(())
+    }
+
     /// To be called when a session has taken up the open epoch. If there is no session, puts the epoch back into the
     /// file. Other processes may open the file from here on.
     ///
@@ -175,15 +198,13 @@ impl AtomicFile {
         let Some(tail) = tail else { return Ok(()) };
         let state = self.state.load(Ordering::Acquire);
         let put_back = self.fds.with(true, |fd| {
-            if !tail.is_taken {
-                if state == PLAIN {
-                    mark::set_growing(fd, &tail.state.mark.of_size(tail.from), true)?;
-                }
-                let medium = tail.state.medium;
-                medium.ftruncate(fd, tail.to)?;
-                tail.bytes.each(tail.from, tail.to, |offset, piece| medium.pwritev(fd, &[piece], offset))?;
+            if tail.is_taken {
+                return Ok(());
             }
-            Ok(())
+            if state == PLAIN {
+                mark::set_growing(fd, &tail.state.mark.of_size(tail.from), true)?;
+            }
+            tail.put_back(fd)
         });
         if put_back.is_ok() && state == PLAIN && !tail.is_taken {
             let Tail { state, from, .. } = tail;

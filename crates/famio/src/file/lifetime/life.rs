@@ -129,7 +129,7 @@ impl AtomicFile {
                     self.put_in_kernels_file()?;
                     self.release_owner_lock(inner); // other members do the same
                 }
-                self.state.store(DEMOTED, Ordering::SeqCst);
+                self.demote_with_tail(tail)?;
                 self.late_copies_to_kernel();
                 return Ok(());
             }
@@ -145,7 +145,7 @@ impl AtomicFile {
             };
             match come(inner) {
                 Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
-                Err(refusal) => return self.leave_to_kernel(inner, refusal.into()),
+                Err(refusal) => return self.leave_to_kernel(inner, tail, refusal.into()),
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
             }
@@ -156,8 +156,8 @@ impl AtomicFile {
                 Err(e) if e.errno() == libc::ENOMEM && self.settings.group.is_none() => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.put_in_kernels_file()?;
+                    self.demote_with_tail(tail)?;
                     crate::sys::events::count_demotion();
-                    self.state.store(DEMOTED, Ordering::Release);
                     return Ok(());
                 }
                 made => made?,
@@ -203,12 +203,12 @@ impl AtomicFile {
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
                     self.put_in_kernels_file()?;
+                    self.demote_with_tail(tail)?;
                     crate::sys::events::count_demotion();
-                    self.state.store(DEMOTED, Ordering::SeqCst);
                     self.late_copies_to_kernel();
                     return Ok(());
                 }
-                Err(e) => return self.leave_to_kernel(inner, e),
+                Err(e) => return self.leave_to_kernel(inner, tail, e),
                 Ok(session) => session,
             };
             let session = Box::new(session);

@@ -5,6 +5,7 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
+use crate::file::growing::Tail;
 use crate::file::session::attach::is_out_of_reach;
 use crate::index::{HAS_IMAGE, SESSION};
 use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
@@ -140,7 +141,12 @@ impl AtomicFile {
 
     /// The file cannot be protected because of `error`: leaves it to the kernel, or returns the error.
     #[cold]
-    pub(in crate::file) fn leave_to_kernel(&self, inner: &mut Inner, error: Error) -> Answer<()> {
+    pub(in crate::file) fn leave_to_kernel(
+        &self,
+        inner: &mut Inner,
+        tail: &mut Option<Tail<'_>>,
+        error: Error,
+    ) -> Answer<()> {
         if error.is_nameless() && !self.is_unreachable() {
             return Err(Refusal::session_ended()); // it got another name meanwhile: try again
         }
@@ -157,8 +163,8 @@ impl AtomicFile {
         if inner.owner_lock.is_some() {
             self.put_in_kernels_file()?;
         }
+        self.demote_with_tail(tail)?;
         crate::sys::events::count_demotion();
-        self.state.store(DEMOTED, Ordering::SeqCst);
         self.late_copies_to_kernel();
         Ok(())
     }
@@ -212,7 +218,10 @@ impl AtomicFile {
             return;
         }
         if error.errno() == libc::ESTALE && self.fds.with(false, |fd| Ok(has_lost_its_name(fd))).unwrap_or(false) {
-            crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+            // Without any name there is nothing to protect.
+            if self.fds.stat().is_ok_and(|stat| stat.st_nlink > 0) {
+                crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+            }
             return;
         }
         let path = self.path.to_string_lossy();

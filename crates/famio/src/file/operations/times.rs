@@ -53,6 +53,6 @@ impl AtomicFile {
 
     /// When the file was last changed, if the inode does not have that time yet.
     pub fn modified(&self) -> Option<Modified> {
-        self.with_session(|session| session.arena.shared().last_change()).flatten()
+        self.with_session(|session| session.arena.shared().last_change()).unwrap_or_else(|| self.modified_by_owner())
     }
 }

@@ -360,7 +360,7 @@ impl AtomicFile {
                         && self.ownership.membership.shadow().is_none() =>
                 {
                     let size = self.size_while_quiet(quiet, given);
-                    if self.growing.is_unmoved(unmoved) {
+                    if self.growing.is_unmoved(unmoved) && self.is_still(quiet) {
                         return size;
                     }
                 }

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
+use crate::file::base::modified::Modified;
 use crate::file::state::hand_over_image::HandOverImage;
 use crate::file::state::owner_session::{Look, OwnerSession};
 use crate::file::state::ownership::{LOOKS, PATIENCE};
@@ -163,5 +164,16 @@ impl AtomicFile {
             |epoch, committed| Ok(epoch.size(committed)),
             |joined| Ok(Look::Done(joined.size())),
         )
+    }
+
+    /// When another process, which has the session, last changed the file. `None`: none has, or it cannot be asked.
+    #[cold]
+    pub(in crate::file) fn modified_by_owner(&self) -> Option<Modified> {
+        let membership = &self.ownership.membership;
+        if !membership.has_attached() || membership.state() & SESSION == 0 {
+            return None;
+        }
+        let asked = self.read_without_ownership(|_, _| Ok(None), |joined| Ok(Look::Done(joined.last_change())));
+        asked.ok().flatten().flatten()
     }
 }

@@ -5,6 +5,7 @@
 //! session was still open to others: the same checks as within one process, and one more.
 
 use crate::error::{Error, Result};
+use crate::file::base::modified::Modified;
 use crate::file::engine::context::{Context, Part};
 use crate::file::session::{CALL_MAX, CLOSED};
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
@@ -130,6 +131,11 @@ impl OwnerSession {
     /// The logical size, with uncommitted changes.
     pub(in crate::file) fn size(&self) -> u64 {
         self.shared().size()
+    }
+
+    /// When it was last changed in this session.
+    pub(in crate::file) fn last_change(&self) -> Option<Modified> {
+        self.shared().last_change()
     }
 
     /// Reads into the caller's buffers at `offset`; fewer bytes at the end of the file, or if a buffer is bad.

@@ -14,17 +14,27 @@ pub fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
     crate::sys::path_of(file)
 }
 
+/// Looks for the folder of a file that another process renames again and again.
+const LOOKS: u32 = 32;
+
 /// The folder of an open file, and the file's path. The name in that folder does lead to this file.
 pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
-    let path = path_of(file)?;
-    match folder_at(file, path.clone()) {
-        // Another process may have renamed it since its path was asked for.
-        Err(e) if e.is_nameless() => match crate::sys::path_now(file)? {
-            now if now != path => folder_at(file, now),
-            _ => Err(e),
-        },
-        found => found,
+    let mut path = path_of(file)?;
+    for _ in 0..LOOKS {
+        match folder_at(file, path.clone()) {
+            // Another process may have renamed it since its path was asked for, or may have renamed it to and fro.
+            Err(e) if e.is_nameless() && !is_deleted(file, &path) => path = crate::sys::path_now(file)?,
+            found => return found,
+        }
     }
+    folder_at(file, path)
+}
+
+/// Whether a file is deleted, or the name that was this path.
+fn is_deleted(file: BorrowedFd<'_>, path: &Path) -> bool {
+    let ends = |path: &Path| path.as_os_str().as_bytes().ends_with(b" (deleted)");
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
+        || (ends(path) && crate::sys::path_now(file).is_ok_and(|now| now == path))
 }
 
 fn folder_at(file: BorrowedFd<'_>, path: PathBuf) -> Result<(InternalFd, PathBuf)> {

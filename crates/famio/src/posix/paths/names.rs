@@ -6,7 +6,7 @@ use super::open::openat;
 use crate::file::shadow::is_mapped;
 use crate::file::{Access, AtomicFile, commit_leftover};
 use crate::index::Control;
-use crate::journal::{control, mark};
+use crate::journal::{Marked, control, mark};
 use crate::posix::call::lock;
 use crate::posix::call::look::stat_at;
 use crate::posix::data::size;
@@ -110,7 +110,7 @@ unsafe fn prepare(dirfd: i32, path: *const c_char, change: Change) {
     // SAFETY: the caller's promise.
     unsafe {
         if !table::any() || !prepare_open(dirfd, path, change) {
-            recover(config, dirfd, path);
+            recover(config, dirfd, path, change);
         }
     }
 }
@@ -150,7 +150,7 @@ unsafe fn prepare_open(dirfd: i32, path: *const c_char, change: Change) -> bool 
 ///
 /// # Safety
 /// As [`prepare`].
-unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
+unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char, change: Change) {
     // SAFETY: the kernel checks the path.
     let Ok(stat) = (unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) }) else { return };
     // SAFETY: the kernel has read the path to its end.
@@ -164,6 +164,10 @@ unsafe fn recover(config: &Config, dirfd: i32, path: *const c_char) {
     // A look that opens nothing: closing a descriptor of an ordinary file would drop the program's locks on it.
     // SAFETY: as above.
     let Some(look) = (unsafe { crate::posix::look(dirfd, path, true) }) else { return };
+    let grows = || matches!(mark::of_looked_at(look.as_fd()), Ok(Some(Marked::Growing(_))));
+    if change == Change::Goes && stat.st_nlink == 1 && grows() {
+        return; // it has no journal, and a process that lets it grow would make one in a folder that may go next
+    }
     let link = format!("/proc/thread-self/fd/{}", look.as_raw_fd());
     let marked = rustix::fs::getxattr(&*link, mark::NAME, &mut [0u8; 0]).is_ok();
     if !marked && !has_journal(look.as_fd(), &config.settings).unwrap_or(false) {

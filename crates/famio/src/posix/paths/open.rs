@@ -236,6 +236,9 @@ unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
     fd
 }
 
+/// How often a path is opened again whose file was replaced or removed before it was attached.
+const OPENS: u32 = 16;
+
 /// `opened`: a descriptor that the kernel has opened with the flags of [`for_kernel`], through no link.
 ///
 /// # Safety
@@ -247,6 +250,23 @@ pub(in crate::posix) unsafe fn open_atomic(
     flags: i32,
     mode: u32,
     opened: Option<RawFd>,
+) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { try_open_atomic(config, dirfd, path, flags, mode, opened, OPENS) }
+}
+
+/// `again`: how often the path may be opened once more.
+///
+/// # Safety
+/// As [`open_atomic`].
+unsafe fn try_open_atomic(
+    config: &Config,
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+    opened: Option<RawFd>,
+    again: u32,
 ) -> Ret {
     // SAFETY: the caller's promise.
     let said = unsafe { CStr::from_ptr(path) };
@@ -337,6 +357,13 @@ pub(in crate::posix) unsafe fn open_atomic(
         Some(real) => attach_as(config, fd, real, true, flags_kept, kernel_access, Some(0)),
         None => attach(config, fd, said, flags_kept, kernel_access, Some(0)),
     };
+    if again > 0 && flags & libc::O_EXCL == 0 && attached.as_ref().is_err_and(Error::is_nameless) {
+        // SAFETY: the descriptor is ours, and no other code has seen it; the path is good.
+        return unsafe {
+            raw!(SYS_close, fd);
+            try_open_atomic(config, dirfd, path, flags, mode, None, again - 1)
+        };
+    }
     finish(attached, fd, dirfd, said, flags)
 }
 

@@ -57,10 +57,9 @@ impl Seen {
         Self { file: (device, stat.stx_ino), owner: stat.stx_uid, size: stat.stx_size, changed }
     }
 
-    /// Whether it is the same file and was changed.
+    /// Whether the path leads to another regular file by now, or to this one after a change.
     fn was_before(&self, now: &Stat) -> bool {
-        let now = Self::of(now);
-        self.file == now.file && *self != now
+        now.st_mode & libc::S_IFMT == libc::S_IFREG && *self != Self::of(now)
     }
 }
 
