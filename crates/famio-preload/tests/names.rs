@@ -128,7 +128,31 @@ fn names_change_under_an_open_file() {
     }
 }
 
-/// The journal moves with the file, or is where the next process that opens it finds it.
+/// Its writes failed with `ESTALE`, or were cut off by what was put back; and the folder could not be removed, since
+/// the removal of the file made one for its journal.
+#[test]
+fn a_file_that_grows_goes_on_without_its_name() {
+    let program = Program(build("nameless"));
+    for on_disk in [false, true] {
+        let folder = if on_disk { Folder::on_disk("names-nameless") } else { Folder::new("names-nameless") };
+        for how in ["unlink", "replace", "link", "folder"] {
+            succeed(under(&folder, &program.0).args([how, how]));
+            succeed(under(&folder, &program.0).env_remove("LD_PRELOAD").args([&format!("{how}-plain"), how]));
+        }
+    }
+}
+
+/// The time stayed as it was until the session ended.
+#[test]
+fn others_see_when_a_file_was_changed() {
+    let program = Program(build("modified"));
+    for on_disk in [false, true] {
+        let folder = if on_disk { Folder::on_disk("names-modified") } else { Folder::new("names-modified") };
+        succeed(under(&folder, &program.0).arg("atomic"));
+        succeed(under(&folder, &program.0).env_remove("LD_PRELOAD").arg("plain"));
+    }
+}
+
 /// For some milliseconds the size was 0: the kernel's file is cut to its committed size before a session has the rest,
 /// and a `stat` by name waits for no lease.
 #[test]
@@ -140,6 +164,7 @@ fn a_file_that_grew_keeps_its_size_for_others_while_it_gets_a_session() {
     }
 }
 
+/// The journal moves with the file, or is where the next process that opens it finds it.
 #[test]
 fn killed_after_a_new_name() {
     let program = Program(build("names"));

@@ -6,7 +6,7 @@ use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};
 use crate::file::base::quiet::is_quiet;
-use crate::file::engine::context::Context;
+use crate::file::engine::context::{Context, restore_times};
 use crate::index::BLOCK;
 use crate::pmem::TestHooks;
 use crate::rule::{Rule, holds};
@@ -274,7 +274,10 @@ impl Records {
                 self.may_release(&mut checkpointing);
             }
         }
-        let flushed = cx.fds.with_lasting(|fd| self.medium.fdatasync(fd));
+        let flushed = cx.fds.with_lasting(|fd| {
+            restore_times(cx.shared(), fd); // other programs see these, and the pass's writes have changed them
+            self.medium.fdatasync(fd)
+        });
         let mut checkpointing = lock(&self.checkpointing);
         checkpointing.flushing = false;
         checkpointing.flushes += 1;

@@ -67,24 +67,24 @@ const SEEN_BY_STATX: u32 = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID 
 
 /// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
 /// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with
-/// an open epoch.
+/// an open epoch. Returns whether the path may lead elsewhere by now, so that the kernel has to be asked again.
 ///
 /// # Safety
 /// The kernel has just read the path, or it is null.
 #[cold]
-unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, look: impl FnOnce(RawFd)) {
-    let Some(config) = process::config() else { return };
+unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, look: impl FnOnce(RawFd)) -> bool {
+    let Some(config) = process::config() else { return false };
     // SAFETY: the caller's promise.
     let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
     if name.is_empty() || !config.globs.may_match(name.to_bytes()) {
-        return;
+        return false;
     }
     if crate::posix::call::lock::not_reentered().is_err() || in_vfork_child() {
-        return;
+        return false;
     }
     // SAFETY: the path is good.
     if !unsafe { is_in_use(config, dirfd, path, flags, seen) } {
-        return;
+        return false;
     }
     let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
     let _standard = occupy_standard(); // as a standard stream it would be demoted
@@ -104,6 +104,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, loo
         look(fd as RawFd);
         crate::posix::close(fd as RawFd);
     }
+    [libc::ENOENT, libc::ESTALE].map(fail).contains(&fd)
 }
 
 /// Whether a process has an open epoch on the file that the path leads to, as far as this process may know; or may have
@@ -204,22 +205,32 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
 }
 
 /// Calls `show` to fill in the logical state if the file is atomic, in this process or in another. In the second case
-/// with a descriptor of it, by which the kernel is to be asked again.
+/// with a descriptor of it, by which the kernel is to be asked again. Returns whether the kernel has to be asked again
+/// by the path.
 ///
 /// # Safety
 /// As [`may_be_atomic`].
 #[cold]
-unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, show: impl FnOnce(Option<RawFd>)) {
+unsafe fn show_logical(
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    seen: &Seen,
+    show: impl FnOnce(Option<RawFd>),
+) -> bool {
     if process::config().is_none() {
-        return;
+        return false;
     }
     if table::any() && find(seen.file.0, seen.file.1).is_some() {
         show(None);
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { beside(dirfd, path, flags, seen, |fd| show(Some(fd))) };
+        return false;
     }
+    // SAFETY: the caller's promise.
+    unsafe { beside(dirfd, path, flags, seen, |fd| show(Some(fd))) }
 }
+
+/// How often a path is asked for again that leads elsewhere each time.
+const ASKS: u32 = 16;
 
 /// `newfstatat(2)`, which is also `stat` and `lstat`.
 ///
@@ -229,14 +240,20 @@ unsafe fn show_logical(dirfd: RawFd, path: *const c_char, flags: i32, seen: &See
 pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
-        if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
+        let mut result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+        for _ in 0..ASKS {
+            if result != 0 || (*shown).st_mode & libc::S_IFMT != libc::S_IFREG || !may_be_atomic(path) {
+                break;
+            }
             let show = |opened: Option<RawFd>| {
                 if opened.is_none_or(|fd| raw!(SYS_fstat, fd, shown) == 0) {
                     overlay(None, shown);
                 }
             };
-            show_logical(dirfd, path, flags, &Seen::of(&*shown), show);
+            if !show_logical(dirfd, path, flags, &Seen::of(&*shown), show) {
+                break;
+            }
+            result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
         }
         result
     }
@@ -253,16 +270,22 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
     }
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
+        let mut result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
         let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
-        if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
+        for _ in 0..ASKS {
+            if result != 0 || !is_regular(&*shown) || !may_be_atomic(path) {
+                break;
+            }
             let show = |opened: Option<RawFd>| {
                 let by = |fd| raw!(SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask | SEEN_BY_STATX, shown);
                 if opened.is_none_or(|fd| by(fd) == 0) {
                     overlay_statx(&mut *shown, mask);
                 }
             };
-            show_logical(dirfd, path, flags, &Seen::of_statx(&*shown), show);
+            if !show_logical(dirfd, path, flags, &Seen::of_statx(&*shown), show) {
+                break;
+            }
+            result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
         }
         result
     }
