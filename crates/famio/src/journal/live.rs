@@ -442,6 +442,7 @@ impl Live {
                 Err(e) => return Err(failed(e)),
             }
         };
+        self.keeps_order.store(false, Ordering::Relaxed); // it may be on another file system now
         let path = pool.path_of(&self.name);
         self.file.set_name(path.as_os_str().as_bytes(), false)?;
         let before = core::mem::replace(&mut *self.place.lock(), path);

@@ -72,7 +72,13 @@ const SEEN_BY_STATX: u32 = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID 
 /// # Safety
 /// The kernel has just read the path, or it is null.
 #[cold]
-unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, look: impl FnOnce(RawFd)) -> bool {
+unsafe fn beside(
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    seen: impl FnOnce() -> Seen,
+    look: impl FnOnce(RawFd),
+) -> bool {
     let Some(config) = process::config() else { return false };
     // SAFETY: the caller's promise.
     let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
@@ -83,7 +89,7 @@ unsafe fn beside(dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen, loo
         return false;
     }
     // SAFETY: the path is good.
-    if !unsafe { is_in_use(config, dirfd, path, flags, seen) } {
+    if !unsafe { is_in_use(config, dirfd, path, flags, &seen()) } {
         return false;
     }
     let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -210,18 +216,18 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
 ///
 /// # Safety
 /// As [`may_be_atomic`].
-#[cold]
+#[inline(always)] // where no file is atomic that is looked at, calls would cost more than the rest
 unsafe fn show_logical(
     dirfd: RawFd,
     path: *const c_char,
     flags: i32,
-    seen: &Seen,
+    (file, seen): ((u64, u64), impl FnOnce() -> Seen),
     show: impl FnOnce(Option<RawFd>),
 ) -> bool {
     if process::config().is_none() {
         return false;
     }
-    if table::any() && find(seen.file.0, seen.file.1).is_some() {
+    if table::any() && find(file.0, file.1).is_some() {
         show(None);
         return false;
     }
@@ -240,23 +246,39 @@ const ASKS: u32 = 16;
 pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let mut result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
-        for _ in 0..ASKS {
-            if result != 0 || (*shown).st_mode & libc::S_IFMT != libc::S_IFREG || !may_be_atomic(path) {
-                break;
-            }
+        let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+        if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
+            return stat_logical(dirfd, path, shown, flags);
+        }
+        result
+    }
+}
+
+/// The rest of [`fstatat`] for a regular file that may be atomic.
+///
+/// # Safety
+/// As there; the kernel has filled in `shown`.
+#[cold]
+unsafe fn stat_logical(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
+    for _ in 0..ASKS {
+        // SAFETY: the caller's promise; after success `shown` is valid.
+        unsafe {
             let show = |opened: Option<RawFd>| {
                 if opened.is_none_or(|fd| raw!(SYS_fstat, fd, shown) == 0) {
                     overlay(None, shown);
                 }
             };
-            if !show_logical(dirfd, path, flags, &Seen::of(&*shown), show) {
+            let seen = (((*shown).st_dev, (*shown).st_ino), || Seen::of(&*shown));
+            if !show_logical(dirfd, path, flags, seen, show) {
                 break;
             }
-            result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+            let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+            if result != 0 || (*shown).st_mode & libc::S_IFMT != libc::S_IFREG {
+                return result;
+            }
         }
-        result
     }
+    0
 }
 
 /// `statx(2)`.
@@ -270,25 +292,45 @@ pub unsafe fn statx(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, sh
     }
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
-        let mut result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
-        let is_regular = |shown: &Statx| u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG;
-        for _ in 0..ASKS {
-            if result != 0 || !is_regular(&*shown) || !may_be_atomic(path) {
-                break;
-            }
+        let result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
+        if result == 0 && is_regular(&*shown) && may_be_atomic(path) {
+            return statx_logical(dirfd, path, flags, mask, shown);
+        }
+        result
+    }
+}
+
+fn is_regular(shown: &Statx) -> bool {
+    u32::from(shown.stx_mode) & libc::S_IFMT == libc::S_IFREG
+}
+
+/// As [`stat_logical`], for [`statx`].
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn statx_logical(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32, shown: *mut Statx) -> Ret {
+    for _ in 0..ASKS {
+        // SAFETY: the caller's promise; after success `shown` is valid.
+        unsafe {
             let show = |opened: Option<RawFd>| {
                 let by = |fd| raw!(SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask | SEEN_BY_STATX, shown);
                 if opened.is_none_or(|fd| by(fd) == 0) {
                     overlay_statx(&mut *shown, mask);
                 }
             };
-            if !show_logical(dirfd, path, flags, &Seen::of_statx(&*shown), show) {
+            let device = libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor);
+            let seen = ((device, (*shown).stx_ino), || Seen::of_statx(&*shown));
+            if !show_logical(dirfd, path, flags, seen, show) {
                 break;
             }
-            result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
+            let result = raw!(SYS_statx, dirfd, path, flags, mask | SEEN_BY_STATX, shown);
+            if result != 0 || !is_regular(&*shown) {
+                return result;
+            }
         }
-        result
     }
+    0
 }
 
 /// From Linux 6.11 on.
