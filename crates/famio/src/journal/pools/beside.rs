@@ -5,7 +5,7 @@ pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
 use crate::journal::identity::Identity;
 use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
-use rustix::fs::{FileType, Stat, lstat, stat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, lstat, stat};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -69,13 +69,23 @@ pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result
 /// For so many seconds after a change, an empty `.famio/` may be one whose maker is about to put something into it.
 const IN_MAKING: i64 = 1;
 
-/// Removes a `.famio/` that was left empty: by another user, who may not remove it, or by a killed process. One that was
-/// made or emptied just now stays: whoever looks at files again and again would take it away from its maker each time.
-/// Best effort.
+/// The caller is about to put something into this `.famio/`: until the descriptor and its duplicates are closed,
+/// [`remove_left_empty`] leaves it alone. Best effort: without this, it is made again, and again.
+pub(in crate::journal) fn note_in_making(pool: BorrowedFd<'_>) {
+    let _ = flock(pool, FlockOperation::NonBlockingLockShared);
+}
+
+/// Removes a `.famio/` that was left empty: by another user, who may not remove it, or by a killed process. But whoever
+/// looks at files again and again must not take it away from its maker each time. Best effort.
 pub(crate) fn remove_left_empty(pool: &Path) {
     let Ok(found) = lstat(pool) else { return };
-    let now = clock_gettime(ClockId::Realtime).tv_sec;
-    if !(0..=IN_MAKING).contains(&(now - found.st_mtime)) {
+    let is_old = clock_gettime(ClockId::Realtime).tv_sec - found.st_mtime > IN_MAKING;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || crate::sys::openat(CWD, pool, flags, Mode::empty()).ok();
+    let is_nobodys = |folder: &InternalFd| flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok();
+    // The descriptor stays until the folder is gone.
+    let nobodys = if is_old { None } else { open().filter(is_nobodys) };
+    if is_old || nobodys.is_some() {
         let _ = rustix::fs::rmdir(pool);
     }
 }
@@ -152,22 +162,24 @@ mod tests {
     fn an_empty_one_is_not_taken_away_from_its_maker() {
         let dir = Scratch::new();
         let pool = dir.path(BESIDE);
-        std::fs::create_dir(&pool).unwrap();
-        remove_left_empty(&pool);
-        assert!(pool.exists(), "just made");
-        let is_there_if_as_old_as = |seconds: i64| {
-            let then = rustix::fs::Timespec { tv_sec: clock_gettime(ClockId::Realtime).tv_sec - seconds, tv_nsec: 0 };
-            let times = rustix::fs::Timestamps { last_access: then, last_modification: then };
-            rustix::fs::utimensat(rustix::fs::CWD, &pool, &times, rustix::fs::AtFlags::empty()).unwrap();
-            remove_left_empty(&pool);
-            pool.exists()
+        let make = || {
+            std::fs::create_dir(&pool).unwrap();
+            std::fs::File::open(&pool).unwrap()
         };
+        let maker = make();
+        note_in_making(maker.as_fd());
+        remove_left_empty(&pool);
+        assert!(pool.exists());
+        drop(maker);
+        remove_left_empty(&pool);
+        assert!(!pool.exists());
+        make();
         std::fs::write(pool.join("control"), "").unwrap();
-        assert!(is_there_if_as_old_as(10), "not empty");
+        remove_left_empty(&pool);
+        assert!(pool.exists(), "not empty");
         std::fs::remove_file(pool.join("control")).unwrap();
-        assert!(!is_there_if_as_old_as(10));
-        std::fs::create_dir(&pool).unwrap();
-        assert!(!is_there_if_as_old_as(-3600), "the clock was set back");
+        remove_left_empty(&pool);
+        assert!(!pool.exists());
         remove_left_empty(&pool);
     }
 

@@ -3,7 +3,7 @@
 
 use super::access;
 pub use super::beside::is_beside_name;
-use super::beside::{name_to_make, names_to_find};
+use super::beside::{name_to_make, names_to_find, note_in_making};
 use super::kept::{find_made, note_made, open_folder_at};
 use super::place::{folder_of, open_folder};
 use super::reach::{look, open_looked_at, reach};
@@ -58,6 +58,7 @@ impl Pool {
                 e.context(format_args!("cannot make {} for a journal", path.with_file_name(&*name).display()))
             })?;
             if let Some(pool) = Self::beside(parent, &path, file)? {
+                note_in_making(pool.folder.as_fd());
                 if let Some(parent) = &pool.parent {
                     note_made(file, (&pool.folder, &pool.path, parent));
                 }
