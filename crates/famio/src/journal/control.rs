@@ -48,7 +48,8 @@ pub(crate) fn name_beside(journal: &str) -> String {
 }
 
 /// Whether the file certainly has no control file, mark or journal. `path`: the kernel's path of the file, if known.
-/// Opens nothing, so it takes a few system calls, where [`find`] takes dozens. As that does, it removes a pool that was left empty.
+/// Opens nothing of the file's, so it takes a few system calls, where [`find`] takes dozens. As that does, it removes a
+/// pool that was left empty.
 pub(crate) fn is_unused(file: BorrowedFd<'_>, setting: Option<&Path>, path: Option<&Path>) -> bool {
     if setting.is_some() || !matches!(mark::get_any(file), Ok(None)) {
         return false;

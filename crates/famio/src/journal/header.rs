@@ -290,35 +290,35 @@ impl Header {
     /// copy; nothing may rely on the journal before it is flushed ([`has_begun`](Self::has_begun)).
     pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
-        let write = |copy| write_copy(copy, &bytes, journal.as_fd(), medium);
         if self.state == State::Creating {
-            return write(Copy::Mirror);
+            return write_copy(Copy::Mirror, &bytes, journal.as_fd(), medium);
         }
-        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesWhatItRead) {
-            medium.fdatasync(journal.as_fd())?;
-        }
-        self.copies.is_other_durable = true;
-        let first = self.copies.first;
-        write(first)?;
+        let first = self.store_weaker(&bytes, journal.as_fd(), medium)?;
         medium.fdatasync(journal.as_fd())?;
         if holds(Rule::HeaderGoesOnWithWeaker) {
             self.copies.first = first.other();
         }
-        write(first.other())
+        write_copy(first.other(), &bytes, journal.as_fd(), medium)
     }
 
     /// For the last state of a journal: stores the weaker copy, and flushes nothing that this call has written. As long
     /// as the copy is not flushed, a crash leaves the old or the new state.
     pub fn store_one_copy(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
-        if !self.copies.is_other_durable {
-            medium.fdatasync(journal.as_fd())?;
-            self.copies.is_other_durable = true;
-        }
-        let first = self.copies.first;
-        write_copy(first, &bytes, journal.as_fd(), medium)?;
+        let first = self.store_weaker(&bytes, journal.as_fd(), medium)?;
         self.copies = Copies { first: first.other(), is_other_durable: false };
         Ok(())
+    }
+
+    /// Writes the copy to store first, without a flush; before that, the other one is made durable.
+    fn store_weaker(&mut self, bytes: &[u8; COPY_LEN], journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<Copy> {
+        if !self.copies.is_other_durable && holds(Rule::HeaderFlushesWhatItRead) {
+            medium.fdatasync(journal)?;
+        }
+        self.copies.is_other_durable = true;
+        let first = self.copies.first;
+        write_copy(first, bytes, journal, medium)?;
+        Ok(first)
     }
 
     /// How often it was stored.

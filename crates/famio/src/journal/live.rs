@@ -241,10 +241,10 @@ impl Live {
         let unmark = || match mark::remove(file) {
             Err(e) if is_denied(&e) => {
                 is_marked.set(true);
-                // No flush of the mark follows, which would take the header.
-                match self.durability {
-                    Durability::Power => self.file.run(|journal| self.medium.fdatasync(journal.as_fd())),
-                    Durability::Process => Ok(()),
+                // No flush of the mark follows, which would take the header with it.
+                match self.keeps_order.load(Ordering::Relaxed) {
+                    true => self.file.run(|journal| self.medium.fdatasync(journal.as_fd())),
+                    false => Ok(()),
                 }
             }
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),

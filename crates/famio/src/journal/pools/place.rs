@@ -32,9 +32,13 @@ pub fn folder_of(file: BorrowedFd<'_>) -> Result<(InternalFd, PathBuf)> {
 
 /// Whether a file is deleted, or the name that was this path.
 fn is_deleted(file: BorrowedFd<'_>, path: &Path) -> bool {
-    let ends = |path: &Path| path.as_os_str().as_bytes().ends_with(b" (deleted)");
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
-        || (ends(path) && crate::sys::path_now(file).is_ok_and(|now| now == path))
+        || (says_deleted(path) && crate::sys::path_now(file).is_ok_and(|now| now == path))
+}
+
+/// Whether the kernel's path of a file ends as that of a name that was removed. A file may also be called so.
+fn says_deleted(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b" (deleted)")
 }
 
 fn folder_at(file: BorrowedFd<'_>, path: PathBuf) -> Result<(InternalFd, PathBuf)> {
@@ -55,8 +59,7 @@ fn folder_at(file: BorrowedFd<'_>, path: PathBuf) -> Result<(InternalFd, PathBuf
 
 /// Whether the name by which an open file was opened is gone. The file may have others: the kernel does not tell.
 pub fn has_lost_its_name(file: BorrowedFd<'_>) -> bool {
-    crate::sys::path_now(file).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
-        && folder_of(file).is_err_and(|e| e.is_nameless())
+    crate::sys::path_now(file).is_ok_and(|path| says_deleted(&path)) && folder_of(file).is_err_and(|e| e.is_nameless())
 }
 
 /// Opens a folder, to work in it. A folder without read permission can be used, but not synced.
