@@ -81,8 +81,8 @@ pub(in crate::file) fn check(fds: &Descriptors, settings: &Settings) -> Result<(
 
 /// Attaches a file that has no journal. `arena`: of an earlier session of this process. `has_earlier_writes`: a
 /// hand-over image, or what a growing file had open, is taken up, perhaps only to be committed; otherwise the program
-/// is about to write. `membership`: the file's control page. `others`: what other processes have changed. `saves_images`: of changes while there are
-/// other processes.
+/// is about to write. `membership`: the file's control page. `others`: what other processes have changed.
+/// `saves_images`: of changes while there are other processes.
 pub(in crate::file) fn attach(
     fds: &Descriptors,
     owner_lock: &OwnerLock,
