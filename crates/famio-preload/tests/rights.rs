@@ -300,6 +300,26 @@ fn a_journal_follows_its_files_mode_from_another_root() {
     }
 }
 
+/// Recovery refused the journal that a process had made after it became another user, although that user may write the
+/// file. If the user may not, no process would trust the journal, so the file is the kernel's.
+#[test]
+fn a_journal_made_as_another_user_is_recovered_or_is_not_made() {
+    for (what, notices) in [("everybody's", 0), ("only its owner's", 1)] {
+        for disk in [false, true] {
+            let Some(bench) = Bench::of_changes("rights-other-journal", disk) else { return };
+            std::fs::write(bench.folder.path().join("atomic"), "..............").unwrap();
+            bench.mode(".", 0o777);
+            let ended = bench.command(&format!("a journal as another user, {what}")).output().unwrap();
+            assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{ended:?}");
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(said.matches(LEFT).count(), notices, "{said}");
+            let (out, said) = succeed(under(&bench.folder, "cat").arg("atomic"));
+            assert_eq!((&*out, said.contains("not used")), ("program.......", false), "{said}");
+            bench.ends_after_a_look_with("program.......");
+        }
+    }
+}
+
 /// The kernel gives a lease back only to the file's owner and root: a process that opened the file waited for 45 s.
 #[test]
 fn a_program_that_becomes_another_user_has_no_lease() {

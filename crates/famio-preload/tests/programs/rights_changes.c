@@ -247,6 +247,14 @@ int main(int argc, char **argv) {
     CHECK(fsync(fd) == 0 && chroot(".") == 0 && fchmod(fd, 0600) == 0);
     ours_is_no_more_open_than(0600);
     raise(SIGKILL);
+  } else if (strncmp(what, "a journal as another user", 25) == 0) {
+    CHECK(fchmod(fd, strstr(what, "everybody's") ? 0666 : 0644) == 0);
+    become_nobody();
+    put(fd, "first..", 0);
+    CHECK(fsync(fd) == 0);
+    put(fd, "program", 0);
+    CHECK(fsync(fd) == 0);
+    raise(SIGKILL);
   } else if (strcmp(what, "direct, unaligned") == 0) {
     static char bytes[8192] __attribute__((aligned(4096)));
     int direct = open(path, O_RDWR | O_DIRECT);

@@ -75,7 +75,7 @@ pub(in crate::journal) fn check_folder(
 
 /// Gives a journal the owner, group and mode of its file, as far as this process may.
 pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<()> {
-    give(file, journal, |file, same_group| if same_group { file.st_mode & 0o066 } else { 0 })
+    give(file, journal, users_of)
 }
 
 /// Gives one of Famio's files to the users who may write `file`, and to no others: a user who may only read the file
@@ -103,12 +103,18 @@ fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, mode: fn(&Stat, bool) -> u32
     Ok(set(0o600 | mode(&like, same_group))?)
 }
 
-/// The permissions, beyond the owner's, of something for the writers of a file. `same_group`: it has the file's
-/// group.
+/// The permissions, beyond the owner's, of something for the users of a file. `same_group`: it has the file's group.
+/// If it has another one, the file's group is among its others, and its group among the file's others.
+fn users_of(file: &Stat, same_group: bool) -> u32 {
+    let [group, others] = [file.st_mode >> 3 & 0o6, file.st_mode & 0o6];
+    let everybody = group & others;
+    if same_group { group << 3 | others } else { everybody << 3 | everybody }
+}
+
+/// As [`users_of`], for the file's writers only.
 fn writers_of(file: &Stat, same_group: bool) -> u32 {
-    let group = if file.st_mode & 0o020 != 0 && same_group { 0o060 } else { 0 };
-    let others = if file.st_mode & 0o002 != 0 { 0o006 } else { 0 };
-    group | others
+    let write = users_of(file, same_group) & 0o022;
+    write | write << 1
 }
 
 /// Whether shared memory can come from a user who may write `file`, and only such users can write it: a regular file
@@ -137,8 +143,27 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result
     Ok(())
 }
 
-/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root or this user,
-/// and that only users who may write the file can write. Without the file, checks what can be checked.
+/// Whether every user who may write `file` will trust a journal that this process has just made for it. Not if the
+/// process has the file open from a time when it had more permissions, as another user.
+pub(in crate::journal) fn check_made(journal: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
+    let me = effective_user();
+    let file = fstat(file)?;
+    if [0, file.st_uid].contains(&me) || is_by_writer(&fstat(journal)?, &file) {
+        return Ok(());
+    }
+    let what = format!("would belong to user {me}, who may not write the file (user {}'s)", file.st_uid);
+    Err(Error::with(libc::EACCES, what))
+}
+
+/// Whether the owner of a journal is among the file's users because the group, or everybody, may write the file.
+fn is_by_writer(journal: &Stat, file: &Stat) -> bool {
+    let is_everybodys = file.st_mode & 0o022 == 0o022;
+    is_everybodys || journal.st_mode & 0o022 & users_of(file, journal.st_gid == file.st_gid) != 0
+}
+
+/// Whether a journal can be trusted: a regular file with one name that belongs to the file's owner, root, this user or
+/// one of the group, or of everybody, who may write the file; and that only users who may write the file can write.
+/// Without the file, checks what can be checked.
 pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
     let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
     let stat = fstat(journal)?;
@@ -152,9 +177,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
     }
     let Some(file) = file else { return Ok(()) };
     let file = owner_and_mode(file)?;
-    // If the group, or everybody, may write the file, any of them may have created this.
-    let by_writer = stat.st_mode & 0o022 & writers_of(&file, stat.st_gid == file.st_gid) != 0;
-    if ![file.st_uid, 0, effective_user()].contains(&stat.st_uid) && !by_writer {
+    if ![file.st_uid, 0, effective_user()].contains(&stat.st_uid) && !is_by_writer(&stat, &file) {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, file.st_uid
@@ -172,8 +195,7 @@ pub fn check_journal(journal: BorrowedFd<'_>, file: Option<BorrowedFd<'_>>) -> R
 
 /// Write permissions on the journal that the file does not give.
 fn writers_beyond(journal: &Stat, file: &Stat) -> u32 {
-    let allowed = if journal.st_gid == file.st_gid { file.st_mode } else { file.st_mode & !0o020 };
-    journal.st_mode & 0o022 & !allowed
+    journal.st_mode & 0o022 & !users_of(file, journal.st_gid == file.st_gid)
 }
 
 /// Makes a call that needs permissions on a file. If the file's mode denies them to its owner (0444), its owner gets

@@ -180,6 +180,7 @@ impl Pool {
             .map_err(|e| self.named(name, e.into()))?;
         let complete = |journal: InternalFd| {
             access::give_to_owner_of(file, journal.as_fd())?;
+            access::check_made(journal.as_fd(), file)?;
             journal.set_name(self.path.join(name).into_os_string().into_encoded_bytes(), false)?;
             Ok(journal)
         };

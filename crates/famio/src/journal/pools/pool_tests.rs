@@ -106,6 +106,31 @@ fn the_journal_is_the_owners() {
     assert!(error.to_string().contains("belongs to user 99"), "{error}");
 }
 
+/// A journal that another user made for a file of everybody's used to be private to that user, and refused.
+#[test]
+fn the_journal_of_a_file_of_everybodys_is_everybodys() {
+    if !am_root() {
+        return;
+    }
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o666);
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    drop(pool.create(file.as_fd(), "j").unwrap());
+    for (file_mode, journal_mode, trusted) in [
+        (0o666, 0o666, true),
+        (0o666, 0o600, true),
+        (0o644, 0o644, false),
+        (0o664, 0o664, false), // not the file's group
+        (0o606, 0o606, false),
+    ] {
+        fs::set_permissions(dir.path("data"), Permissions::from_mode(file_mode)).unwrap();
+        chown(pool.path_of("j"), Some(99), Some(99)).unwrap();
+        fs::set_permissions(pool.path_of("j"), Permissions::from_mode(journal_mode)).unwrap();
+        let opened = pool.open("j", Some(file.as_fd()));
+        assert_eq!(opened.is_ok(), trusted, "{file_mode:o} {journal_mode:o}");
+    }
+}
+
 #[test]
 fn planted_files_are_refused() {
     let dir = Scratch::new();
