@@ -19,6 +19,9 @@ const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// times as long, most of a second.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const LOOKS_MAX: usize = 80;
+/// How long the thread sleeps lightly, with nothing to do, before it sleeps until the next event. A deep sleep costs a
+/// barrier on all threads, and being woken by each event that can wait.
+const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -26,12 +29,24 @@ const SECOND: u64 = 1_000_000_000;
 /// Between two looks for dead members, if they are too many to wait for.
 const CROWDED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Sleeps until the next event, or a change on a file's control page. Returns whether certainly only time has passed.
-fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
-    let Some(watched) = watch() else { return false };
+/// How the thread slept.
+#[derive(PartialEq)]
+enum Slept {
+    /// Until the end of the time, and certainly nothing else has happened.
+    Idle,
+    /// Until the end of the time. A word on a control page may have changed without waking it.
+    Long,
+    /// Until something happened.
+    UntilEvent,
+}
+
+/// Sleeps until the next event, or a change on a file's control page.
+fn sleep(seen: u32, limit: Option<&Timespec>) -> Slept {
+    let Some(watched) = watch() else { return Slept::UntilEvent };
     let Watched { mut words, mut holders, mut others } = watched;
     if words.is_empty() && holders.is_empty() && others.is_empty() {
-        return futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit) == Err(Errno::TIMEDOUT);
+        let woken = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, limit);
+        return if woken == Err(Errno::TIMEDOUT) { Slept::Idle } else { Slept::UntilEvent };
     }
     words.insert(0, Word::private(&EVENTS, seen));
     let lives = words.len();
@@ -49,9 +64,11 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> bool {
         // others, too.
         Ended::Woken(index) if index >= lives => words[index].wake(),
         Ended::Woken(_) | Ended::Otherwise => {}
-        Ended::Unknown => return look_at(&words, others.is_empty(), seen, limit),
+        Ended::InTime => return Slept::Long,
+        Ended::Unknown if look_at(&words, others.is_empty(), seen, limit) => return Slept::Idle,
+        Ended::Unknown => {}
     }
-    false
+    Slept::UntilEvent
 }
 
 /// The words to wait for; `None`: there is something to do first.
@@ -94,21 +111,28 @@ pub(super) fn work() {
         }
     }
     let mut round = Round::default();
+    let mut lingered = false;
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
-        ASLEEP.store(if round.is_pending() { TIMED } else { DEEP }, Ordering::SeqCst);
+        let deep = lingered && !round.is_pending();
+        ASLEEP.store(if deep { DEEP } else { TIMED }, Ordering::SeqCst);
         // An event after the last look may have seen this thread awake, and then has not woken it. Look again, now that
         // later events see it asleep.
-        if !round.is_pending() {
+        if deep {
             let _ = crate::sys::membarrier::on_all_threads();
             round.scan_files(false);
             if round.is_pending() {
                 continue;
             }
         }
-        let idle = sleep(seen, round.limit());
+        let lingers = !deep && !round.is_pending();
+        let slept = sleep(seen, if lingers { Some(&LINGER) } else { round.limit() });
         ASLEEP.store(AWAKE, Ordering::SeqCst);
-        round.scan_files(idle);
+        lingered = lingers && slept != Slept::UntilEvent;
+        if lingered {
+            continue; // the look before a deep sleep is next
+        }
+        round.scan_files(slept == Slept::Idle);
         if LIVES.want_keeper() && LIVES.will_have_keeper() {
             crate::thread::start("famio-lives", keep_lives);
         }

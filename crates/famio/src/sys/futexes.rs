@@ -43,7 +43,9 @@ impl Word {
 pub(crate) enum Ended {
     /// The waiters of this word were woken.
     Woken(usize),
-    /// A word had another value before, or is not there any more; or the time is over, or a signal came.
+    /// The time is over.
+    InTime,
+    /// A word had another value before, or is not there any more; or a signal came.
     Otherwise,
     /// The kernel lacks the call.
     Unknown,
@@ -63,6 +65,7 @@ pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> Ended {
     match usize::try_from(result) {
         Ok(index) => Ended::Woken(index),
         Err(_) if [libc::ENOSYS, libc::EINVAL].contains(&(-result as i32)) => Ended::Unknown,
+        Err(_) if -result as i32 == libc::ETIMEDOUT => Ended::InTime,
         Err(_) => Ended::Otherwise,
     }
 }
@@ -89,6 +92,6 @@ mod tests {
         }
         let short = Timespec { tv_sec: 0, tv_nsec: 1000 };
         let same = [Word::shared(&words[0], words[0].load(Ordering::SeqCst))];
-        assert_eq!(wait_for_any(&same, Some(&short)), Ended::Otherwise);
+        assert_eq!(wait_for_any(&same, Some(&short)), Ended::InTime);
     }
 }

@@ -15,6 +15,9 @@ use core::sync::atomic::Ordering;
 /// Words that are compared first, by their offsets in the block: if all differ, the whole block counts as new.
 const SAMPLE: [usize; 8] = [64, 584, 1104, 1624, 2144, 2664, 3184, 4024];
 
+/// Under pressure, this many new buffers wake the background once.
+const WAKES: u64 = 64;
+
 impl Records {
     pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
         // A full journal is full of committed records: once their bytes are durable in the file, it has room again.
@@ -79,7 +82,8 @@ impl Records {
         }
         if fresh {
             self.count_memory(cx);
-            if self.is_pressed(cx) {
+            // Not by each: what it can do for one more buffer is not worth a wake.
+            if cx.shared().used.load(Ordering::Relaxed).is_multiple_of(WAKES) && self.is_pressed(cx) {
                 background_wakeup::wake();
             }
         }

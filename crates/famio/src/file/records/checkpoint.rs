@@ -368,12 +368,13 @@ mod tests {
         let folder = format!("checkpoint-runs-{}", std::process::id());
         std::fs::create_dir(&folder).unwrap();
         let path = format!("{folder}/file");
-        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        file.set_len(400 << 10).unwrap();
+        let mut expected: Vec<u8> = (0..400 << 10).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &expected).unwrap();
+        expected.resize(412 << 10, 0);
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let name = std::ffi::CString::new(path.clone()).unwrap();
         TestHooks { medium: Some(&Counting), still: true, ..TestHooks::default() }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
-        let mut expected = vec![0; 412 << 10];
         let write = |at: usize, bytes: &mut [u8]| {
             // SAFETY: the test's memory.
             unsafe { atomic.write(at as u64, &[UserBuf::of(bytes)]) }.unwrap();
@@ -387,9 +388,14 @@ mod tests {
         put(100 << 10, 9000); // two whole blocks, and a part of a third
         put(200 << 10, 4096);
         put(300 << 10, 64);
+        // What lies between them comes from the file.
+        for (block, granule) in [(80, 1), (80, 5), (80, 40), (81, 3), (90, 1), (90, 10)] {
+            put(block * 4096 + granule * 64, 64);
+        }
         // One by one: a kill within a write that makes the file longer would leave a size that nobody has set.
         put(400 << 10, 3 * 4096);
         atomic.sync().unwrap();
+        write(90 * 4096 + 5 * 64, &mut [0; 64]); // uncommitted: its neighbours are written without it
         WRITES.iter().for_each(|count| count.store(0, Ordering::SeqCst));
         atomic.with_session(|session| {
             let cx = session.context(&atomic.fds);
@@ -405,7 +411,8 @@ mod tests {
         atomic.remove_descriptor(file.as_raw_fd()).unwrap();
         TestHooks::default().enter();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(writes, [6 + 3, (80 << 10) + 9000_u64.next_multiple_of(64) + 4096 + 64 + 3 * 4096]);
+        let bytes = (80 << 10) + 9000_u64.next_multiple_of(64) + 4096 + 64 + (64 - 1 + 4) * 64 + 2 * 64 + 3 * 4096;
+        assert_eq!(writes, [5 + 1 + 2 + 3, bytes]);
         assert!(now == expected);
     }
 

@@ -1,11 +1,11 @@
-//! The writes of a checkpoint: committed granules of a block, or a run of whole blocks at once, from their buffers to the
+//! The writes of a checkpoint: committed granules of a block, or of a run of blocks at once, from their buffers to the
 //! file.
 
 use super::checkpointing::Checkpointing;
 use super::state::State;
 use super::{Records, buffers};
 use crate::error::Result;
-use crate::file::base::bits::{GRANULE, runs};
+use crate::file::base::bits::{GRANULE, runs, touched};
 use crate::file::engine::context::Context;
 use crate::index::{BLOCK, Cell, Locked};
 use crate::rule::{Rule, holds};
@@ -25,6 +25,13 @@ struct Held<'c> {
     locked: Option<Locked<'c>>,
 }
 
+impl Held<'_> {
+    /// Whether there is something to write, and nothing in its buffer that must not be written.
+    fn is_all_committed(&self) -> bool {
+        self.moving != 0 && self.state.open == 0
+    }
+}
+
 /// What a block has for the file.
 enum Next<'c> {
     Held(Held<'c>),
@@ -34,8 +41,8 @@ enum Next<'c> {
 }
 
 impl Records {
-    /// Writes the first of `blocks`, together with those of the next that follow it in the file, where all of them is
-    /// committed and does not make the file longer. `all`: waits for writers. Returns how many blocks are done.
+    /// Writes the first of `blocks`, together with those of the next that follow it in the file, where nothing of them is
+    /// uncommitted, and they do not make the file longer. `all`: waits for writers. Returns how many blocks are done.
     pub(super) fn checkpoint_run(
         &self,
         cx: Context<'_>,
@@ -57,10 +64,10 @@ impl Records {
         checkpointing.left_some |= first.state.open != 0;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         // What makes the file longer is written block by block: a kill within a longer write leaves a size that looks
-        // like an outsider's. A whole block has nothing open.
+        // like an outsider's.
         let end = size.min(cx.shared().physical.load(Ordering::Acquire));
-        let is_whole = |held: &Held<'_>| held.moving == u64::MAX && (held.block + 1) * BLOCK as u64 <= end;
-        if !is_whole(&first) {
+        let joins = |held: &Held<'_>| held.is_all_committed() && (held.block + 1) * BLOCK as u64 <= end;
+        if !joins(&first) {
             self.copy_to_file(cx, first.block, first.buffer, first.moving, size)?;
             self.is_in_file(cx, [first]);
             return Ok(1);
@@ -71,20 +78,40 @@ impl Records {
             && let Some(next) = blocks.next().filter(|&next| next == block + run.len() as u64)
             // Waits for none of these: other locks are held.
             && let Next::Held(held) = self.hold(cx, next, false)?
-            && is_whole(&held)
+            && joins(&held)
         {
             run.push(held);
         }
-        let mut pieces: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
-        for (piece, held) in pieces.iter_mut().zip(&run) {
-            let from = buffers::address(cx, held.buffer)?;
-            // SAFETY: our buffer; the block's lock keeps writers away until the run is written.
-            *piece = unsafe { core::slice::from_raw_parts(from, BLOCK) };
-        }
-        self.write_to_file(cx, block * BLOCK as u64, &pieces[..run.len()])?;
+        self.write_run(cx, &run, end)?;
         let done = run.len();
         self.is_in_file(cx, run);
         Ok(done)
+    }
+
+    /// Writes blocks that follow each other, from the first granule to the last by one call: what lies between the
+    /// granules comes from the file, and does not change there. All of it lies below `end`.
+    fn write_run(&self, cx: Context<'_>, run: &[Held<'_>], end: u64) -> Result<()> {
+        let mut pieces: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
+        let mut offset = 0;
+        for (number, (piece, held)) in pieces.iter_mut().zip(run).enumerate() {
+            let buffer = buffers::address(cx, held.buffer)?;
+            let first = if number == 0 { held.moving.trailing_zeros() as usize } else { 0 };
+            let until = if number + 1 == run.len() { 64 - held.moving.leading_zeros() as usize } else { 64 };
+            let start = held.block * BLOCK as u64;
+            runs(touched(first * GRANULE, until * GRANULE) & !held.moving, |gap, count| {
+                let at = gap * GRANULE;
+                // SAFETY: within our buffer. The block's lock keeps writers away, and no reader takes these granules
+                // from the buffer.
+                unsafe { cx.read_home(start + at as u64, buffer.wrapping_add(at), count * GRANULE, end) }
+            })?;
+            // SAFETY: our buffer; the block's lock keeps writers away until the run is written.
+            *piece =
+                unsafe { core::slice::from_raw_parts(buffer.wrapping_add(first * GRANULE), (until - first) * GRANULE) };
+            if number == 0 {
+                offset = start + (first * GRANULE) as u64;
+            }
+        }
+        self.write_to_file(cx, offset, &pieces[..run.len()])
     }
 
     /// Locks a block that may have something for the file.
