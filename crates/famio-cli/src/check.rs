@@ -1,4 +1,4 @@
-//! `famio check`: searches journals for damage; changes nothing.
+//! `famio check`: searches journals for damage; changes no file and no journal.
 
 use crate::failure::Failure;
 use crate::journals::Journals;
@@ -14,11 +14,14 @@ const UNREAD: i32 = 3;
 /// At least one file is in use; its journal changes.
 const IN_USE: i32 = 4;
 
-/// Look through journals for damage, without changing anything
+/// Look through journals for damage, without changing them
 ///
 /// Reads everything that a journal says about itself and its file: headers, checks and hashes, epochs, sizes, which
 /// entry has which block. Prints each problem with its offset in the journal. From a sound journal, recovery can
 /// bring the file to its last SYNC.
+///
+/// Files and journals stay as they are, but the command opens the files: if a program has one in use, its write lease
+/// ends, and a file that only grows gets a journal. famio status opens no data files.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

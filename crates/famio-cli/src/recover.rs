@@ -18,7 +18,8 @@ pub const IN_USE: i32 = 4;
 ///
 /// Opening an atomic file under `famio run` recovers it. Use this command for files that other programs read first,
 /// for whole folders and pools, and for conflicts. It touches only the files that the journals name, may be
-/// interrupted at any point, and may be run again.
+/// interrupted at any point, and may be run again. It opens the files, with --dry-run, too: if a program has one in
+/// use, its write lease ends, and a file that only grows gets a journal.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {

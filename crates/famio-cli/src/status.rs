@@ -24,7 +24,7 @@ const HELP: &str = "\
 The command changes nothing and ends no lease: it does not open data files.
 
 States: active (in use), needs recovery (no process has the file: a crash), clean (a leftover), missing (the file is marked \
-as having a journal, which is not there), orphaned (a journal whose file is not there), unreadable. EPOCH counts the commits up to the last SYNC.
+as having a journal, which is not there), orphaned (a journal whose file is not there), creating (being made, or a leftover of that), suspect (a flush failed: it takes no more commits), unreadable. EPOCH counts the commits up to the last SYNC.
 
 Exit status, for monitors: 0 if there is nothing to do; 1 if a path, or something below it, can't be read; 2 bad \
 usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If more than one holds, 1 before 3 before 5.
@@ -34,7 +34,7 @@ that wait to be written to a file on a disk.
 
 KIND is the kind of the journal, or \"growing\": the file has none, since it only grows. The number beside it is its committed bytes.
 
-With --json each object has: file, journal (empty: missing), kind (in place, records, growing, none; null: not known), state (as above), \
+With --json each object has: file, journal (empty: missing), kind (in place, records, tiered, growing, none; null: not known), state (as above), \
 journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), dirty_bytes (of a tiered file; null: not known), application (in a pool with a size), committed_bytes (of a growing file), why \
 (what is wrong, or null), owner (a process, or null), alive (in use by a process).
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Compare two runs: what has changed beyond their noise
 ///
-/// Both files are JSON of famio bench io, fig, paper or all (--json, or figures.json in the folder of --report). A
+/// Both files are JSON of famio bench io, fig, paper, all or run (--json, or figures.json in the folder of --report). A
 /// value has changed if the interval of the ratio of both runs, by a bootstrap over their rounds, excludes 1, and if
 /// it differs by more than --threshold. Runs of fewer than three rounds say too little, and are left out.
 #[derive(clap::Args)]

@@ -10,7 +10,7 @@ use super::report;
 use super::session::Session;
 use crate::failure::{FAILED, Failure};
 use crate::settings::{Options, PolicyName};
-use crate::text::{quoted, table};
+use crate::text::{count, quoted, table};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -109,8 +109,8 @@ pub fn main(args: &Args) -> Result<i32, Failure> {
     } else if !samples[1].is_empty() {
         print!("{}", table(&rows(&samples)));
         println!(
-            "{} rounds, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it",
-            samples[1].len()
+            "{}, in an order drawn anew; medians: CPU time, MiB to the disk, flushes of it",
+            count(samples[1].len() as u64, "round")
         );
         if let Some([plain, famio]) = syncs {
             println!("SYNCs of one more run, under famio trace: plain {plain}, Famio {famio}");

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Say what protection a file, a folder or a program gets here, and why
 ///
-/// For a file: which glob of the configuration selects it, or what would.
+/// For a file: which glob of the configuration selects it, or what would. It is opened: if a program has it in use, its
+/// write lease ends, and a file that only grows gets a journal.
 ///
 /// For a program: whether Famio can enter it, and what it and its libraries import that would bypass Famio.
 #[derive(clap::Args)]

@@ -53,6 +53,7 @@ and from famio.toml in this folder or one above:
   pool = \"/mnt/pmem/pool\"
   shm = \"/dev/shm\"                         # containers that share a file need one folder
   durability = \"power\"
+  # domain = \"emulated\"                 # memory as persistent memory, to measure and to test
   policy = \"auto\"
   locks = \"auto\"
   journal = \"auto\"                      # or \"always\"
@@ -71,6 +72,8 @@ and from famio.toml in this folder or one above:
   log-level = \"warning\"
   [[group]]                             # files that are committed together, after all other keys
   atomic = [\"db/*.ibd\", \"db/redo*\"]
+
+FAMIO_PRELOAD names the library to load, libfamio_preload.so, if it is neither beside the command nor in ../lib/famio.
 
 Reduced durability is always reported on stderr. A message that can't be delivered elsewhere goes to stderr.
 

@@ -33,7 +33,7 @@ pub struct Protect {
     /// [default: commit]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "commit|leave")]
     pub on_close: Option<OnCloseName>,
-    /// Largest size of the journal of one file, for example 512MiB [default: 4GiB]
+    /// Largest size of the journal of one file, at least 1MiB, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]
     pub journal_limit: Option<Size>,
     /// Part of the journal of a tiered file (on a disk, with a pool on persistent memory) that is a write cache: the

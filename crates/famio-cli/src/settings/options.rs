@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The options that every command has.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
-    /// Folder that holds the journals [default: .famio/ beside each file]
+    /// Folder that holds the journals; it must exist [default: .famio/ beside each file]
     #[arg(long, value_name = "DIR")]
     pub pool: Option<PathBuf>,
     /// Folder on tmpfs in which processes share memory, the same for all processes that have a file open, also in

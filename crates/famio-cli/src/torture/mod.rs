@@ -69,7 +69,8 @@ pub struct Args {
 const HELP: &str = "\
 The program must be able to continue from what the last kill left. It is started again when it ends by itself. If its \
 input is a file, every start reads it from the beginning; otherwise it has none. Its output goes to a file, which \
-FAMIO_TORTURE_OUTPUT names for the checker: lines in that file were printed before the kill.
+FAMIO_TORTURE_OUTPUT names for the checker: lines in that file were printed before the kill. \
+FAMIO_TORTURE_KILLS tells the checker how many kills there were so far.
 
 The seed repeats the decisions, not the scheduler's. During the run, and after a failure, the evidence is in \
 famio-torture-SEED/ in the current folder: the files and journals as the kill left them, what the program and the \

@@ -55,7 +55,8 @@ pub struct Args {
 
 const HELP: &str = "\
 Existing settings and comments in famio.toml stay as they are. docs/trace.md has the rules for suggestions, and what \
-the command cannot see.
+the command cannot see. FAMIO_TRACER names the library to load, libfamio_trace.so, if it is neither beside the command \
+nor in ../lib/famio.
 
 Exit status: the program's own, 128 and the signal's number if one ended it; 125 if Famio refuses or fails; 126 if the \
 program can't be executed; 127 if there is no such program.

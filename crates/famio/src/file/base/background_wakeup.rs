@@ -9,8 +9,8 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::OnceLock;
 
-/// 0: no thread. Otherwise the process id of its process: a forked child has none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The id of the process whose thread it is; 0: there is no thread. A forked child has none.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// There is work for the thread, but it could not be started.
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// Counts events; the thread sleeps while it does not change.
@@ -37,19 +37,19 @@ pub(in crate::file) fn start() {
         return;
     }
     let me = crate::sys::process_id();
-    let seen = OWNER.load(Ordering::Acquire);
+    let seen = PROCESS.load(Ordering::Acquire);
     if seen != me && !crate::thread::may_start() {
         WANTED.store(true, Ordering::Relaxed);
         lease_wakeup::wake(); // its thread starts this one, if it is there
         return;
     }
     WANTED.store(false, Ordering::Relaxed);
-    if seen == me || OWNER.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    if seen == me || PROCESS.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         notify();
         return;
     }
     if !WORK.get().is_some_and(|work| crate::thread::start("famio", *work)) {
-        OWNER.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
+        PROCESS.store(0, Ordering::Release); // writers make checkpoints themselves; the next attach tries again
     }
 }
 
@@ -62,7 +62,7 @@ pub(in crate::file) fn start_if_wanted() {
 
 /// In a forked child: the thread is the parent's.
 pub(in crate::file) fn forget_parents() {
-    OWNER.store(0, Ordering::Release);
+    PROCESS.store(0, Ordering::Release);
 }
 
 /// Waits until the thread runs, if it was started: with it, other members notice the end of this process at once.
@@ -72,7 +72,7 @@ pub(in crate::file) fn wait_until_there() {
         return;
     }
     for _ in 0..STARTS {
-        if LIVES.are_kept() || OWNER.load(Ordering::Acquire) == 0 {
+        if LIVES.are_kept() || PROCESS.load(Ordering::Acquire) == 0 {
             return;
         }
         let _ = rustix::thread::nanosleep(&STARTING);

@@ -13,8 +13,8 @@ pub(in crate::file) fn set_work(work: fn()) {
     let _ = WORK.set(work);
 }
 
-/// 0: no thread. Otherwise the process id of its process: a forked child has none.
-pub(in crate::file) static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The id of the process whose thread it is; 0: there is no thread. A forked child has none.
+pub(in crate::file) static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The thread's id; 0: it has not begun yet.
 pub(in crate::file) static TID: AtomicU32 = AtomicU32::new(0);
 /// Counts requests, so that the thread does not end with one unheard.
@@ -34,7 +34,7 @@ pub(in crate::file) fn pid() -> u32 {
 pub(in crate::file) fn wake() -> bool {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     let me = pid();
-    let seen = OWNER.load(Ordering::SeqCst);
+    let seen = PROCESS.load(Ordering::SeqCst);
     if seen == me {
         let tid = TID.load(Ordering::SeqCst);
         if tid != 0 {
@@ -47,13 +47,13 @@ pub(in crate::file) fn wake() -> bool {
     if !crate::thread::may_start() {
         return false;
     }
-    if OWNER.compare_exchange(seen, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+    if PROCESS.compare_exchange(seen, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
         return true;
     }
     TID.store(0, Ordering::SeqCst);
     let started = WORK.get().is_some_and(|work| crate::thread::start("famio-lease", *work));
     if !started {
-        OWNER.store(0, Ordering::SeqCst);
+        PROCESS.store(0, Ordering::SeqCst);
     }
     started
 }
@@ -62,7 +62,7 @@ pub(in crate::file) fn wake() -> bool {
 pub(in crate::file) fn watch() -> Option<i32> {
     WATCHED.fetch_add(1, Ordering::SeqCst);
     let there = || {
-        let is_ours = OWNER.load(Ordering::SeqCst) == pid();
+        let is_ours = PROCESS.load(Ordering::SeqCst) == pid();
         Some(TID.load(Ordering::SeqCst) as i32).filter(|&tid| is_ours && tid != 0)
     };
     if let Some(tid) = there() {
@@ -82,7 +82,7 @@ pub(in crate::file) fn watch() -> Option<i32> {
 
 /// Whether this is the watching thread now.
 pub(in crate::file) fn is_there(tid: i32) -> bool {
-    TID.load(Ordering::SeqCst) as i32 == tid && OWNER.load(Ordering::SeqCst) == pid()
+    TID.load(Ordering::SeqCst) as i32 == tid && PROCESS.load(Ordering::SeqCst) == pid()
 }
 
 /// The thread has one file less to watch.
@@ -92,7 +92,7 @@ pub(in crate::file) fn unwatch() {
 
 /// In a forked child: the thread is the parent's.
 pub(in crate::file) fn forget_parents() {
-    OWNER.store(0, Ordering::SeqCst);
+    PROCESS.store(0, Ordering::SeqCst);
     TID.store(0, Ordering::SeqCst);
     WATCHED.store(0, Ordering::SeqCst);
 }

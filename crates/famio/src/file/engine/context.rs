@@ -45,7 +45,7 @@ impl<'a> Context<'a> {
 
     /// Another lock; none in exclusive mode.
     #[inline]
-    pub fn exclusive_or<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
+    pub fn lock_unless_exclusive<'c>(&self, lock: &'c SharedLock) -> Result<Option<Locked<'c>>> {
         if self.exclusive { Ok(None) } else { Ok(Some(lock.lock(self.me)?)) }
     }
 
@@ -347,8 +347,8 @@ pub(crate) trait Engine: Send + Sync {
     /// much.
     fn finds_journal(&self, cx: Context<'_>) -> bool;
 
-    /// As [`finds_journal`](Self::finds_journal), now.
-    fn looks_for_journal(&self, cx: Context<'_>) -> bool;
+    /// Whether a recovery would find the journal now: always looks, also where the file is.
+    fn finds_journal_now(&self, cx: Context<'_>) -> bool;
 
     /// A recovery would not find the journal: gives it its name back, or fails. The gate is closed.
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()>;

@@ -47,7 +47,7 @@ impl Named {
             return Due::Nothing;
         }
         self.name.store(now, Ordering::Relaxed);
-        if now.wrapping_sub(self.place.load(Ordering::Relaxed)) <= INTERVAL * NAMES {
+        if now.wrapping_sub(self.place.load(Ordering::Relaxed)) <= INTERVAL * PLACE_EVERY {
             return Due::Name;
         }
         self.place.store(now, Ordering::Relaxed);
@@ -55,8 +55,8 @@ impl Named {
     }
 }
 
-/// Intervals from one look at the file's place to the next.
-const NAMES: u64 = 10;
+/// The number of [`INTERVAL`]s from one look at the file's place to the next.
+const PLACE_EVERY: u64 = 10;
 
 /// In units of [`ticks`]: 0.5 to 2 milliseconds at 4 to 1 GHz.
 #[cfg(target_arch = "x86_64")]
@@ -92,7 +92,7 @@ mod tests {
         let count = |looks: &[Due], due| looks.iter().filter(|&&look| look == due).count();
         assert_eq!(quick[..3], [Due::Place, Due::Nothing, Due::Name]);
         assert_eq!([Due::Nothing, Due::Name, Due::Place].map(|due| count(&quick, due)), [20, 18, 2]);
-        assert!(looks(INTERVAL * NAMES + 1, begin << 1).iter().all(|&look| look == Due::Place));
+        assert!(looks(INTERVAL * PLACE_EVERY + 1, begin << 1).iter().all(|&look| look == Due::Place));
         assert_eq!(named.due_at(begin), Due::Place, "another processor's counter is behind");
     }
 }

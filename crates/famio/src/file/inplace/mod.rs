@@ -161,7 +161,7 @@ impl Engine for InPlace {
         }
     }
 
-    fn looks_for_journal(&self, cx: Context<'_>) -> bool {
+    fn finds_journal_now(&self, cx: Context<'_>) -> bool {
         is_found(&self.journal, cx, true)
     }
 

@@ -44,9 +44,6 @@ impl InPlace {
         if policy == Policy::Undo {
             return Ok(0);
         }
-        // SAFETY: stores go to our homes, whose faults the guard returns. The closure owns nothing, takes no lock and
-        // does not panic. If it is ended in the middle, a transaction is copied in part, after which no more writes
-        // are taken.
         let number = cx.shared().transactions.load(Ordering::Relaxed) + 1;
         let pieces = &pieces[..pieces.len().min(AT_ONCE)];
         let run = || {
@@ -76,8 +73,10 @@ impl InPlace {
             }
             written
         };
-        // SAFETY: as above.
-        let written = unsafe { guard::run(run) }.map_err(|fault| self.fault_of_piece(cx, fault))?;
+        // SAFETY: stores go to our homes, whose faults the guard returns. The closure owns nothing, takes no lock and
+        // does not panic. If it is ended in the middle, a transaction is copied in part, after which no more writes
+        // are taken.
+        let written = unsafe { guard::run(run) }.map_err(|_| self.fault_of_piece(cx))?;
         if written > 0 && !cx.exclusive {
             self.medium.fence();
         }
@@ -128,7 +127,7 @@ impl InPlace {
 
         let changing = if cx.exclusive { None } else { Some(cell.changing()) };
         let (first, second) = if to_file == 0 { (log, home) } else { (home, log) };
-        let (mut bits, mut at, mut home_of) = (if to_file == 0 { to_log } else { to_file }, 0, first);
+        let (mut bits, mut is_second, mut home_of) = (if to_file == 0 { to_log } else { to_file }, false, first);
         // Nearly always one run: the granules of a piece have the same history.
         loop {
             while bits != 0 {
@@ -149,10 +148,10 @@ impl InPlace {
                 }
                 bits &= if granule + count == 64 { 0 } else { u64::MAX << (granule + count) };
             }
-            if at == 1 || to_file == 0 || to_log == 0 {
+            if is_second || to_file == 0 || to_log == 0 {
                 break;
             }
-            (bits, at, home_of) = (to_log, 1, second);
+            (bits, is_second, home_of) = (to_log, true, second);
         }
         let entry = self.log.entry(state.entry);
         if begins {
@@ -172,7 +171,7 @@ impl InPlace {
     }
 
     #[cold]
-    fn fault_of_piece(&self, cx: &Context<'_>, _fault: guard::Fault) -> Error {
+    fn fault_of_piece(&self, cx: &Context<'_>) -> Error {
         cx.shared().poisoned.store(1, Ordering::Release);
         let journal = self.journal.path().display();
         Error::with(libc::EIO, format!("another program truncated the file or its journal {journal}"))

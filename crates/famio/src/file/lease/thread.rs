@@ -2,7 +2,7 @@
 //! this thread gets and no handler sees. It ends when no file has had a lease for a while.
 
 use crate::file::base::background_wakeup::start_if_wanted;
-use crate::file::base::lease_wakeup::{EVENTS, OWNER, TID, WATCHED, pid};
+use crate::file::base::lease_wakeup::{EVENTS, PROCESS, TID, WATCHED, pid};
 use crate::file::registry::files;
 use crate::sys::{signal_bit, syscall};
 use core::ptr::null;
@@ -27,10 +27,10 @@ pub(in crate::file) fn work() {
         if wait(busy) || busy {
             continue;
         }
-        OWNER.store(0, Ordering::SeqCst);
+        PROCESS.store(0, Ordering::SeqCst);
         // A thread that made a request after the look above may have seen this thread as still running.
         let requests_seen = EVENTS.load(Ordering::SeqCst) == seen && WATCHED.load(Ordering::SeqCst) == 0;
-        if requests_seen || OWNER.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        if requests_seen || PROCESS.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
         TID.store(tid as u32, Ordering::SeqCst);

@@ -32,7 +32,7 @@ impl Session {
             return Err(Refusal::needs_group());
         } else {
             let open_changes = self.open_changes(fds)?;
-            if !self.engine.looks_for_journal(cx) {
+            if !self.engine.finds_journal_now(cx) {
                 // Recovery needs the journal to take the file back to the last commit.
                 self.moving(|| self.engine.make_journal_anew(cx))?;
             }

@@ -31,7 +31,7 @@ impl Records {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
             self.checkpoint_what_can_be(cx)?;
         }
-        if self.tier.as_ref().map_or(buffers > checkpointing::HARD, |tier| tier.is_hard(buffers)) {
+        if self.tier.as_ref().map_or(buffers > checkpointing::WRITERS_HELP_FROM, |tier| tier.is_hard(buffers)) {
             // The background does not keep up: help it while that helps.
             self.checkpoint_round(cx)?;
         }
@@ -48,7 +48,7 @@ impl Records {
             return Ok(());
         }
         self.reserve(state.open == 0, (bits & !state.open).count_ones().into())?;
-        let (number, fresh) = match state.buffer {
+        let (number, is_taken_now) = match state.buffer {
             Some(number) => (number, false),
             None => (buffers::take(cx)?, true),
         };
@@ -59,7 +59,7 @@ impl Records {
         let to = match filled {
             Ok(to) => to,
             Err(e) => {
-                if fresh {
+                if is_taken_now {
                     buffers::give_back(cx, number);
                 }
                 return Err(e);
@@ -80,7 +80,7 @@ impl Records {
         if state.open == 0 {
             lock(&self.open).push(block);
         }
-        if fresh {
+        if is_taken_now {
             self.count_memory(cx);
             // Not by each: what it can do for one more buffer is not worth a wake.
             if cx.shared().used.load(Ordering::Relaxed).is_multiple_of(WAKES) && self.is_pressed(cx) {
@@ -114,7 +114,7 @@ impl Records {
         for edge in rest_of_granules(start, end).filter(|edge| state.held >> (edge.start / GRANULE) & 1 == 0) {
             let offset = block * BLOCK as u64 + edge.start as u64;
             // SAFETY: within our buffer.
-            unsafe { cx.read_home(offset, to.add(edge.start), edge.len(), self.bounds(cx)) }?;
+            unsafe { cx.read_home(offset, to.add(edge.start), edge.len(), self.valid_end(cx)) }?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Records {
         if bits & !state.held != 0 {
             // SAFETY: within our buffer.
             unsafe {
-                cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.bounds(cx))?;
+                cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.valid_end(cx))?;
             }
         }
         let held = match state.buffer {
@@ -179,10 +179,10 @@ impl Records {
         Ok(changed)
     }
 
-    /// The offset from which on bytes of the file are not valid: above the size, or cut off.
-    fn bounds(&self, cx: Context<'_>) -> u64 {
-        let shared = cx.shared();
-        shared.physical.load(Ordering::Acquire).min(cx.shared().file_end.load(Ordering::Acquire)).min(shared.size())
+    /// The offset up to which a write completes and compares its granules with the file. Unlike [`readable`], not above
+    /// the size: a read ends there by itself, but the last granules of a write may reach beyond it.
+    fn valid_end(&self, cx: Context<'_>) -> u64 {
+        readable(&cx).min(cx.shared().size())
     }
 
     /// A cut: drops granules above `size` from the buffers, and clears the rest of the granule at `size`. The gate is

@@ -1,7 +1,7 @@
 //! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
 //! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
-use super::checkpointing::{Again, Checkpointing, HARD};
+use super::checkpointing::{BlocksToRelog, Checkpointing, WRITERS_HELP_FROM};
 use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};
@@ -36,12 +36,12 @@ impl Records {
 
     /// Takes the blocks that the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if
     /// it has.
-    pub(super) fn take_blocks_to_relog(&self) -> Option<Again> {
+    pub(super) fn take_blocks_to_relog(&self) -> Option<BlocksToRelog> {
         lock(&self.checkpointing).again.take()
     }
 
     /// The commit of `epoch` has logged these blocks, too. The gate is closed.
-    pub(super) fn logged_again(&self, cx: Context<'_>, again: &Again, epoch: u64) {
+    pub(super) fn logged_again(&self, cx: Context<'_>, again: &BlocksToRelog, epoch: u64) {
         for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
             State::set_since(cell, epoch);
         }
@@ -52,7 +52,7 @@ impl Records {
     /// it.
     pub(super) fn checkpoint_round(&self, cx: Context<'_>) -> Result<bool> {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        let may_wait = used < HARD / 2 && cx.shared().totals.is_held();
+        let may_wait = used < WRITERS_HELP_FROM / 2 && cx.shared().totals.is_held();
         self.checkpointing.try_lock().map_or(Ok(false), |mut checkpointing| {
             if may_wait && !checkpointing.under_way { Ok(false) } else { self.round(cx, &mut checkpointing, false) }
         })
@@ -156,8 +156,10 @@ impl Records {
                 // Everything in use fits: what the journal has to give up is logged again at its end, instead of
                 // written to the disk.
                 checkpointing.waiting.extend(&checkpointing.queue);
-                checkpointing.again =
-                    Some(Again { blocks: core::mem::take(&mut checkpointing.queue), target: checkpointing.target });
+                checkpointing.again = Some(BlocksToRelog {
+                    blocks: core::mem::take(&mut checkpointing.queue),
+                    target: checkpointing.target,
+                });
                 return;
             }
         }

@@ -5,12 +5,13 @@ use crate::file::engine::context::{Words, put_list};
 use crate::rule::{Rule, holds};
 
 /// Bytes in buffers from which on the background does not wait for a quiet moment.
-pub(super) const PRESSED: u64 = 16 << 20;
-/// The same for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint before the
-/// journal grows, so that it reuses segments that are already full of zeros.
-pub(super) const LONG: u64 = 4 << 20;
+pub(super) const PRESSED_FROM: u64 = 16 << 20;
+/// The same, at least, for bytes in the journal that no pass has taken up: a few hot blocks then get a checkpoint
+/// before the journal grows, so that it reuses segments that are already full of zeros.
+pub(super) const LONG_JOURNAL_FROM: u64 = 4 << 20;
 /// Bytes in buffers from which on writers help.
-pub(super) const HARD: u64 = 128 << 20;
+pub(super) const WRITERS_HELP_FROM: u64 = 128 << 20;
+
 /// The state of the checkpoint.
 #[derive(Default)]
 pub(super) struct Checkpointing {
@@ -33,8 +34,8 @@ pub(super) struct Checkpointing {
     /// The number of finished ones.
     pub(super) flushes: u64,
     /// A pass left granules that the open epoch had overwritten: until the commit of that epoch, their committed
-    /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again
-    /// (of a write cache, others still are).
+    /// copies are only in the journal. Until then this holds for every pass, since their blocks are not listed again.
+    /// (The blocks that `keep_later` keeps in a write cache are: each pass looks at them anew.)
     pub(super) overwritten: bool,
     /// The pass left a block to a writer. The next commit need not contain any of its granules, so the journal has to
     /// stay until another pass has written them.
@@ -46,11 +47,11 @@ pub(super) struct Checkpointing {
     /// The target of a finished pass, which the next commit may release.
     pub(super) finished: Option<u64>,
     /// What the next commit logs again.
-    pub(super) again: Option<Again>,
+    pub(super) again: Option<BlocksToRelog>,
 }
 
-/// Blocks of a write cache, all of which also wait for a checkpoint.
-pub(super) struct Again {
+/// Blocks of a write cache that the next commit logs again. All of them also wait for a checkpoint.
+pub(super) struct BlocksToRelog {
     /// In descending order.
     pub blocks: Vec<u64>,
     /// Once they are in a later epoch, the journal up to this one can go.

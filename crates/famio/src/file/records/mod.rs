@@ -36,7 +36,7 @@ use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
-use checkpointing::{Again, Checkpointing};
+use checkpointing::{BlocksToRelog, Checkpointing};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use memory::{Held, Surplus};
@@ -149,7 +149,7 @@ impl Records {
         }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let taken_up = self.taken_up.load(Ordering::Relaxed);
-        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpointing::LONG.max(4 * used)
+        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpointing::LONG_JOURNAL_FROM.max(4 * used)
     }
 
     /// Whether so much of the journal is in use that a new epoch needs room first. Journals of records are that short
@@ -194,7 +194,7 @@ impl Records {
     }
 
     /// The blocks that the present commit has to log again, if there is plenty of room for them.
-    fn again_if_room(&self, cx: Context<'_>) -> Option<Again> {
+    fn again_if_room(&self, cx: Context<'_>) -> Option<BlocksToRelog> {
         let again = self.take_blocks_to_relog()?;
         let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
         let more = cells.map(|cell| u64::from(State::of(cell, cx.shared().committed()).held.count_ones())).sum::<u64>();
@@ -292,7 +292,7 @@ impl Engine for Records {
         needs_none || is_found(&self.live, cx, due == Due::Place)
     }
 
-    fn looks_for_journal(&self, cx: Context<'_>) -> bool {
+    fn finds_journal_now(&self, cx: Context<'_>) -> bool {
         is_found(&self.live, cx, true)
     }
 
@@ -535,7 +535,7 @@ impl Engine for Records {
         if let Some(tier) = &self.tier {
             return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
         }
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpointing::PRESSED || self.is_long(cx)
+        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpointing::PRESSED_FROM || self.is_long(cx)
     }
 }
 

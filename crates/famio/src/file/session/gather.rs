@@ -51,11 +51,11 @@ impl Session {
             at = 0;
         }
         for _ in 0..ROUND {
-            at += skip(cx, at, pages);
+            at += pages_without_blocks(cx, at, pages);
             if at >= pages {
                 break;
             }
-            if !gather(cx.home, at) && self.has_failed_often() {
+            if !gather(cx.home, at) && self.note_failure() {
                 next.store(NEVER, Ordering::Relaxed);
                 return false;
             }
@@ -75,7 +75,7 @@ impl Session {
         let pages = self.engine.huge_pages(cx);
         let end = pages.min(at.saturating_add(ROUND));
         for page in at..end {
-            if !self.engine.gather_page(cx, page) && self.has_failed_often() {
+            if !self.engine.gather_page(cx, page) && self.note_failure() {
                 next.store(NEVER, Ordering::Relaxed);
                 return false;
             }
@@ -84,13 +84,14 @@ impl Session {
         end < pages
     }
 
-    fn has_failed_often(&self) -> bool {
+    /// Counts a failure. Returns whether there were so many that the kernel cannot.
+    fn note_failure(&self) -> bool {
         self.gathered.failed.fetch_add(1, Ordering::Relaxed) >= FAILURES_MAX
     }
 }
 
 /// The number of huge pages from `page` on without a block that was ever written.
-fn skip(cx: Context<'_>, page: u64, pages: u64) -> u64 {
+fn pages_without_blocks(cx: Context<'_>, page: u64, pages: u64) -> u64 {
     let blocks = (HUGE / BLOCK) as u64;
     cx.index().absent_run(page * blocks, pages.saturating_sub(page) * blocks) / blocks
 }

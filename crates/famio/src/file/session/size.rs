@@ -11,7 +11,7 @@ use crate::index::Calls;
 use core::sync::atomic::Ordering;
 
 /// Every supported file system has files of this size.
-const SURE: u64 = 1 << 40;
+const SIZE_EVERYWHERE: u64 = 1 << 40;
 
 impl Session {
     /// Sets the logical size. Growing shows zeros. `EFBIG`: beyond the largest file. Refused if the session has ended.
@@ -49,7 +49,7 @@ impl Session {
     /// Checks that the file may get this size, before anything is changed: it gets it only at a checkpoint. `EFBIG`:
     /// its file system has no such files.
     pub(in crate::file) fn room_for_size(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
-        if size > old.max(SURE) && !cx.fds.with(true, |fd| Ok(may_have_size(fd, size)))? {
+        if size > old.max(SIZE_EVERYWHERE) && !cx.fds.with(true, |fd| Ok(may_have_size(fd, size)))? {
             return Err(Error::new(libc::EFBIG));
         }
         self.engine.room_for_size(cx)

@@ -33,7 +33,7 @@ impl Session {
         }
         if clean {
             self.check(self.context(fds))?;
-            self.keep_journal(self.context(fds), true)?;
+            self.ensure_journal_named(self.context(fds), true)?;
         }
         self.commit(fds, matches!(excluded, Excluded::Inside(_)))?;
         committed();
@@ -70,9 +70,9 @@ impl Session {
         self.may_be_exclusive.load(Ordering::Relaxed) && self.engine.journal().limit().must_return() == 0
     }
 
-    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. No other thread
-    /// is inside.
-    pub(in crate::file) fn keep_journal(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
+    /// Makes sure that a recovery finds the journal, with what was and will be committed, by its name. `is_lost`: it
+    /// was looked for already, and not found. No other thread is inside.
+    pub(in crate::file) fn ensure_journal_named(&self, cx: Context<'_>, is_lost: bool) -> Result<()> {
         if !is_lost && self.engine.finds_journal(cx) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Session {
         if shared.dirty.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        self.keep_journal(cx, false)?;
+        self.ensure_journal_named(cx, false)?;
         let sealed = Sealed { epoch: shared.committed() + 1, size: shared.size() };
         let done = self.engine.commit(cx, sealed);
         if inside {

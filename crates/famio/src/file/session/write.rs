@@ -126,11 +126,11 @@ impl Session {
         let offset = match at {
             Some(offset) if offset.saturating_add(total as u64) <= shared.size() => offset,
             Some(offset) => {
-                extending = Some(cx.exclusive_or(&shared.extending)?);
+                extending = Some(cx.lock_unless_exclusive(&shared.extending)?);
                 offset
             }
             None => {
-                extending = Some(cx.exclusive_or(&shared.extending)?);
+                extending = Some(cx.lock_unless_exclusive(&shared.extending)?);
                 shared.size()
             }
         };

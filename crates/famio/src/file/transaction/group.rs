@@ -222,7 +222,7 @@ impl AtomicFile {
         let is_open =
             |participant: &Participant<'_>| participant.session.arena.shared().dirty.load(Ordering::Acquire) != 0;
         for participant in all.iter().filter(|participant| is_lost && core::ptr::eq(participant.file, self)) {
-            participant.session.keep_journal(participant.context(), true).map_err(|e| self.named(e))?;
+            participant.session.ensure_journal_named(participant.context(), true).map_err(|e| self.named(e))?;
         }
         let open: Vec<Participant<'_>> = all.iter().copied().filter(is_open).collect();
         commit_open(&open)?;
@@ -252,7 +252,7 @@ fn commit_open(open: &[Participant<'_>]) -> Answer<()> {
         _ => {}
     }
     for participant @ Participant { file, session } in open {
-        session.keep_journal(participant.context(), false).map_err(|e| file.named(e))?;
+        session.ensure_journal_named(participant.context(), false).map_err(|e| file.named(e))?;
     }
     let record = if holds(Rule::GroupHasRecord) { Some(record_of(open)?) } else { None };
     commit_by_record(open, record, &mut false, |_| Ok(()))

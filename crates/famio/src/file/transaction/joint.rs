@@ -119,7 +119,7 @@ fn commit_changed(shares: &[&Share<'_>], changed: &[Participant<'_>], is_decided
     for participant @ Participant { file, session } in changed {
         // So that its part is a whole epoch.
         participant.commit().map_err(|refusal| refusal.map_failure(|e| file.named(e)))?;
-        session.keep_journal(participant.context(), false).map_err(|e| file.named(e))?;
+        session.ensure_journal_named(participant.context(), false).map_err(|e| file.named(e))?;
     }
     let record = if changed.len() > 1 { Some(record_of(shares, changed)?) } else { None };
     for (share, participant) in shares.iter().zip(changed) {

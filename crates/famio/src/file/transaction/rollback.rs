@@ -108,7 +108,7 @@ impl Session {
         }
         // If this process is killed in here, the epoch is not kept, either.
         shared.keeps.store(0, Ordering::Release);
-        if !self.engine.looks_for_journal(cx) {
+        if !self.engine.finds_journal_now(cx) {
             self.moving(|| self.engine.make_journal_anew(cx))?;
         }
         self.abandon();
