@@ -4,10 +4,13 @@
 mod common;
 
 use common::{Folder, build, succeed, under};
+use famio::Settings;
+use famio::recovery::{Options, Outcome, Silent, Use, recover_path};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const NOBODY: u32 = 65534;
 const LEFT: &str = "demoted to an ordinary file because it can't be protected";
@@ -317,6 +320,58 @@ fn a_journal_made_as_another_user_is_recovered_or_is_not_made() {
             assert_eq!((&*out, said.contains("not used")), ("program.......", false), "{said}");
             bench.ends_after_a_look_with("program.......");
         }
+    }
+}
+
+/// Its owner and root could not open it any more, not even after a clean close, nor recover it with `--use=file`.
+#[test]
+fn a_file_that_is_taken_from_its_group_while_a_member_writes_it() {
+    for (killed, disk) in [(false, false), (false, true), (true, false), (true, true)] {
+        let Some(bench) = Bench::of_changes("rights-group", disk) else { return };
+        std::fs::write(bench.folder.path().join("atomic"), "..............").unwrap();
+        bench.mode(".", 0o777);
+        let mut command = bench.command("a member, until the file is its owner's alone");
+        let mut member = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(member.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "written\n");
+        bench.mode("atomic", 0o644);
+        if killed {
+            member.kill().unwrap();
+        }
+        drop(member.stdin.take());
+        member.wait().unwrap();
+        if killed {
+            let refused = under(&bench.folder, "cat").arg("atomic").output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && said.contains("belongs to user"), "{said}");
+            let options = Options { on_conflict: Use::File, ..Options::default() };
+            let reports = recover_path(&bench.folder.path().join("atomic"), &Settings::default(), &options, &Silent);
+            assert!(matches!(reports.unwrap()[0].outcome, Outcome::Discarded));
+            succeed(under(&bench.folder, "cat").arg("atomic"));
+            assert_eq!(bench.folder.names(), ["atomic"]);
+        } else {
+            bench.ends_after_a_look_with("Program.......");
+        }
+    }
+}
+
+/// Writes failed with `EINVAL`: the file's folder belongs to a user whom the namespace does not know.
+#[test]
+fn the_root_of_a_user_namespace_writes_its_file_in_anothers_folder() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::of_changes("rights-namespace", disk) else { return };
+        std::fs::write(bench.folder.path().join("atomic"), ".......").unwrap();
+        chown(bench.folder.path().join("atomic"), Some(1234), Some(1234)).unwrap();
+        bench.mode(".", 0o777);
+        let done = bench.command("root of a user namespace").output().unwrap();
+        if done.status.code() == Some(77) {
+            eprintln!("NOT TESTED: there are no user namespaces here");
+            return;
+        }
+        assert!(done.status.success(), "{done:?}");
+        assert!(!String::from_utf8_lossy(&done.stderr).contains(LEFT), "{done:?}");
+        bench.ends_after_a_look_with("Program");
     }
 }
 

@@ -5,11 +5,13 @@
 #include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
 #define NOBODY 65534
+#define USER 1234
 
 static void put(int fd, const char *text, off_t at) {
   CHECK(pwrite(fd, text, strlen(text), at) == (ssize_t)strlen(text));
@@ -17,6 +19,11 @@ static void put(int fd, const char *text, off_t at) {
 
 static void become_nobody(void) {
   CHECK(setgroups(0, NULL) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
+static int fill(const char *path, const char *text) {
+  int fd = open(path, O_WRONLY);
+  return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0;
 }
 
 static off_t size_of(int fd) {
@@ -93,6 +100,20 @@ int main(int argc, char **argv) {
     CHECK(read(fd, &byte, 1) == 1);
     int other = open(path, O_RDWR);
     put(other, "kernel's", 0);
+    return 0;
+  }
+  if (strcmp(what, "root of a user namespace") == 0) {
+    CHECK(setgroups(0, NULL) == 0 && setgid(USER) == 0 && setuid(USER) == 0);
+    /* Its files in /proc are root's otherwise. */
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+    if (unshare(CLONE_NEWUSER) != 0) return 77;
+    CHECK(fill("/proc/self/setgroups", "deny") && fill("/proc/self/uid_map", "0 1234 1") &&
+          fill("/proc/self/gid_map", "0 1234 1"));
+    int own = open(path, O_RDWR);
+    put(own, "program", 0);
+    CHECK(fsync(own) == 0);
+    put(own, "P", 0);
+    CHECK(fsync(own) == 0 && close(own) == 0);
     return 0;
   }
   int fd = open(path, O_RDWR | O_CREAT, 0644);
@@ -247,6 +268,16 @@ int main(int argc, char **argv) {
     CHECK(fsync(fd) == 0 && chroot(".") == 0 && fchmod(fd, 0600) == 0);
     ours_is_no_more_open_than(0600);
     raise(SIGKILL);
+  } else if (strcmp(what, "a member, until the file is its owner's alone") == 0) {
+    gid_t group = 2345;
+    CHECK(fchown(fd, USER, group) == 0 && fchmod(fd, 0664) == 0);
+    CHECK(setgroups(1, &group) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+    put(fd, "program", 0);
+    CHECK(fsync(fd) == 0);
+    put(fd, "P", 0);
+    CHECK(fsync(fd) == 0);
+    puts("written"); /* and another program, without Famio, does chmod 644 */
+    CHECK(fflush(stdout) == 0 && getchar() == EOF && close(fd) == 0);
   } else if (strncmp(what, "a journal as another user", 25) == 0) {
     CHECK(fchmod(fd, strstr(what, "everybody's") ? 0666 : 0644) == 0);
     become_nobody();

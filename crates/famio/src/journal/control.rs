@@ -6,10 +6,11 @@ use super::identity::Identity;
 use super::mark::{self, Mark, Marked};
 use crate::error::{Error, Result};
 use crate::index::{CONTROL_SIZE, Control};
-use crate::journal::pools::access::{check_shared, give_to_writers_of};
+use crate::journal::pools::access::give_to_writers_of;
 use crate::journal::pools::beside::{Beside, look_beside, may_be_beside, remove_left_empty};
 use crate::journal::pools::pool::{Pool, journal_name};
 use crate::journal::pools::reach::{look, open_looked_at};
+use crate::journal::pools::trust::check_shared;
 use crate::sys::{self, InternalFd, internal, write_at};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -174,7 +175,7 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
         Err(Errno::NOENT) => return Ok(None),
         Err(e) => return Err(failed(pool, name, e.into())),
     };
-    match check_shared(looked.as_fd(), file) {
+    match check_shared(looked.as_fd(), file, Some(pool.folder())) {
         Ok(()) if rustix::fs::fstat(&looked)?.st_size >= CONTROL_SIZE as i64 => {
             let _standard = internal::occupy_standard();
             let found = open_looked_at(looked.as_fd(), OFlags::RDWR);
@@ -204,7 +205,7 @@ fn follow(looked: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Option<InternalFd> {
     }
     let _standard = internal::occupy_standard();
     let found = open_looked_at(looked, OFlags::RDWR).ok()?;
-    give_to_writers_of(file, found.as_fd()).and_then(|()| check_shared(found.as_fd(), file)).ok()?;
+    give_to_writers_of(file, found.as_fd()).and_then(|()| check_shared(found.as_fd(), file, None)).ok()?;
     Some(found)
 }
 

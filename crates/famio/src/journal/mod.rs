@@ -46,13 +46,13 @@ pub(crate) mod testing;
 pub(crate) mod tiered;
 mod verdict;
 
-pub use self::pools::access::check_journal;
-pub(crate) use self::pools::access::{check_shared, give_to_owner_of, give_to_writers_of};
+pub(crate) use self::pools::access::{give_to_owner_of, give_to_writers_of};
 pub(crate) use self::pools::beside::{Beside, beside_path, is_not_beside, look_beside, name_to_make};
 pub(crate) use self::pools::kept::keeping_folders;
 pub use self::pools::place::{folder_of, has_lost_its_name, path_of};
 pub use self::pools::pool::{Pool, SUFFIX, journal_name, sync_dir};
 pub use self::pools::shares::{PoolShare, PoolUse, SIZE_MIN, WEIGHT, WEIGHTS, pool_use, set_pool_size};
+pub(crate) use self::pools::trust::check_shared;
 pub use boot::{BootClock, BootId};
 pub use growing_mark::{GrowingMark, RangeHash};
 pub use header::{Header, Kind, State};

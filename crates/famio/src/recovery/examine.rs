@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::index::OwnerLock;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Marked, Pool, Stamp, State, Verdict, beside_path,
-    journal_name, mark, path_of, verdict,
+    BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Mark, Marked, Pool, Stamp, State, Verdict,
+    beside_path, journal_name, mark, path_of, verdict,
 };
 use crate::recovery::formats::growing;
 use crate::settings::Settings;
@@ -78,10 +78,19 @@ pub(super) fn examine(
         (None, Some(pool)) => pool.join(&name),
         (None, None) => beside_path(&file_path).join(&name),
     };
-    let journal = match &pool {
-        Some(pool) if writable => pool.open(&name, Some(file))?,
-        Some(pool) => pool.open_read_only(&name, Some(file))?,
-        None => None,
+    let mut untrusted = None;
+    let opened = match &pool {
+        Some(pool) if writable => pool.open(&name, Some(file)),
+        Some(pool) => pool.open_read_only(&name, Some(file)),
+        None => Ok(None),
+    };
+    let journal = match (opened, &pool) {
+        // The file's users have set its mark: they had this journal, and have got other permissions since.
+        (Err(e), Some(pool)) if mark.is_some() && !pool.is_trusted(&name, file) => {
+            untrusted = Some(e);
+            pool.open_read_only(&name, None)?
+        }
+        (opened, _) => opened?,
     };
     let (stamp, mut journal_stamp) = (Stamp::of(file)?, Stamp::default());
     let journal = match journal {
@@ -131,6 +140,14 @@ pub(super) fn examine(
             (None, _) => Verdict::Growing,
         };
     }
+    if let Some(e) = untrusted {
+        if decided != Verdict::Leftover || !is_of_mark(header.as_ref(), mark.as_ref()) {
+            decided = Verdict::Conflict(format!(
+                "{e}; both are kept. famio recover --use=file goes on without it, at the cost of what it has alone. To use it, give it to the file's owner (chown) or give back the permissions that the file had"
+            ));
+        }
+        header = None; // nothing of it is used
+    }
     if let Some(what) = damaged {
         decided = stopped(&what, &file_path, &journal_path);
     }
@@ -141,6 +158,11 @@ pub(super) fn examine(
         decided = stopped(what, &file_path, &journal_path);
     }
     Ok(Examined { identity, is_marked, growing, journal, pool, header, file_path, journal_path, verdict: decided })
+}
+
+/// Whether the mark is about this very journal.
+fn is_of_mark(header: Option<&Header>, mark: Option<&Mark>) -> bool {
+    header.zip(mark).is_some_and(|(header, mark)| header.journal_id == mark.journal_id)
 }
 
 fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdict {

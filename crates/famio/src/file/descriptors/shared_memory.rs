@@ -26,6 +26,6 @@ pub(in crate::file) fn make(fds: &Descriptors, membership: &Membership, path: &s
 /// Opens one that another process has made. `EACCES`: that process may not write the file.
 pub(in crate::file) fn open(fds: &Descriptors, path: &str) -> Result<InternalFd> {
     let there = internal::open(CWD, path, FLAGS, Mode::empty())?;
-    fds.with(false, |file| check_shared(there.as_fd(), file))?;
+    fds.with(false, |file| check_shared(there.as_fd(), file, None))?;
     Ok(there)
 }

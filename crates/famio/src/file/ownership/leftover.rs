@@ -108,7 +108,7 @@ fn look_whose(
     is_gone: &dyn Fn(Writer) -> bool,
 ) -> Result<Option<HandOverImage>> {
     let Some(memory) = owner_lock.open_arena()? else { return Ok(None) };
-    check_shared(memory.as_fd(), file)?;
+    check_shared(memory.as_fd(), file, None)?;
     let Some(arena) = DeadArena::open(memory)? else { return Ok(None) };
     let shared = arena.shared();
     let (committed, size) = (shared.committed(), shared.size());
@@ -161,7 +161,7 @@ fn look(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> Re
         Err(e) if [libc::EACCES, libc::EPERM, libc::ELOOP].contains(&e.errno()) => return Ok(lost(&e)),
         Err(e) => return Err(e),
     };
-    if let Err(e) = check_shared(memory.as_fd(), file) {
+    if let Err(e) = check_shared(memory.as_fd(), file, None) {
         return Ok(lost(&e));
     }
     let Some(arena) = DeadArena::open(memory)? else { return Ok(Leftover::Nothing) };

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
-use crate::journal::pools::access;
 use crate::journal::pools::beside::is_sticky;
 use crate::journal::pools::reach::{look, open_looked_at};
+use crate::journal::pools::{access, trust};
 use crate::journal::{JournalId, Pool, lock, sync_dir};
 use crate::pmem::Medium;
 use crate::settings::Durability;
@@ -84,7 +84,7 @@ impl<'a> Folder<'a> {
 
     /// Whether records of that file may lie in it; as for journals in a pool.
     fn check(&self, file: BorrowedFd<'_>) -> Result<()> {
-        access::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file))
+        trust::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file))
     }
 
     /// Reopens the folder by the name that [`name`](Self::name) returned.
@@ -135,8 +135,8 @@ impl<'a> Folder<'a> {
                 Err(Errno::NOENT) => return Ok(()),
                 Err(e) => return Err(e.into()),
             };
-            let untrusted = access::check_journal(looked.as_fd(), Some(file)).err();
-            if untrusted.is_some() && access::check_journal(looked.as_fd(), None).is_err() {
+            let untrusted = trust::check_journal(looked.as_fd(), Some(file), self.folder.as_fd()).err();
+            if untrusted.is_some() && trust::check_journal(looked.as_fd(), None, self.folder.as_fd()).is_err() {
                 return Ok(()); // not a file
             }
             // If every user who may write the file cannot open it, it is not the file's.
@@ -175,7 +175,7 @@ impl<'a> Folder<'a> {
             let Ok(looked) = look(self.folder.as_fd(), &name) else { continue };
             // Only records of the folder's owner, root and this user are read for this.
             let is_ours = [owner, 0, rustix::process::geteuid().as_raw()].contains(&fstat(&looked)?.st_uid);
-            if !is_ours || access::check_journal(looked.as_fd(), None).is_err() {
+            if !is_ours || trust::check_journal(looked.as_fd(), None, self.folder.as_fd()).is_err() {
                 continue;
             }
             let Ok(record) = open_looked_at(looked.as_fd(), OFlags::RDWR) else { continue };

@@ -1,12 +1,12 @@
 //! A pool: the folder that holds journals, and the conditions under which a journal's file is trusted (SECURITY.md,
 //! "Journals, marks and pools").
 
-use super::access;
 pub use super::beside::is_beside_name;
 use super::beside::{name_to_make, names_to_find, note_in_making};
 use super::kept::{find_made, note_made, open_folder_at};
 use super::place::{folder_of, open_folder};
 use super::reach::{look, open_looked_at, reach};
+use super::{access, trust};
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
 use crate::journal::identity::Identity;
@@ -37,8 +37,19 @@ impl Pool {
             Some(path) => Self::at(path, Some(file)).map(Some),
             None => {
                 let (parent, path) = folder_of(file)?;
-                Self::beside(parent, &path, file)
+                Self::beside_if_any(parent, &path, file)
             }
+        }
+    }
+
+    /// As [`beside`](Self::beside), without one that another user has left empty who may not replace the file now: it
+    /// would be in everybody's way.
+    fn beside_if_any(parent: InternalFd, path: &Path, file: BorrowedFd<'_>) -> Result<Option<Pool>> {
+        let usual = name_to_make(&parent, file);
+        let is_removed = || usual.is_ok_and(|name| rustix::fs::rmdir(path.with_file_name(&*name)).is_ok());
+        match Self::beside(parent, path, file) {
+            Err(e) if e.errno() == libc::EACCES && is_removed() => Ok(None),
+            found => found,
         }
     }
 
@@ -57,7 +68,7 @@ impl Pool {
             access::make_folder(parent.as_fd(), &name, file).map_err(|e| {
                 e.context(format_args!("cannot make {} for a journal", path.with_file_name(&*name).display()))
             })?;
-            if let Some(pool) = Self::beside(parent, &path, file)? {
+            if let Some(pool) = Self::beside_if_any(parent, &path, file)? {
                 note_in_making(pool.folder.as_fd());
                 if let Some(parent) = &pool.parent {
                     note_made(file, (&pool.folder, &pool.path, parent));
@@ -79,7 +90,7 @@ impl Pool {
         let path = super::place::path_of(folder.as_fd())?;
         let above = || crate::sys::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let parent = path.file_name().is_some_and(is_beside_name).then(above).transpose()?;
-        access::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
+        trust::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
         Ok(Pool { folder, path, parent })
     }
 
@@ -108,7 +119,7 @@ impl Pool {
 
     /// Whether journals of `file` may lie in it; without a file, checks what can be checked.
     pub(crate) fn check(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
-        access::check_folder(self.folder.as_fd(), self.parent(), file)
+        trust::check_folder(self.folder.as_fd(), self.parent(), file)
             .map_err(|e| e.context(format_args!("pool {}", self.path.display())))
     }
 
@@ -180,7 +191,7 @@ impl Pool {
             .map_err(|e| self.named(name, e.into()))?;
         let complete = |journal: InternalFd| {
             access::give_to_owner_of(file, journal.as_fd())?;
-            access::check_made(journal.as_fd(), file)?;
+            trust::check_made(journal.as_fd(), file, self.folder.as_fd())?;
             journal.set_name(self.path.join(name).into_os_string().into_encoded_bytes(), false)?;
             Ok(journal)
         };
@@ -192,7 +203,7 @@ impl Pool {
     }
 
     /// Opens a journal for reading and writing; `None` if there is none. If `file` is given,
-    /// [`access::check_journal`] is done here; otherwise it must follow once the file is known.
+    /// [`trust::check_journal`] is done here; otherwise it must follow once the file is known.
     pub fn open(&self, name: &str, file: Option<BorrowedFd<'_>>) -> Result<Option<InternalFd>> {
         self.open_with(name, file, OFlags::RDWR)
     }
@@ -209,10 +220,16 @@ impl Pool {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(self.named(name, e.into())),
         };
-        access::check_journal(looked.as_fd(), file)
+        trust::check_journal(looked.as_fd(), file, self.folder.as_fd())
             .and_then(|()| open_looked_at(looked.as_fd(), access))
             .map_err(|e| self.named(name, e))
             .map(Some)
+    }
+
+    /// Whether a journal, if there is one, passes [`trust::check_journal`].
+    pub(crate) fn is_trusted(&self, name: &str, file: BorrowedFd<'_>) -> bool {
+        let check = |looked: InternalFd| trust::check_journal(looked.as_fd(), Some(file), self.folder.as_fd());
+        look(self.folder.as_fd(), name).is_ok_and(|looked| check(looked).is_ok())
     }
 
     /// Gives a file created here a journal's name, which no other file may have.

@@ -131,6 +131,88 @@ fn the_journal_of_a_file_of_everybodys_is_everybodys() {
     }
 }
 
+/// An access control list as the kernel wants it: (tag, permissions, id).
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        list.extend([tag.to_le_bytes(), bits.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+const NO_ID: u32 = u32::MAX;
+const ACCESS: &str = "system.posix_acl_access";
+
+fn list_of(file: impl AsFd) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 200];
+    let len = rustix::fs::fgetxattr(file, ACCESS, &mut bytes[..]).ok()?;
+    bytes.truncate(len);
+    Some(bytes)
+}
+
+/// They got the list's mask as their group's permissions, and the default list of the folder: users who may only read
+/// the file, or not even that, could write its journal.
+#[test]
+fn only_users_whom_the_files_list_lets_write_it_may_write_its_journal() {
+    if !am_root() {
+        return;
+    }
+    let dir = Scratch::new();
+    let default = list(&[(1, 7, NO_ID), (2, 7, 2009), (4, 5, NO_ID), (16, 7, NO_ID), (32, 5, NO_ID)]);
+    rustix::fs::setxattr(dir.path("."), "system.posix_acl_default", &default, rustix::fs::XattrFlags::empty()).unwrap();
+    let file = file_in(&dir, 0o660);
+    rustix::fs::fremovexattr(&file, ACCESS).unwrap();
+    file.set_permissions(Permissions::from_mode(0o660)).unwrap();
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    let journal = pool.create(file.as_fd(), "j").unwrap();
+    assert_eq!((list_of(&pool.folder), list_of(&journal)), (None, None), "of the folder's default");
+    assert_eq!(rustix::fs::fstat(&journal).unwrap().st_mode & 0o777, 0o660);
+
+    let named = list(&[(1, 6, NO_ID), (2, 6, 2001), (4, 4, NO_ID), (16, 6, NO_ID), (32, 0, NO_ID)]);
+    rustix::fs::fsetxattr(&file, ACCESS, &named, rustix::fs::XattrFlags::empty()).unwrap();
+    let journal = pool.create(file.as_fd(), "k").unwrap();
+    assert_eq!(list_of(&journal), Some(named), "the file's");
+    for (user, list_of_it, is_trusted) in [
+        (2001, Some(&[(1, 6, NO_ID), (2, 6, 2001), (4, 4, NO_ID), (16, 6, NO_ID), (32, 0, NO_ID)][..]), true),
+        (2001, None, true),
+        (2002, None, false),
+        (0, Some(&[(1, 6, NO_ID), (2, 6, 2002), (4, 4, NO_ID), (16, 6, NO_ID), (32, 0, NO_ID)][..]), false),
+        (0, Some(&[(1, 6, NO_ID), (2, 6, 2001), (4, 6, NO_ID), (16, 6, NO_ID), (32, 0, NO_ID)][..]), false),
+    ] {
+        chown(pool.path_of("k"), Some(user), None).unwrap();
+        rustix::fs::fremovexattr(&journal, ACCESS).unwrap();
+        fs::set_permissions(pool.path_of("k"), Permissions::from_mode(0o600)).unwrap();
+        if let Some(entries) = list_of_it {
+            rustix::fs::fsetxattr(&journal, ACCESS, &list(entries), rustix::fs::XattrFlags::empty()).unwrap();
+        }
+        let opened = pool.open("k", Some(file.as_fd()));
+        assert_eq!(opened.is_ok(), is_trusted, "{user} {list_of_it:?}: {:?}", opened.err());
+        fs::set_permissions(pool.path_of("k"), Permissions::from_mode(0o600)).unwrap();
+        rustix::fs::fsetxattr(&journal, ACCESS, &list_of(&file).unwrap(), rustix::fs::XattrFlags::empty()).unwrap();
+    }
+}
+
+/// In a folder where everybody may make files, one gets the folder's group from a user who is no member.
+#[test]
+fn a_group_proves_nothing_where_everybody_may_make_files() {
+    if !am_root() {
+        return;
+    }
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o664);
+    chown(dir.path("data"), Some(0), Some(3000)).unwrap();
+    fs::create_dir(dir.path("pool")).unwrap();
+    for (mode, is_trusted) in [(0o2770, true), (0o3777, false), (0o1777, false)] {
+        fs::set_permissions(dir.path("pool"), Permissions::from_mode(mode)).unwrap();
+        let pool = Pool::find(file.as_fd(), Some(&dir.path("pool"))).unwrap().unwrap();
+        drop(pool.create(file.as_fd(), "j").unwrap());
+        chown(pool.path_of("j"), Some(2009), Some(3000)).unwrap();
+        assert_eq!(pool.open("j", Some(file.as_fd())).is_ok(), is_trusted, "{mode:o}");
+        pool.remove("j").unwrap();
+    }
+}
+
 #[test]
 fn planted_files_are_refused() {
     let dir = Scratch::new();
