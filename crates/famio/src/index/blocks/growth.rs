@@ -43,6 +43,13 @@ pub(in crate::index) struct Growth {
     beside: PathBuf,
     /// The arena is another process's, mapped for reading.
     is_joined: bool,
+    /// `file` is locked together with other processes, which lasts as long as it is open.
+    is_shared: bool,
+}
+
+/// Locks it together with other processes, instead of alone.
+fn lock_with_others(file: &InternalFd) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
 /// Address space.
@@ -65,6 +72,7 @@ impl Growth {
             spill: None,
             beside: beside.to_path_buf(),
             is_joined: false,
+            is_shared: false,
         }
     }
 
@@ -85,16 +93,17 @@ impl Growth {
         let file = self.file.as_ref().ok_or(Error::new(libc::EBUSY))?;
         // Every process that may own the arena keeps it locked, so that it is not swept away while no process has it
         // mapped.
-        let _ = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+        self.is_shared = self.is_shared || lock_with_others(file);
         let stat = rustix::fs::fstat(file)?;
         self.count_taken(stat.st_blocks as u64 * 512);
         Ok(stat.st_size as u64 & !4095)
     }
 
     /// Lets other processes map it and lock it together with this one. False: a part has no name.
-    pub fn share(&self) -> bool {
+    pub fn share(&mut self) -> bool {
         let Some(file) = self.file.as_ref().filter(|_| self.spill.is_none()) else { return false };
-        rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
+        self.is_shared = self.is_shared || lock_with_others(file);
+        self.is_shared
     }
 
     /// Maps for reading what another process has taken in `file`. Also returns the number of bytes.
@@ -108,6 +117,7 @@ impl Growth {
             spill: None,
             beside: PathBuf::new(),
             is_joined: true,
+            is_shared: false,
         };
         if len > 0 {
             address_space::take(len);
@@ -123,7 +133,7 @@ impl Growth {
 
     /// In a forked child: the arena is the parent's.
     pub fn forget_files(&mut self) {
-        (self.file, self.spill, self.is_joined) = (None, None, false);
+        (self.file, self.spill, self.is_joined, self.is_shared) = (None, None, false, false);
         self.count_taken(0);
     }
 
