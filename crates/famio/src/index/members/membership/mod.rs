@@ -461,11 +461,21 @@ impl Membership {
     /// is a hand-over image or there are stores at unknown places; or it is the last member that can own an unowned
     /// session.
     pub fn leave(&self) -> bool {
+        self.leave_if(|| self.state() & HAS_IMAGE == 0)
+    }
+
+    /// As [`leave`](Self::leave), of a process whose commit has failed: an image that
+    /// [is kept](Self::has_kept_epoch) stays for the next process that opens or recovers the file, as after a kill.
+    pub fn leave_after_failure(&self) -> bool {
+        self.leave_if(|| self.state() & HAS_IMAGE == 0 || self.has_kept_epoch())
+    }
+
+    fn leave_if(&self, may_leave_image: impl Fn() -> bool) -> bool {
         let mut here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
         let attaching = control.try_attaching();
         let others = self.others_at(control);
-        if !others && (self.state() & HAS_IMAGE != 0 || self.shadow().is_some() && self.unknown_stores() != 0) {
+        if !others && (!may_leave_image() || self.shadow().is_some() && self.unknown_stores() != 0) {
             return false;
         }
         if self.is_last_attached(control) {
@@ -481,8 +491,9 @@ impl Membership {
             if self.state() & SESSION == 0 && !control.is_owned() {
                 control.remove_arena(); // the process was killed after its session had ended
             }
-            // The control file stays if it names an arena: recovery has to know what is in there.
-            if control.arena_path().is_none() {
+            // The control file stays if it names an arena: recovery has to know what is in there. It stays, too, if it
+            // names a hand-over image.
+            if control.arena_path().is_none() && self.state() & HAS_IMAGE == 0 {
                 control.remove_name();
             }
         }
