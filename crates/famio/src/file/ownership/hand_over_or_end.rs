@@ -310,6 +310,7 @@ impl AtomicFile {
                 drop(inner);
                 self.shadow_is_stale(); // if it went with this process
                 self.joint.leave();
+                *self.ownership.unattached.visit.lock() = None;
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }

@@ -10,6 +10,7 @@ mod maps;
 mod positions;
 mod slots;
 mod test_hooks;
+mod visit;
 mod watch;
 
 pub(crate) use self::flush::FlushWanted;
@@ -62,6 +63,8 @@ pub(crate) struct Membership {
     has_attached: AtomicBool,
     /// The last attach found members that share memory in another folder.
     is_kept_out: AtomicBool,
+    /// The last attach found no free slot.
+    is_full: AtomicBool,
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU16,
@@ -77,6 +80,7 @@ impl Membership {
             of: Default::default(),
             has_attached: AtomicBool::new(false),
             is_kept_out: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU16::new(0),
@@ -93,6 +97,11 @@ impl Membership {
     /// Whether the last attach failed because the members share memory in another folder.
     pub fn is_kept_out(&self) -> bool {
         self.is_kept_out.load(Ordering::Acquire)
+    }
+
+    /// Whether the last attach failed because all slots were taken.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
     }
 
     /// Whether this process is attached. A detached process cannot tell which members live.
@@ -123,6 +132,7 @@ impl Membership {
         }
         let shm = shm::begin_use()?;
         self.is_kept_out.store(false, Ordering::Release);
+        self.is_full.store(false, Ordering::Release);
         for _ in 0..NAMELESS {
             let control = Control::new(open()?);
             let attaching = control.attaching().inspect_err(|_| control.remove_if_unused())?;
@@ -217,7 +227,7 @@ impl Membership {
             self.is_kept_out.store(true, Ordering::Release);
             return Err(control.kept_out());
         }
-        self.take_slot(control)
+        self.take_slot(control).inspect_err(|_| self.is_full.store(true, Ordering::Release))
     }
 
     fn page(&self) -> &Page {
@@ -517,7 +527,9 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(page) = NonNull::new(*self.page.get_mut()) {
-            LIVES.remove(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
+            if let Some(member) = self.page().members.get(self.place.load(Ordering::Acquire) as usize) {
+                LIVES.remove(&member.life);
+            }
             // SAFETY: our mapping; no reference into it outlives the value.
             unsafe { unmap(page) };
         }
