@@ -79,16 +79,20 @@ fn a_reader_without_a_slot_sees_all_too() {
         members[0].ok("write 0 third");
         members.last_mut().unwrap().sees(0, "third");
         see(0, "third");
-        let [mut last, other] = visitors;
+        let [mut last, mut other] = visitors;
         assert_eq!(last.tell("write 0 x"), "Device or resource busy");
         assert_eq!(last.tell("size"), "9000");
         members.pop().unwrap().end();
         last.each(&["write 0 place", "sync"]);
         members[5].sees(0, "place");
-        members.drain(..).for_each(Agent::end);
-        last.end();
+        members[5].ok("write 0 never");
+        other.sees(0, "never");
+        members.drain(..).for_each(Agent::kill);
+        last.kill();
+        other.sees(0, "place."); // it has a slot now, and recovers the file
+        other.each(&["write 6 end", "sync"]);
         other.end();
-        assert_eq!(&folder.read("atomic")[..6], b"place.");
+        assert_eq!(&folder.read("atomic")[..10], b"place.end.");
     });
 }
 
