@@ -55,6 +55,47 @@ fn readers_see_all_and_a_writer_goes_on_with_the_session() {
     });
 }
 
+/// The control page has slots for 64 processes. The 65th once read what the kernel's file had, without an error.
+#[test]
+fn a_reader_without_a_slot_sees_all_too() {
+    everywhere("read-visit", |folder, domain| {
+        let mut members: Vec<_> = (0..64).map(|_| Agent::with(folder, domain)).collect();
+        members[0].ok("write 0 first");
+        members.iter_mut().for_each(|member| member.sees(0, "first"));
+        let mut visitors = [Agent::with(folder, domain), Agent::with(folder, domain)];
+        let mut see = |at, what| visitors.iter_mut().for_each(|visitor| visitor.sees(at, what));
+        see(0, "first");
+        members[0].each(&["sync", "write 0 again", "append tail"]);
+        see(0, "again.");
+        see(9_999, ".tail");
+        members[1].each(&["write 0 other", "sync", "cut 9000"]); // handed over
+        see(0, "other.");
+        see(8_999, ".");
+        members[1].ok("sync");
+        members[2].each(&["write 0 taken", "lock"]);
+        members.swap_remove(2).kill();
+        see(0, "other.");
+        members.push(Agent::with(folder, domain));
+        members[0].ok("write 0 third");
+        members.last_mut().unwrap().sees(0, "third");
+        see(0, "third");
+        let [mut last, mut other] = visitors;
+        assert_eq!(last.tell("write 0 x"), "Device or resource busy");
+        assert_eq!(last.tell("size"), "9000");
+        members.pop().unwrap().end();
+        last.each(&["write 0 place", "sync"]);
+        members[5].sees(0, "place");
+        members[5].ok("write 0 never");
+        other.sees(0, "never");
+        members.drain(..).for_each(Agent::kill);
+        last.kill();
+        other.sees(0, "place."); // it has a slot now, and recovers the file
+        other.each(&["write 6 end", "sync"]);
+        other.end();
+        assert_eq!(&folder.read("atomic")[..10], b"place.end.");
+    });
+}
+
 /// What was read in this way and is not committed is rolled back with its writer.
 #[test]
 fn what_was_read_along_is_rolled_back_with_its_writer() {

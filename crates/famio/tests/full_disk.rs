@@ -9,7 +9,8 @@ mod small;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::in_place;
-use famio::{Durability, Settings};
+use famio::recovery::{Outcome, Use};
+use famio::{Durability, OnKill, Settings};
 use small::Small;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -341,6 +342,51 @@ fn a_kill_on_a_full_file_system() {
                 fs::remove_file(path).unwrap();
             }
         }
+    }
+}
+
+/// Killed with `on-kill = keep`, and full: what complete calls had written was lost for good when it could not be made
+/// durable at once.
+#[test]
+fn what_is_kept_waits_for_room() {
+    for on_tmpfs in [true, false] {
+        let name = format!("kept-full-{on_tmpfs}");
+        let Some(small) = Small::new(&name, on_tmpfs, 24) else { return };
+        let free = small.free();
+        let mut failures = 0;
+        for (settings, by_open) in settings(on_tmpfs).into_iter().flat_map(|s| [(s.clone(), false), (s, true)]) {
+            small.wait_for(free);
+            let settings = Settings { on_kill: OnKill::Keep, ..settings };
+            let path = small.path().join("file");
+            fs::write(&path, crash::initial()).unwrap();
+            let mut steps = crash::history();
+            steps.extend([crash::write(70_000, 3_000_000, 9)]);
+            crash::crash(&path, &settings, &steps);
+            let _ = fs::remove_file(path.with_extension("maps"));
+            let (now, _) = crash::model(&crash::initial(), &steps);
+            let filler = small.fill(0);
+            for _ in 0..2 {
+                if by_open {
+                    let opened = Opened::new(&path, &settings);
+                    assert!(opened.read(0, now.len() + 10) == now, "{name}, {settings:?}");
+                    failures += u32::from(opened.close().is_err_and(|e| e.errno() == libc::ENOSPC));
+                } else {
+                    let report = crash::recover(&path, &Settings::default(), Use::Refuse);
+                    let is_full = |e: &famio::Error| e.errno() == libc::ENOSPC;
+                    failures += u32::from(matches!(&report.outcome, Outcome::Failed(e) if is_full(e)));
+                }
+            }
+            empty(&filler);
+            if by_open {
+                Opened::new(&path, &settings).read(0, 1);
+            } else {
+                crash::recover(&path, &Settings::default(), Use::Refuse);
+            }
+            assert!(fs::read(&path).unwrap() == now, "{name}, {settings:?}, {by_open}");
+            assert!(!small.path().join(".famio").exists(), "{name}, {settings:?}, {by_open}: leftovers");
+            fs::remove_file(path).unwrap();
+        }
+        assert!(failures >= 2, "{name}: nothing was tested");
     }
 }
 

@@ -104,11 +104,13 @@ impl Opened {
         self.atomic.as_ref().unwrap()
     }
 
+    pub fn close(mut self) -> famio::Result<()> {
+        self.atomic.take().map_or(Ok(()), |atomic| atomic.remove_descriptor(self.file.as_raw_fd()))
+    }
+
     /// Closes it, and ignores errors.
-    pub fn close_anyhow(mut self) {
-        if let Some(atomic) = self.atomic.take() {
-            let _ = atomic.remove_descriptor(self.file.as_raw_fd());
-        }
+    pub fn close_anyhow(self) {
+        let _ = self.close();
     }
 
     pub fn file(&self) -> &File {

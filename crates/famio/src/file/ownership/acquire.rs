@@ -256,8 +256,8 @@ impl AtomicFile {
             })
         };
         if let Err(e) = self.check_limit_of_membership().and_then(|()| self.fds.with(false, attach)) {
-            if self.ownership.membership.is_kept_out() {
-                return Ok(()); // they live: reads and writes of what they changed fail
+            if self.ownership.membership.is_kept_out() || self.ownership.membership.is_full() {
+                return Ok(()); // they live: writes fail, and reads of what they changed fail or visit them
             }
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };

@@ -297,7 +297,11 @@ impl AtomicFile {
             }
             let left = {
                 let _inner = self.inner(); // the background reaps under this lock, and must be attached
-                self.ownership.membership.leave()
+                if result.is_err() && !self.is_demoted() {
+                    self.ownership.membership.leave_after_failure()
+                } else {
+                    self.ownership.membership.leave()
+                }
             };
             if left {
                 let mut inner = self.inner();
@@ -306,6 +310,7 @@ impl AtomicFile {
                 drop(inner);
                 self.shadow_is_stale(); // if it went with this process
                 self.joint.leave();
+                *self.ownership.unattached.visit.lock() = None;
                 own.into_iter().for_each(|own| self.fds.leave(own));
                 return result;
             }
@@ -325,7 +330,9 @@ impl AtomicFile {
                 undisturbed::renew();
             }
             if (result.is_err() || self.is_demoted()) && !self.ownership.membership.has_others() {
-                self.ownership.membership.forget_epoch();
+                if self.is_demoted() || !self.ownership.membership.has_kept_epoch() {
+                    self.ownership.membership.forget_epoch();
+                }
                 self.ownership.membership.found_unknown_stores(self.ownership.membership.unknown_stores());
             }
         }

@@ -146,7 +146,12 @@ pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr,
     let attached = atomic.become_member(); // the journal may be gone: the killed process may have recovered the file
     atomic.commit_kept();
     let closed = attached.and(atomic.remove_descriptor(file.as_raw_fd()));
-    closed.map(|()| atomic.ownership.has_kept.load(Ordering::Acquire))
+    match closed {
+        Err(e) if atomic.ownership.has_kept.load(Ordering::Acquire) => {
+            Err(e.context("what a killed process had written stays in memory until it can be made durable"))
+        }
+        closed => closed.map(|()| atomic.ownership.has_kept.load(Ordering::Acquire)),
+    }
 }
 
 /// Reads what a killed owner has left, without changing anything.

@@ -18,6 +18,7 @@ mod tenure;
 mod test_hooks;
 mod unattached;
 mod view;
+mod visit;
 
 pub(crate) use leftover::commit_leftover;
 pub(crate) use moved_control_file::replace_nameless_control_files;

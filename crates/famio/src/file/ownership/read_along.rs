@@ -81,5 +81,11 @@ impl Ownership {
         if let Some(mut here) = self.joined.try_lock() {
             core::mem::forget(here.take());
         }
+        if let Some(mut here) = self.unattached.visit.try_lock()
+            && let Some(visit) = here.take()
+        {
+            visit.membership.forget();
+            visit.forget_joined();
+        }
     }
 }

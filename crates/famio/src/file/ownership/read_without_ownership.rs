@@ -6,7 +6,7 @@ use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::base::modified::Modified;
 use crate::file::state::hand_over_image::HandOverImage;
 use crate::file::state::owner_session::{Look, OwnerSession};
-use crate::file::state::ownership::{LOOKS, PATIENCE};
+use crate::file::state::ownership::{LOOKS, Ownership, PATIENCE};
 use crate::index::{MOVED, Positions, SESSION};
 use crate::sys::read_at;
 use core::sync::atomic::Ordering;
@@ -23,6 +23,9 @@ impl AtomicFile {
     ) -> Result<Option<T>> {
         Self::may_lock()?;
         if !self.ownership.membership.is_attached() {
+            if let Some(done) = self.read_as_visitor(&mut work, &mut along)? {
+                return Ok(Some(done));
+            }
             self.look()?;
             return Ok(None); // to be looked at in the usual way
         }
@@ -38,15 +41,7 @@ impl AtomicFile {
                 return Ok(None);
             }
             if state & SESSION == 0 {
-                let mut epoch = match self.ownership.hand_over_image(&self.fds) {
-                    Err(e) if membership.state() == state => return Err(e),
-                    Err(_) => continue, // it changed while we read it
-                    Ok(epoch) => epoch,
-                };
-                epoch.roll_back(|writer| membership.writer_state(writer));
-                let committed = self.fds.stat()?.st_size as u64;
-                let done = work(&epoch, committed)?;
-                if self.ownership.still(state) {
+                if let Some(done) = self.read_without_session(&self.ownership, state, &mut work)? {
                     return Ok(Some(done));
                 }
                 continue;
@@ -99,6 +94,26 @@ impl AtomicFile {
             }
         }
         Err(self.in_use())
+    }
+
+    /// Calls `work` with what is not committed, if there is no session. `ownership` has the control page; its state was
+    /// `state`. `None`: that has changed meanwhile.
+    pub(super) fn read_without_session<T>(
+        &self,
+        ownership: &Ownership,
+        state: u64,
+        work: &mut dyn FnMut(&HandOverImage, u64) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let membership = &ownership.membership;
+        let mut epoch = match ownership.hand_over_image(&self.fds) {
+            Err(e) if membership.state() == state => return Err(e),
+            Err(_) => return Ok(None), // it changed while we read it
+            Ok(epoch) => epoch,
+        };
+        epoch.roll_back(|writer| membership.writer_state(writer));
+        let committed = self.fds.stat()?.st_size as u64;
+        let done = work(&epoch, committed)?;
+        Ok(ownership.still(state).then_some(done))
     }
 
     /// Reads what all processes have written, without ownership. `None`: this process owns the file now.

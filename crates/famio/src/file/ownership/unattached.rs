@@ -70,6 +70,9 @@ impl AtomicFile {
     /// Attaches if there is a control file; otherwise returns the state.
     #[cold]
     fn look_for_others(&self) -> Option<u64> {
+        if self.visit_again().is_some() {
+            return None;
+        }
         let before = self.change_seen();
         let find = |fd: BorrowedFd<'_>| {
             let pool = self.settings.pool.as_deref();
@@ -78,6 +81,11 @@ impl AtomicFile {
         let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
             if self.become_member().is_ok() {
+                return None;
+            }
+            // What they change does not reach the file before a checkpoint.
+            if self.ownership.membership.is_full() {
+                self.ownership.unattached.seen.store(0, Ordering::Release);
                 return None;
             }
             // Changes of members that share memory elsewhere cannot be read from here; an unchanged file can.
@@ -131,7 +139,7 @@ impl AtomicFile {
         // A changed state is looked at again.
         if self.quiet_now().is_none() && self.quiet().is_none() {
             self.fds.stat()?; // or the program has closed its descriptors unseen: there is nothing to look at again
-            if self.ownership.membership.is_kept_out() {
+            if self.ownership.membership.is_kept_out() || self.ownership.membership.is_full() {
                 return self.become_member();
             }
         }

@@ -10,6 +10,7 @@ mod maps;
 mod positions;
 mod slots;
 mod test_hooks;
+mod visit;
 mod watch;
 
 pub(crate) use self::flush::FlushWanted;
@@ -62,6 +63,8 @@ pub(crate) struct Membership {
     has_attached: AtomicBool,
     /// The last attach found members that share memory in another folder.
     is_kept_out: AtomicBool,
+    /// The last attach found no free slot.
+    is_full: AtomicBool,
     place: AtomicU32,
     id: AtomicU64,
     writes: AtomicU16,
@@ -77,6 +80,7 @@ impl Membership {
             of: Default::default(),
             has_attached: AtomicBool::new(false),
             is_kept_out: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             place: AtomicU32::new(0),
             id: AtomicU64::new(0),
             writes: AtomicU16::new(0),
@@ -93,6 +97,11 @@ impl Membership {
     /// Whether the last attach failed because the members share memory in another folder.
     pub fn is_kept_out(&self) -> bool {
         self.is_kept_out.load(Ordering::Acquire)
+    }
+
+    /// Whether the last attach failed because all slots were taken.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
     }
 
     /// Whether this process is attached. A detached process cannot tell which members live.
@@ -123,6 +132,7 @@ impl Membership {
         }
         let shm = shm::begin_use()?;
         self.is_kept_out.store(false, Ordering::Release);
+        self.is_full.store(false, Ordering::Release);
         for _ in 0..NAMELESS {
             let control = Control::new(open()?);
             let attaching = control.attaching().inspect_err(|_| control.remove_if_unused())?;
@@ -217,7 +227,7 @@ impl Membership {
             self.is_kept_out.store(true, Ordering::Release);
             return Err(control.kept_out());
         }
-        self.take_slot(control)
+        self.take_slot(control).inspect_err(|_| self.is_full.store(true, Ordering::Release))
     }
 
     fn page(&self) -> &Page {
@@ -461,11 +471,21 @@ impl Membership {
     /// is a hand-over image or there are stores at unknown places; or it is the last member that can own an unowned
     /// session.
     pub fn leave(&self) -> bool {
+        self.leave_if(|| self.state() & HAS_IMAGE == 0)
+    }
+
+    /// As [`leave`](Self::leave), of a process whose commit has failed: an image that
+    /// [is kept](Self::has_kept_epoch) stays for the next process that opens or recovers the file, as after a kill.
+    pub fn leave_after_failure(&self) -> bool {
+        self.leave_if(|| self.state() & HAS_IMAGE == 0 || self.has_kept_epoch())
+    }
+
+    fn leave_if(&self, may_leave_image: impl Fn() -> bool) -> bool {
         let mut here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
         let attaching = control.try_attaching();
         let others = self.others_at(control);
-        if !others && (self.state() & HAS_IMAGE != 0 || self.shadow().is_some() && self.unknown_stores() != 0) {
+        if !others && (!may_leave_image() || self.shadow().is_some() && self.unknown_stores() != 0) {
             return false;
         }
         if self.is_last_attached(control) {
@@ -481,8 +501,9 @@ impl Membership {
             if self.state() & SESSION == 0 && !control.is_owned() {
                 control.remove_arena(); // the process was killed after its session had ended
             }
-            // The control file stays if it names an arena: recovery has to know what is in there.
-            if control.arena_path().is_none() {
+            // The control file stays if it names an arena: recovery has to know what is in there. It stays, too, if it
+            // names a hand-over image.
+            if control.arena_path().is_none() && self.state() & HAS_IMAGE == 0 {
                 control.remove_name();
             }
         }
@@ -506,7 +527,9 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(page) = NonNull::new(*self.page.get_mut()) {
-            LIVES.remove(&self.page().members[self.place.load(Ordering::Acquire) as usize].life);
+            if let Some(member) = self.page().members.get(self.place.load(Ordering::Acquire) as usize) {
+                LIVES.remove(&member.life);
+            }
             // SAFETY: our mapping; no reference into it outlives the value.
             unsafe { unmap(page) };
         }
