@@ -160,7 +160,10 @@ fn only_users_whom_the_files_list_lets_write_it_may_write_its_journal() {
     }
     let dir = Scratch::new();
     let default = list(&[(1, 7, NO_ID), (2, 7, 2009), (4, 5, NO_ID), (16, 7, NO_ID), (32, 5, NO_ID)]);
-    rustix::fs::setxattr(dir.path("."), "system.posix_acl_default", &default, rustix::fs::XattrFlags::empty()).unwrap();
+    match rustix::fs::setxattr(dir.path("."), "system.posix_acl_default", &default, rustix::fs::XattrFlags::empty()) {
+        Err(rustix::io::Errno::OPNOTSUPP) => return eprintln!("NOT TESTED: no access control lists here"),
+        set => set.unwrap(),
+    }
     let file = file_in(&dir, 0o660);
     rustix::fs::fremovexattr(&file, ACCESS).unwrap();
     file.set_permissions(Permissions::from_mode(0o660)).unwrap();
