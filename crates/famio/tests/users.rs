@@ -435,6 +435,27 @@ fn a_strangers_control_file_is_not_used() {
     }
 }
 
+/// A pool where everybody may make files, and one has made another user's journal: the file could not be opened.
+#[test]
+fn a_strangers_journal_in_a_pool_keeps_nobody_from_a_file() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new("squat", false, 0o777);
+    let (path, pool) = (folder.file("file", 0o644), folder.0.join("pool"));
+    fs::create_dir(&pool).unwrap();
+    fs::set_permissions(&pool, Permissions::from_mode(0o1777)).unwrap();
+    let name = famio::journal::journal_name(&famio::journal::Identity::of_path(&path).unwrap());
+    fs::write(pool.join(&name), [0x11; 8192]).unwrap();
+    chown(pool.join(&name), Some(STRANGER), Some(GROUP)).unwrap();
+    let opened = Opened::new(&path, &Settings { pool: Some(pool.clone()), ..Settings::default() });
+    opened.write(0, b"mine");
+    opened.atomic().sync().unwrap();
+    drop(opened);
+    assert_eq!(&fs::read(&path).unwrap()[..4], b"mine");
+    assert_eq!(fs::read(pool.join(&name)).unwrap(), [0x11; 8192]);
+}
+
 /// In a folder where everybody may create names, another user has created the name by which journals are found: then
 /// files there are left to the kernel.
 #[test]

@@ -234,7 +234,11 @@ pub(crate) fn is_ordinary(fd: BorrowedFd<'_>, known: Known<'_>, settings: &Setti
         Ok(None) => Ok(true),
         Ok(Some(pool)) => {
             let name = crate::journal::journal_name(&crate::journal::Identity::of_fd(fd)?);
-            Ok(pool.open_read_only(&name, Some(fd))?.is_none())
+            match pool.open_read_only(&name, Some(fd)) {
+                // Nor must a journal that another user has put there.
+                Err(e) if e.errno() == libc::EACCES && !pool.is_trusted(&name, fd) => Ok(true),
+                found => Ok(found?.is_none()),
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ pub(in crate::journal) fn check_journal(
     file: Option<BorrowedFd<'_>>,
     folder: BorrowedFd<'_>,
 ) -> Result<()> {
-    let refused = |what: String| Err(Error::with(libc::EIO, format!("{what}; not used")));
+    let refused = |what: String| Err(Error::with(libc::EACCES, format!("{what}; not used")));
     let stat = fstat(journal)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
