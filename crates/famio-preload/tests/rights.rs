@@ -381,3 +381,34 @@ fn a_program_that_becomes_another_user_has_no_lease() {
     let Some(bench) = Bench::of_changes("rights-lease", false) else { return };
     succeed(&mut bench.command("a lease, and another user"));
 }
+
+/// Two processes at one file of root's: one that cannot protect it, then one that could.
+fn beside_a_demoted_one(how: &str, mode: u32, folder: u32, notices: usize) {
+    for disk in [false, true] {
+        let name = format!("rights-beside-{}", how.replace(' ', "-"));
+        let Some(mut bench) = Bench::of_changes(&name, disk) else { return };
+        let other = std::mem::replace(&mut bench.program, build("beside_demoted"));
+        let _ = std::fs::remove_file(other);
+        bench.file("........");
+        bench.mode("atomic", mode);
+        bench.mode(".", folder);
+        let (_, said) = succeed(&mut bench.command(how));
+        assert_eq!(said.matches(LEFT).count(), notices, "{how}, {disk}: {said}");
+        let _ = std::fs::remove_dir_all(bench.folder.path().join(".famio")); // perhaps of a user who could not remove it
+        bench.ends_with(if how == "required" { "..c.e..." } else { "..cdeg.." });
+    }
+}
+
+/// What the first one synced was overwritten by the second one's session.
+#[test]
+fn a_process_leaves_a_file_to_the_kernel_that_another_one_has_left_to_it() {
+    beside_a_demoted_one("in a folder of another user", 0o666, 0o755, 2);
+    beside_a_demoted_one("opened as root", 0o644, 0o777, 2);
+    beside_a_demoted_one("inherited", 0o644, 0o777, 2);
+    beside_a_demoted_one("continued by a child", 0o666, 0o755, 2);
+}
+
+#[test]
+fn a_process_that_requires_protection_is_refused_beside_a_demoted_one_until_that_ends() {
+    beside_a_demoted_one("required", 0o666, 0o755, 1);
+}

@@ -125,7 +125,8 @@ int main(int argc, char **argv) {
     put(fd, "program", 0);
     CHECK(fsync(fd) == 0 && listxattr(path, NULL, 0) > 0);
     put(fd, "P", 0); /* it needs a session, whose journal has no place */
-    CHECK(listxattr(path, NULL, 0) == 0 && size_of(fd) == 7);
+    FAILS(getxattr(path, "user.famio", NULL, 0), ENODATA);
+    CHECK(size_of(fd) == 7 && close(fd) == 0 && listxattr(path, NULL, 0) == 0);
   } else if (strcmp(what, "set-user-id, then setuid") == 0) {
     put(fd, "program", 0);
     CHECK(fchmod(fd, 04755) == 0);

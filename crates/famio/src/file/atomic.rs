@@ -17,7 +17,7 @@ use crate::index::{Arena, OwnerLock};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
@@ -81,6 +81,9 @@ pub struct AtomicFile {
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
     pub(super) pending_notice: AtomicI32,
+    /// The process that has noted on the file that it writes it through the kernel (`lifetime/demotion_note.rs`): this
+    /// one, or the one that forked it. 0: none.
+    pub(super) noted_by: AtomicU32,
 }
 
 pub(super) struct Inner {

@@ -1,5 +1,6 @@
 //! The life of one journal, from its creation to its clean end.
 
+use super::demotion_note;
 use super::header::{GEOMETRY_WORDS, Header, Kind, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::lock;
@@ -52,6 +53,12 @@ pub(crate) fn durability_of(domain: Domain) -> Durability {
         Domain::Pmem | Domain::PageCache => Durability::Power,
         Domain::Process | Domain::Emulated => Durability::Process,
     }
+}
+
+/// A session would overwrite what the process `pid` writes.
+fn demoted_by(pid: u32) -> Error {
+    let what = format!("process {pid} could not protect it, and writes it as an ordinary file");
+    Error::with(libc::EBUSY, what)
 }
 
 fn is_denied(error: &Error) -> bool {
@@ -180,7 +187,14 @@ impl Live {
         };
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
         // With the mark, the file becomes durable as it was found: from here on, a crash takes it back to that.
-        let set_mark = || mark::set(file, &mark).and_then(|()| mark::persist(file, self.durability, self.medium));
+        let set_mark = || {
+            mark::set(file, &mark)?;
+            // A process that notes this looks for a mark afterwards. So one of the two sees the other.
+            if let Some(pid) = demotion_note::of_another(file) {
+                return Err(demoted_by(pid));
+            }
+            mark::persist(file, self.durability, self.medium)
+        };
         in_order(
             Rule::MarkBeforeActive,
             || in_order(Rule::JournalBeforeMark, || self.persist_before_mark(), set_mark),

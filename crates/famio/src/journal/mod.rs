@@ -30,6 +30,7 @@
 mod boot;
 mod bytes;
 pub(crate) mod control;
+pub(crate) mod demotion_note;
 mod growing_mark;
 pub mod header;
 mod identity;

@@ -242,6 +242,11 @@ impl Descriptors {
         list.parked.is_some() || list.writable().is_some()
     }
 
+    /// Whether the program has another one that is writable.
+    pub fn has_writable_besides(&self, fd: RawFd) -> bool {
+        self.list().open.iter().any(|number| number.access == Access::Write && number.fd != fd)
+    }
+
     /// Calls `attempt`, and once more by another descriptor if the one in use has lost the name that it needs.
     pub fn by_a_name<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         match attempt() {
@@ -371,6 +376,11 @@ impl Descriptors {
             list.park(fd, self.key);
         }
         list.parked.clone()
+    }
+
+    /// In a forked child: whether another thread of the parent held the lock at the fork, so that nobody gives it back.
+    pub fn are_locked_by_parent(&self) -> bool {
+        self.list.try_lock().is_none()
     }
 
     /// In a forked child: forgets all, since they are the parent's.

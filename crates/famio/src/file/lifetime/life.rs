@@ -155,6 +155,7 @@ impl AtomicFile {
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM && self.settings.group.is_none() => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
+                    self.note_demotion();
                     self.put_in_kernels_file()?;
                     self.demote_with_tail(tail)?;
                     crate::sys::events::count_demotion();
@@ -202,6 +203,7 @@ impl AtomicFile {
                     }
                     self.maps_to_kernel()?;
                     crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    self.note_demotion();
                     self.put_in_kernels_file()?;
                     self.demote_with_tail(tail)?;
                     crate::sys::events::count_demotion();
@@ -272,9 +274,25 @@ impl AtomicFile {
         if !self.is_demoted() && !self.is_disowned() && self.is_mapped_by_others() {
             return Err(self.mapped_by_others());
         }
+        if !self.is_demoted() && !self.is_disowned() {
+            self.note_demotion();
+        }
+        let left = self.leave_what_others_have();
+        if left.is_err() && !self.is_demoted() {
+            self.remove_demotion_note();
+        }
+        left
+    }
+
+    /// Ends the session, wherever it is, as [`demote`](Self::demote) does.
+    fn leave_what_others_have(&self) -> Result<()> {
         for _ in 0..TRIES_TO_LEAVE {
-            if self.ownership.is_disturbed() && self.state.load(Ordering::Acquire) == PLAIN && self.fds.has_writable() {
-                // The kernel's file has to get the contents of the hand-over image.
+            if self.state.load(Ordering::Acquire) == PLAIN
+                && self.fds.has_writable()
+                && (self.ownership.is_disturbed() || !self.is_unmarked())
+            {
+                // The kernel's file has to get the contents of the hand-over image, or of a session that began before
+                // its process could see that this one demotes the file.
                 self.session_for_write().map(drop)?;
             }
             match self.end_session_as(DEMOTED) {

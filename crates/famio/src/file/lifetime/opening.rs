@@ -20,7 +20,7 @@ use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::sys::internal::{Undisturbed, undisturbed};
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -127,6 +127,7 @@ impl AtomicFile {
             joint: Joint::default(),
             in_record: AtomicU64::new(0),
             pending_notice: AtomicI32::new(0),
+            noted_by: AtomicU32::new(0),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something
@@ -165,6 +166,7 @@ impl AtomicFile {
         if access == Access::Write {
             self.ownership.membership.set_writes(true);
             self.say_pending_notice();
+            self.note_by_added_descriptor();
         }
     }
 
@@ -175,6 +177,7 @@ impl AtomicFile {
     /// Those of that last commit; the descriptor is gone nevertheless.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
         self.drop_process_locks();
+        self.remove_note_with_last_writable(fd);
         // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
         let mut is_last = self.fds.begin_close_is_last(fd);
         if !self.is_disowned() {

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::file::atomic::DISOWNED;
 use crate::file::base::calls;
 use crate::file::groups;
+use crate::file::lifetime::demotion_note::note_in_child;
 use crate::file::registry::{files, inherited};
 use crate::file::state::joint_records;
 use crate::thread::Held;
@@ -57,6 +58,7 @@ pub fn disown_all() {
             file.state.store(DISOWNED, Ordering::Release);
         }
         file.fds.forget();
+        note_in_child(file.clone());
         file.ownership.membership.forget();
         file.ownership.forget_joined();
         // Its copy stays until the child ends: a close would drop locks that the child takes.

@@ -78,17 +78,12 @@ impl AtomicFile {
 
     /// Whether the file can be left to the kernel after such an error, because all of it is in the file itself.
     fn can_be_left(&self, error: &Error) -> bool {
-        let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
-        let is_unmarked = || match self.fds.with(false, mark::get_any) {
-            // Permission denied: but a process that marks a file is attached, or died as a member.
-            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
-            // A journal that has ended and could not be removed: the file has everything.
-            mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
-        };
         let is_possible = match error.errno() {
             // Another process that cannot protect the file either has demoted it, or is about to end its session.
             libc::EBUSY => {
-                self.is_in_nobodys_session() && self.fds.with(true, |fd| Ok(may_not_protect(fd))).unwrap_or(false)
+                self.is_in_nobodys_session()
+                    && (self.fds.with(true, |fd| Ok(may_not_protect(fd))).unwrap_or(false)
+                        || self.is_demoted_elsewhere())
             }
             // A missing pool may be a mistake of the user; a missing name may be missing only for a moment.
             libc::ENOENT | libc::ESTALE => self.is_unreachable(),
@@ -96,7 +91,18 @@ impl AtomicFile {
             libc::ENOTDIR | libc::ELOOP => self.settings.pool.is_none(),
             errno => is_out_of_reach(errno),
         };
-        !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && is_unmarked()
+        !self.settings.require && self.state.load(Ordering::Acquire) == PLAIN && is_possible && self.is_unmarked()
+    }
+
+    /// Whether no process has a session, and no dead one has left a journal.
+    pub(super) fn is_unmarked(&self) -> bool {
+        let has_ended = |fd: BorrowedFd<'_>| Ok(recovery::has_ended(fd, &self.settings));
+        match self.fds.with(false, mark::get_any) {
+            // Permission denied: but a process that marks a file is attached, or died as a member.
+            Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
+            // A journal that has ended and could not be removed: the file has everything.
+            mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
+        }
     }
 
     fn has_hand_over_image(&self) -> bool {
@@ -158,14 +164,27 @@ impl AtomicFile {
             self.release_owner_lock(inner);
             return Err(self.named(error).into());
         }
-        self.maps_to_kernel()?;
-        self.say_left(&error);
-        if inner.owner_lock.is_some() {
-            self.put_in_kernels_file()?;
+        if !self.note_unless_in_session() {
+            return Err(self.named(error).into());
         }
-        self.demote_with_tail(tail)?;
+        let left = (|| {
+            self.maps_to_kernel()?;
+            self.say_left(&error);
+            if inner.owner_lock.is_some() {
+                self.put_in_kernels_file()?;
+            }
+            self.demote_with_tail(tail)
+        })();
+        if let Err(e) = left {
+            self.remove_demotion_note();
+            return Err(e.into());
+        }
         crate::sys::events::count_demotion();
         self.late_copies_to_kernel();
+        // Members that could protect the file see that note, and demote the file as this process did.
+        if error.errno() == libc::EBUSY && self.is_demoted_elsewhere() {
+            self.release_owner_lock(inner);
+        }
         Ok(())
     }
 
@@ -173,10 +192,13 @@ impl AtomicFile {
     /// leaves it to the kernel. Returns whether it did.
     #[cold]
     pub(in crate::file) fn leave_growing(&self, error: &Error) -> bool {
+        self.note_demotion(); // before other processes may open it
         let is_left = !self.settings.require && self.end_session_as(DEMOTED).is_ok();
         if is_left {
             self.say_left(error);
             crate::sys::events::count_demotion();
+        } else {
+            self.remove_demotion_note();
         }
         is_left
     }
@@ -185,8 +207,9 @@ impl AtomicFile {
     /// file open.
     #[cold]
     pub(in crate::file) fn leave_unseen(&self, error: Error) -> Error {
-        if self.can_be_left(&error) && !self.has_hand_over_image() {
-            if self.fds.has_writable() {
+        let is_writable = self.fds.has_writable();
+        if self.can_be_left(&error) && !self.has_hand_over_image() && (!is_writable || self.note_unless_in_session()) {
+            if is_writable {
                 self.say_left(&error);
             } else {
                 self.pending_notice.store(error.errno(), Ordering::Release);

@@ -155,7 +155,10 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // If the file is demoted already, the kernel maps it.
-        (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
+        (Mapped::HandBack, _) if handle.file().is_demoted() => {
+            handle.file().keep_demotion_note();
+            Ok(None)
+        }
         (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
         (Mapped::HandBack, TooLarge::HandBack) => {
             demote_file(

@@ -36,6 +36,7 @@ pub(in crate::posix) fn release(fd: RawFd) -> Ret {
     // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
+        handle.file().remove_note_with_last_writable(fd);
         return 0;
     }
     let removed = handle.file().remove_descriptor(fd);

@@ -41,20 +41,32 @@ pub fn before_change() {
     CHANGES.store(true, Ordering::Relaxed);
     take_all_home();
     bar_leases(); // only the file's owner or root can give a lease back
-    table::for_each(0, u32::MAX, |_, handle| {
-        if handle.is_live() {
-            handle.file().checkpoint_with_bits();
-        }
-    });
+    each_live(AtomicFile::checkpoint_with_bits);
 }
 
 /// Around `setuid`, `seteuid` and the like: [`before_change`], and after a success (`result` = 0) `tidy`.
 pub fn change(result: Option<i32>) {
+    if result.is_some() && is_on() && !in_vfork_child() {
+        each_live(AtomicFile::remove_note_if_not_needed);
+    }
     match result {
-        None => before_change(),
+        None => {
+            before_change();
+            if is_on() && !in_vfork_child() {
+                each_live(AtomicFile::note_before_change_of_rights);
+            }
+        }
         Some(0) if is_on() && !in_vfork_child() && crate::posix::call::lock::not_reentered().is_ok() => tidy(),
         Some(_) => {}
     }
+}
+
+fn each_live(act: impl Fn(&AtomicFile)) {
+    table::for_each(0, u32::MAX, |_, handle| {
+        if handle.is_live() {
+            act(handle.file());
+        }
+    });
 }
 
 /// Makes everything inherited, and still open, this process's own.
@@ -67,11 +79,7 @@ pub(in crate::posix) fn take_all_home() {
     });
     // Asking for a description makes it the process's own.
     foreign.into_iter().for_each(|fd| drop(table::get(fd)));
-    table::for_each(0, u32::MAX, |_, handle| {
-        if handle.is_live() {
-            handle.file().take_home();
-        }
-    });
+    each_live(AtomicFile::take_home);
 }
 
 /// A descriptor of the file was closed, perhaps the last. `fd`: that descriptor, if it still exists.

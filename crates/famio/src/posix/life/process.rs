@@ -261,6 +261,7 @@ fn end_files() {
         }
     });
     close_all();
+    file::remove_demotion_notes();
     file::release_all();
     crate::posix::descriptors::rights::tidy();
 }
