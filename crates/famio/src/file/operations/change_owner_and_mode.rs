@@ -22,7 +22,7 @@ impl AtomicFile {
                 let _ = give_to_writers_of(file, memory.as_fd());
             });
             // A journal of another process, or one that is to be recovered.
-            if matches!(own, Some(Ok(()))) { Ok(()) } else { give_journal(file, self.settings.pool.as_deref()) }
+            if matches!(own, Some(Ok(_))) { Ok(()) } else { give_journal(file, self.settings.pool.as_deref()) }
         });
     }
 }
@@ -31,7 +31,7 @@ fn give_journal(file: BorrowedFd<'_>, pool: Option<&std::path::Path>) -> crate::
     let Some(pool) = Pool::find(file, pool)? else { return Ok(()) };
     let name = journal_name(&Identity::of_fd(file)?);
     match pool.open_read_only(&name, None)? {
-        Some(journal) => give_to_owner_of(file, journal.as_fd()),
+        Some(journal) => give_to_owner_of(file, journal.as_fd()).map(drop),
         None => Ok(()),
     }
 }

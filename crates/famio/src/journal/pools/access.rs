@@ -37,7 +37,7 @@ fn not_left(parent: BorrowedFd<'_>, name: &str, error: Error) -> Error {
 }
 
 fn complete_folder(parent: BorrowedFd<'_>, folder: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
-    acl::remove(folder)?; // the default of the parent, for what is made in it
+    acl::remove_default(parent, folder)?;
     let (above, here) = (owner_and_mode_of_folder(parent)?, fstat(folder)?);
     if is_sticky(&above) {
         let owner = owner_and_mode(file)?;
@@ -55,19 +55,20 @@ fn complete_folder(parent: BorrowedFd<'_>, folder: BorrowedFd<'_>, file: Borrowe
     Ok(())
 }
 
-/// Gives a journal the owner, group, mode and access control list of its file, as far as this process may.
-pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<()> {
+/// Gives a journal the owner, group, mode and access control list of its file, as far as this process may. Returns
+/// whether it has the file's owner.
+pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) -> Result<bool> {
     give(file, journal, |permissions| permissions)
 }
 
 /// Gives one of Famio's files to the users who may write `file`, and to no others: a user who may only read the file
 /// must not be able to lock it.
 pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> Result<()> {
-    give(file, ours, Permissions::of_writers)
+    give(file, ours, Permissions::of_writers).map(drop)
 }
 
-/// `wanted` makes the permissions, beyond the owner's, of those of the file.
-fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, wanted: fn(Permissions) -> Permissions) -> Result<()> {
+/// `wanted` makes the permissions, beyond the owner's, of those of the file. Returns whether it has the file's owner.
+fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, wanted: fn(Permissions) -> Permissions) -> Result<bool> {
     let (like, here) = (fstat(file)?, fstat(ours)?); // as it is now: it may just have been restricted
     let wanted = wanted(Permissions::of(file, &like)?);
     let mut now = here.st_mode & 0o7777;
@@ -85,9 +86,10 @@ fn give(file: BorrowedFd<'_>, ours: BorrowedFd<'_>, wanted: fn(Permissions) -> P
     let owner = give_owner(ours, &here, &like)?;
     let gid = give_group(ours, &here, &like);
     if wanted.need_list() && wanted.set_list(ours, (owner, gid), READ_WRITE).is_ok() {
-        return Ok(());
+        return Ok(owner == like.st_uid);
     }
-    Ok(set(0o600 | wanted.as_mode(gid) & 0o066)?)
+    set(0o600 | wanted.as_mode(gid) & 0o066)?;
+    Ok(owner == like.st_uid)
 }
 
 /// Gives it the owner of `like`, if this process may: not without `CAP_CHOWN`, nor an owner whom its user namespace

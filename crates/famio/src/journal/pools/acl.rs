@@ -48,11 +48,25 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// Those of a file, of which `stat` is. The descriptor may be an `O_PATH` one.
+    /// Those of a file, of which `stat` is.
     pub fn of(file: BorrowedFd<'_>, stat: &Stat) -> Result<Self> {
+        Self::with(stat, || read(|to| fgetxattr(file, ACCESS, to)))
+    }
+
+    /// As [`of`](Self::of), of an `O_PATH` descriptor, or any other.
+    pub fn of_looked_at(file: BorrowedFd<'_>, stat: &Stat) -> Result<Self> {
+        let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+        let get = |to: &mut [u8]| match getxattr(&*link, ACCESS, &mut *to) {
+            Err(Errno::NOENT | Errno::NOTDIR) => fgetxattr(file, ACCESS, to), // no `/proc`
+            got => got,
+        };
+        Self::with(stat, || read(get))
+    }
+
+    fn with(stat: &Stat, list: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let (group, others) = (stat.st_mode >> 3 & 7, stat.st_mode & 7);
         let mut all = Self { owner: stat.st_uid, gid: stat.st_gid, group, others, named: Vec::new() };
-        let Some(list) = read(file)? else { return Ok(all) };
+        let Some(list) = list()? else { return Ok(all) };
         let mask = group;
         for entry in list[HEAD..].chunks_exact(ENTRY) {
             let [tag, bits] = [0, 2].map(|at| u16::from_le_bytes([entry[at], entry[at + 1]]));
@@ -194,23 +208,25 @@ fn has(file: BorrowedFd<'_>, name: &CStr) -> bool {
     matches!(fgetxattr(file, name, &mut [0u8; 0]), Ok(_) | Err(Errno::RANGE))
 }
 
-/// Removes the list of one of our files, and what a folder would give to those made in it.
+/// Removes the list of one of our files.
 pub(super) fn remove(ours: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    for name in [ACCESS, DEFAULT] {
-        if has(ours, name) {
-            fremovexattr(ours, name)?;
-        }
+    match fremovexattr(ours, ACCESS) {
+        Err(Errno::NODATA) => Ok(()),
+        removed => removed,
     }
-    Ok(())
 }
 
-/// The list of a file; `None`: it has none.
-fn read(file: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
-    let get = |to: &mut [u8]| match fgetxattr(file, ACCESS, &mut *to) {
-        // An `O_PATH` descriptor.
-        Err(Errno::BADF) => getxattr(&*format!("/proc/thread-self/fd/{}", file.as_raw_fd()), ACCESS, to),
-        got => got,
-    };
+/// Removes what a folder made in `parent` has got from there: its list, and the one for what is made in it.
+pub(super) fn remove_default(parent: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    if !has(parent, DEFAULT) {
+        return Ok(());
+    }
+    fremovexattr(ours, DEFAULT).or_else(|e| if e == Errno::NODATA { Ok(()) } else { Err(e) })?;
+    remove(ours)
+}
+
+/// The list of a file, which `get` asks for; `None`: it has none.
+fn read(get: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Result<Option<Vec<u8>>> {
     // Nearly always there is none.
     let mut few = [0; HEAD + 16 * ENTRY];
     let list = match get(&mut few) {

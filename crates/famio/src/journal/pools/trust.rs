@@ -66,7 +66,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>, folder: O
     if here.st_nlink > 1 {
         return refused(format!("has {} names, not one", here.st_nlink));
     }
-    let (allowed, given) = (Permissions::of(file, &like)?, Permissions::of(ours, &here)?);
+    let (allowed, given) = (Permissions::of(file, &like)?, Permissions::of_looked_at(ours, &here)?);
     let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
     let folder = folder.map(fstat).transpose()?;
     if !by_owner && !is_by_writer(&given, here.st_uid, &allowed, folder.as_ref()) {
@@ -78,8 +78,9 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>, folder: O
     Ok(())
 }
 
-/// Whether every user who may write `file` will trust a journal that this process has just made for it in `folder`. Not
-/// if the process has the file open from a time when it had more permissions, as another user.
+/// Whether every user who may write `file` will trust a journal that this process has just made for it in `folder`, and
+/// that it could not give to the file's owner. Not if the process has the file open from a time when it was another
+/// user.
 pub(in crate::journal) fn check_made(
     journal: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -87,7 +88,7 @@ pub(in crate::journal) fn check_made(
 ) -> Result<()> {
     let (here, like) = (fstat(journal)?, fstat(file)?);
     // In a user namespace, root is nobody outside.
-    if here.st_uid == like.st_uid || here.st_uid == 0 && like.st_uid != UNKNOWN {
+    if here.st_uid == 0 && like.st_uid != UNKNOWN {
         return Ok(());
     }
     let (given, allowed) = (Permissions::of(journal, &here)?, Permissions::of(file, &like)?);
@@ -121,7 +122,7 @@ pub(in crate::journal) fn check_journal(
     }
     let Some(file) = file else { return Ok(()) };
     let like = owner_and_mode(file)?;
-    let (given, allowed) = (Permissions::of(journal, &stat)?, Permissions::of(file, &like)?);
+    let (given, allowed) = (Permissions::of_looked_at(journal, &stat)?, Permissions::of(file, &like)?);
     let by_owner = [like.st_uid, 0, effective_user()].contains(&stat.st_uid);
     if !by_owner && !is_by_writer(&given, stat.st_uid, &allowed, Some(&fstat(folder)?)) {
         return refused(format!(
