@@ -48,15 +48,18 @@ pub(super) struct Permissions {
 }
 
 impl Permissions {
-    /// Those of a file, of which `stat` is.
+    /// Those of a file, of which `stat` is. The descriptor may be an `O_PATH` one.
     pub fn of(file: BorrowedFd<'_>, stat: &Stat) -> Result<Self> {
-        Self::with(stat, || read(|to| fgetxattr(file, ACCESS, to)))
+        let get = |to: &mut [u8]| match fgetxattr(file, ACCESS, &mut *to) {
+            Err(Errno::BADF) => getxattr(&*link_to(file), ACCESS, to),
+            got => got,
+        };
+        Self::with(stat, || read(get))
     }
 
-    /// As [`of`](Self::of), of an `O_PATH` descriptor, or any other.
+    /// As [`of`](Self::of), of a descriptor that is most likely an `O_PATH` one.
     pub fn of_looked_at(file: BorrowedFd<'_>, stat: &Stat) -> Result<Self> {
-        let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-        let get = |to: &mut [u8]| match getxattr(&*link, ACCESS, &mut *to) {
+        let get = |to: &mut [u8]| match getxattr(&*link_to(file), ACCESS, &mut *to) {
             Err(Errno::NOENT | Errno::NOTDIR) => fgetxattr(file, ACCESS, to), // no `/proc`
             got => got,
         };
@@ -197,6 +200,10 @@ impl Permissions {
         push(OTHERS, self.others, NOBODY);
         fsetxattr(ours, ACCESS, &list, XattrFlags::empty())
     }
+}
+
+fn link_to(file: BorrowedFd<'_>) -> String {
+    format!("/proc/thread-self/fd/{}", file.as_raw_fd())
 }
 
 /// Whether a file, which is no `O_PATH` one, has a list.

@@ -196,6 +196,19 @@ fn only_users_whom_the_files_list_lets_write_it_may_write_its_journal() {
     }
 }
 
+/// A `stat` by name has only an `O_PATH` descriptor of the file, which cannot be asked for its list; it showed a growing
+/// file's size with its reserve.
+#[test]
+fn a_file_that_was_only_looked_at_has_its_journal() {
+    let dir = Scratch::new();
+    let file = file_in(&dir, 0o644);
+    let pool = Pool::make(file.as_fd(), None).unwrap();
+    drop(pool.create(file.as_fd(), "j").unwrap());
+    let looked = rustix::fs::open(dir.path("data"), OFlags::PATH, Mode::empty()).unwrap();
+    pool.open_read_only("j", Some(looked.as_fd())).unwrap().unwrap();
+    assert!(pool.is_trusted("j", looked.as_fd()));
+}
+
 /// In a folder where everybody may make files, one gets the folder's group from a user who is no member.
 #[test]
 fn a_group_proves_nothing_where_everybody_may_make_files() {
