@@ -84,6 +84,8 @@ pub struct AtomicFile {
     /// The process that has noted on the file that it writes it through the kernel (`lifetime/demotion_note.rs`): this
     /// one, or the one that forked it. 0: none.
     pub(super) noted_by: AtomicU32,
+    /// The note stays to the end of the process: it has mapped the demoted file.
+    pub(super) keeps_note: AtomicBool,
 }
 
 pub(super) struct Inner {

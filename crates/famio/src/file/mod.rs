@@ -38,7 +38,7 @@ pub(crate) use descriptors::Descriptors;
 pub(crate) use engine::home::{Home, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
-pub use lifetime::demotion_note::remove_demotion_notes;
+pub use lifetime::demotion_note::{note_demotions_again, remove_demotion_notes, remove_demotion_notes_but};
 pub use lifetime::flush::{Flush, Flushed, Waiting, flush_path};
 pub use lifetime::process::{close_all, disown_all, release_all};
 pub use lifetime::recover::recover_path;

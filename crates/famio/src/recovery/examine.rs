@@ -88,7 +88,8 @@ pub(super) fn examine(
         // The file's users have set its mark: they had this journal, and have got other permissions since.
         (Err(e), Some(pool)) if mark.is_some() && !pool.is_trusted(&name, file) => {
             untrusted = Some(e);
-            pool.open_read_only(&name, None)?
+            // One that cannot even be read may have anything in it.
+            pool.open_read_only(&name, None).unwrap_or(None)
         }
         (opened, _) => opened?,
     };
@@ -141,7 +142,9 @@ pub(super) fn examine(
         };
     }
     if let Some(e) = untrusted {
-        if decided != Verdict::Leftover || !is_of_mark(header.as_ref(), mark.as_ref()) {
+        // That it has ended is believed only of the very journal that the file's users had.
+        let is_the_same = is_of_mark(header.as_ref(), mark.as_ref()) && pool.as_ref().is_some_and(Pool::is_protected);
+        if decided != Verdict::Leftover || !is_the_same {
             decided = Verdict::Conflict(format!(
                 "{e}; both are kept. famio recover --use=file goes on without it, at the cost of what it has alone. To use it, give it to the file's owner (chown) or give back the permissions that the file had"
             ));

@@ -31,7 +31,24 @@ pub fn remove_demotion_notes() {
     if let Some(mut of_parent) = OF_PARENT.try_lock() {
         all.append(&mut of_parent);
     }
-    all.iter().for_each(|file| file.remove_demotion_note());
+    for file in all {
+        file.keeps_note.store(false, Ordering::Release); // the maps end with the process
+        file.remove_demotion_note();
+    }
+}
+
+/// Before an `exec`: removes the notes of files of which no descriptor stays open; `stays` says of which.
+pub fn remove_demotion_notes_but(stays: impl Fn(&AtomicFile) -> bool) {
+    for file in files().values().filter(|file| !stays(file)) {
+        let keeps = file.keeps_note.swap(false, Ordering::AcqRel); // the maps end
+        file.remove_demotion_note();
+        file.keeps_note.store(keeps, Ordering::Release);
+    }
+}
+
+/// The `exec` has failed.
+pub fn note_demotions_again() {
+    files().values().filter(|file| file.is_demoted()).for_each(|file| file.note_demotion());
 }
 
 impl AtomicFile {
@@ -56,6 +73,9 @@ impl AtomicFile {
 
     pub(in crate::file) fn remove_demotion_note(&self) {
         let own = process_id();
+        if self.keeps_note.load(Ordering::Acquire) {
+            return;
+        }
         if self.noted_by.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             let _ = self.fds.with(false, |fd| {
                 demotion_note::remove(fd);
@@ -69,12 +89,17 @@ impl AtomicFile {
     pub(crate) fn remove_note_with_last_writable(&self, fd: RawFd) {
         if self.noted_by.load(Ordering::Relaxed) != 0 && !self.fds.has_writable_besides(fd) {
             self.remove_demotion_note();
+            // Another thread may just have got one.
+            if self.is_demoted() && self.fds.has_writable_besides(fd) {
+                self.note_demotion();
+            }
         }
     }
 
     /// The program maps the demoted file: the note stays to the end of the process, since stores need no descriptor.
     pub(crate) fn keep_demotion_note(&self) {
-        self.noted_by.store(0, Ordering::Release);
+        self.note_demotion();
+        self.keeps_note.store(true, Ordering::Release);
     }
 
     /// Whether another process has demoted it.

@@ -128,6 +128,7 @@ impl AtomicFile {
             in_record: AtomicU64::new(0),
             pending_notice: AtomicI32::new(0),
             noted_by: AtomicU32::new(0),
+            keeps_note: AtomicBool::new(false),
         });
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something

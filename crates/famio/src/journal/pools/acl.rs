@@ -116,6 +116,11 @@ impl Permissions {
         self.named.iter().find(|(known, _)| *known == name).map(|(_, bits)| *bits)
     }
 
+    /// Whether users or groups are named who may write it.
+    pub fn name_writers(&self) -> bool {
+        self.named.iter().any(|(_, bits)| bits & WRITE != 0)
+    }
+
     /// Whether this user is named as one who may write it.
     pub fn names_writer(&self, user: u32) -> bool {
         self.of_name(Name::User(user)).is_some_and(|bits| bits & WRITE != 0)
@@ -139,8 +144,9 @@ impl Permissions {
         let named = self.named.iter().any(|&(name, ours)| {
             let may_write = match name {
                 Name::User(id) if id == file.owner => WRITE,
-                Name::Group(id) if id == file.gid => file.group,
-                name => file.of_name(name).unwrap_or(0),
+                Name::User(_) => file.of_name(name).unwrap_or(0),
+                Name::Group(id) if id == file.gid => file.group & least,
+                Name::Group(_) => file.of_name(name).unwrap_or(0) & least,
             };
             ours & bits != 0 && may_write & WRITE == 0
         });
@@ -291,6 +297,12 @@ mod tests {
             (named(0o640, Name::User(1), 6), mode(0o640), false), // the file's owner
             (Permissions { gid: 11, ..mode(0o660) }, mode(0o660), true),
             (Permissions { gid: 11, ..named(0o600, Name::Group(10), 6) }, mode(0o660), false),
+            (named(0o660, Name::Group(12), 6), named(0o660, Name::Group(12), 6), false),
+            (
+                named(0o660, Name::Group(12), 6),
+                Permissions { named: vec![(bob, 4), (Name::Group(12), 6)], ..mode(0o660) },
+                true, // one of them may only read now
+            ),
             (Permissions { gid: 11, ..mode(0o606) }, mode(0o606), true),
             (Permissions { gid: 11, ..named(0o606, Name::Group(10), 0) }, mode(0o606), false),
         ] {

@@ -227,6 +227,11 @@ impl Pool {
             .map(Some)
     }
 
+    /// Whether nobody can have put a journal in the place of another's.
+    pub(crate) fn is_protected(&self) -> bool {
+        trust::is_protected(self.folder.as_fd())
+    }
+
     /// Whether a journal, if there is one, passes [`trust::check_journal`].
     pub(crate) fn is_trusted(&self, name: &str, file: BorrowedFd<'_>) -> bool {
         let check = |looked: InternalFd| trust::check_journal(looked.as_fd(), Some(file), self.folder.as_fd());

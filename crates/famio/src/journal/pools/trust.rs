@@ -38,18 +38,26 @@ pub(in crate::journal) fn check_folder(
     Ok(())
 }
 
-/// Whether in a folder the group of a file says that its owner is a member: not where everybody may put files that get
-/// the folder's group, or have got a group elsewhere.
-fn do_groups_count(folder: &Stat) -> bool {
-    !(is_sticky(folder) && folder.st_mode & 0o002 != 0)
+/// Whether in a folder the group of a file says that its owner is a member: not where others than its own group may put
+/// files that get the folder's group, or have got a group elsewhere.
+fn do_groups_count(folder: BorrowedFd<'_>) -> Result<bool> {
+    let stat = fstat(folder)?;
+    let is_everybodys = is_sticky(&stat) && stat.st_mode & 0o002 != 0;
+    Ok(!is_everybodys && !Permissions::of(folder, &stat)?.name_writers())
 }
 
 /// Whether the owner of one of our files is among the users who may write `file`: as one of everybody, as one that its
 /// list names, or as one of its group.
-fn is_by_writer(ours: &Permissions, owner: u32, file: &Permissions, folder: Option<&Stat>) -> bool {
-    file.are_everybodys_to_write()
+fn is_by_writer(ours: &Permissions, owner: u32, file: &Permissions, folder: Option<BorrowedFd<'_>>) -> Result<bool> {
+    Ok(file.are_everybodys_to_write()
         || file.names_writer(owner)
-        || folder.is_none_or(do_groups_count) && ours.has_group_that_writes(file)
+        || ours.has_group_that_writes(file) && folder.map_or(Ok(true), do_groups_count)?)
+}
+
+/// Whether nobody but a folder's owner and the owners of the files in it can replace or remove those.
+pub(in crate::journal) fn is_protected(folder: BorrowedFd<'_>) -> bool {
+    let is = |stat: Stat| is_sticky(&stat) || stat.st_mode & 0o022 == 0; // a list's mask is in place of the group's
+    fstat(folder).is_ok_and(is)
 }
 
 /// Whether shared memory can come from a user who may write `file`, and only such users can write it: a regular file
@@ -68,8 +76,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>, folder: O
     }
     let (allowed, given) = (Permissions::of(file, &like)?, Permissions::of_looked_at(ours, &here)?);
     let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
-    let folder = folder.map(fstat).transpose()?;
-    if !by_owner && !is_by_writer(&given, here.st_uid, &allowed, folder.as_ref()) {
+    if !by_owner && !is_by_writer(&given, here.st_uid, &allowed, folder)? {
         return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
     }
     if given.exceed_writers_of(&allowed, READ_WRITE) {
@@ -92,7 +99,7 @@ pub(in crate::journal) fn check_made(
         return Ok(());
     }
     let (given, allowed) = (Permissions::of(journal, &here)?, Permissions::of(file, &like)?);
-    if is_by_writer(&given, here.st_uid, &allowed, Some(&fstat(folder)?)) {
+    if is_by_writer(&given, here.st_uid, &allowed, Some(folder))? {
         return Ok(());
     }
     let what = format!(
@@ -124,7 +131,7 @@ pub(in crate::journal) fn check_journal(
     let like = owner_and_mode(file)?;
     let (given, allowed) = (Permissions::of_looked_at(journal, &stat)?, Permissions::of(file, &like)?);
     let by_owner = [like.st_uid, 0, effective_user()].contains(&stat.st_uid);
-    if !by_owner && !is_by_writer(&given, stat.st_uid, &allowed, Some(&fstat(folder)?)) {
+    if !by_owner && !is_by_writer(&given, stat.st_uid, &allowed, Some(folder))? {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, like.st_uid

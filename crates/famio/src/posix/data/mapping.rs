@@ -95,7 +95,12 @@ unsafe fn mmap_there(
         let request = MapRequest { addr, length, prot, flags, fd, offset, may_store };
         match map(&handle, &request, too_large) {
             Ok(Some(address)) => return address as Ret,
-            Ok(None) => return kernel(),
+            Ok(None) => {
+                if shared && may_store && handle.file().is_demoted() {
+                    handle.file().keep_demotion_note();
+                }
+                return kernel();
+            }
             Err(error) => return verify::failed(&handle, &error),
         }
     }
@@ -155,10 +160,7 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // If the file is demoted already, the kernel maps it.
-        (Mapped::HandBack, _) if handle.file().is_demoted() => {
-            handle.file().keep_demotion_note();
-            Ok(None)
-        }
+        (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
         (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
         (Mapped::HandBack, TooLarge::HandBack) => {
             demote_file(

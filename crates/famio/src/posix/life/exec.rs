@@ -12,6 +12,7 @@ use crate::sys::address_space::Lowered;
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Before `exec`: closes files clean. The descriptors that stay open are atomic files of the new program too if it is
 /// `managed` (it loads this library with this configuration); otherwise they show the kernel's view. Dropping the
@@ -19,18 +20,18 @@ use std::os::fd::RawFd;
 pub fn before_exec(managed: bool) -> Passing {
     process::tell_of_standard_error();
     if !is_on() {
-        return Passing(false, Lowered::new(false));
+        return Passing::nothing(Lowered::new(false));
     }
     let lowered = Lowered::new(in_vfork_child());
     if !table::any() {
         if !in_vfork_child() && crate::posix::call::lock::not_reentered().is_ok() {
             crate::posix::descriptors::rights::tidy();
         }
-        return Passing(false, lowered);
+        return Passing::nothing(lowered);
     }
     if in_vfork_child() {
         keep_from_new_program(managed);
-        return Passing(false, lowered);
+        return Passing::nothing(lowered);
     }
     // A file that is only mapped has no descriptor, but stores to commit.
     let mut own = file::shadow::any() || table::Unlisted::any();
@@ -64,7 +65,10 @@ pub fn before_exec(managed: bool) -> Passing {
         });
     }
     keep_from_new_program(managed);
-    Passing(own && !managed, lowered)
+    let mut staying = Vec::new();
+    each_inherited(|_, handle| staying.push(Arc::as_ptr(handle.file())));
+    file::remove_demotion_notes_but(|file| staying.contains(&core::ptr::from_ref(file)));
+    Passing { shows_kernel: own && !managed, has_no_notes: true, _lowered: lowered }
 }
 
 /// Whether a program with this environment loads this library with its configuration. A static or set-user-id program
@@ -88,12 +92,27 @@ pub unsafe fn has_library(environment: *const *const c_char) -> bool {
 }
 
 /// What to undo if `exec` fails.
-pub struct Passing(bool, #[allow(dead_code, reason = "for its drop")] Lowered);
+pub struct Passing {
+    /// Descriptors show the kernel's view.
+    shows_kernel: bool,
+    /// Notes of demoted files were removed.
+    has_no_notes: bool,
+    _lowered: Lowered,
+}
+
+impl Passing {
+    fn nothing(lowered: Lowered) -> Self {
+        Self { shows_kernel: false, has_no_notes: false, _lowered: lowered }
+    }
+}
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        if self.0 {
+        if self.shows_kernel {
             each_inherited(|fd, handle| handle.hide_kernel(fd));
+        }
+        if self.has_no_notes {
+            file::note_demotions_again();
         }
     }
 }
