@@ -13,9 +13,9 @@ use super::boot::BootId;
 use super::identity::Identity;
 use super::pools::access::as_owner;
 use crate::error::Result;
-use crate::sys::{namespaces, process_id, read_at};
+use crate::sys::{ProcessStat, namespaces, process_id, process_stat};
 use core::sync::atomic::{AtomicU64, Ordering};
-use rustix::fs::{CWD, Mode, OFlags, XattrFlags, flistxattr, fremovexattr, fsetxattr};
+use rustix::fs::{XattrFlags, flistxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::BorrowedFd;
@@ -101,16 +101,11 @@ impl Note {
             return Says::Over;
         }
         // Other users' processes may be hidden in `/proc`: they live.
-        match look_at_process(&self.pid.to_string()) {
-            Some(process) if process.has_ended || is_other(process.start) => Says::Over,
+        match process_stat(&self.pid.to_string()) {
+            Some(process) if has_ended(&process) || is_other(process.start) => Says::Over,
             _ => Says::Lives,
         }
     }
-}
-
-struct Process {
-    start: u64,
-    has_ended: bool,
 }
 
 /// When this process, `me`, began; 0: unknown.
@@ -118,26 +113,15 @@ fn own_start(me: u32) -> u64 {
     /// The process for which it was asked, and the answer.
     static KNOWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
     if KNOWN[0].load(Ordering::Acquire) != u64::from(me) {
-        KNOWN[1].store(look_at_process("self").map_or(0, |process| process.start), Ordering::Relaxed);
+        KNOWN[1].store(process_stat("self").map_or(0, |process| process.start), Ordering::Relaxed);
         KNOWN[0].store(me.into(), Ordering::Release);
     }
     KNOWN[1].load(Ordering::Relaxed)
 }
 
-/// `which`: a folder of `/proc`.
-fn look_at_process(which: &str) -> Option<Process> {
-    let path = format!("/proc/{which}/stat");
-    let stat = crate::sys::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0; 1024];
-    let length = read_at(&stat, 0, &mut text).ok()?;
-    // "4711 (name) S 1 ...": the name may have brackets.
-    let name_ends = text[..length].iter().rposition(|&byte| byte == b')')?;
-    let fields: Vec<_> = core::str::from_utf8(text.get(name_ends + 2..length)?).ok()?.split(' ').collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let (threads, start) = (number(17)?, number(19)?);
-    // A first thread that has ended waits for the others.
-    let has_ended = ["Z", "X"].contains(fields.first()?) && threads <= 1;
-    Some(Process { start, has_ended })
+/// A first thread that has ended waits for the others.
+fn has_ended(process: &ProcessStat) -> bool {
+    b"ZX".contains(&process.state) && process.threads <= 1
 }
 
 /// Calls `visit` with each note on the file, and with what this process's would be. One system call if there is none.
@@ -226,7 +210,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     fn note_of(pid: u32, own: &Note) -> Note {
-        Note { pid, start: look_at_process(&pid.to_string()).unwrap().start, ..*own }
+        Note { pid, start: process_stat(&pid.to_string()).unwrap().start, ..*own }
     }
 
     fn put(file: &File, note: &Note) {
@@ -244,7 +228,7 @@ mod tests {
         assert_eq!(of_another(file.as_fd()), Some(child.id()));
         drop(child.stdin.take());
         // A zombie, which has no descriptors any more.
-        while !look_at_process(&child.id().to_string()).unwrap().has_ended {
+        while !has_ended(&process_stat(&child.id().to_string()).unwrap()) {
             std::thread::yield_now();
         }
         assert!(is_there(file.as_fd()));

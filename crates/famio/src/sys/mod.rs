@@ -14,6 +14,7 @@ pub(crate) mod membarrier;
 pub(crate) mod memory;
 pub(crate) mod namespaces;
 mod owner;
+mod process_stat;
 mod quiescence;
 pub mod shm;
 mod standard_error;
@@ -29,6 +30,7 @@ pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;
 pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
+pub(crate) use process_stat::{ProcessStat, process_stat};
 pub(crate) use quiescence::Quiescence;
 pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 

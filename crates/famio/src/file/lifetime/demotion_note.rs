@@ -31,19 +31,14 @@ pub fn remove_demotion_notes() {
     if let Some(mut of_parent) = OF_PARENT.try_lock() {
         all.append(&mut of_parent);
     }
-    for file in all {
-        file.keeps_note.store(false, Ordering::Release); // the maps end with the process
-        file.remove_demotion_note();
-    }
+    all.iter().for_each(|file| file.end_demotion_note());
 }
 
-/// Before an `exec`: removes the notes of files of which no descriptor stays open; `stays` says of which.
+/// Before an `exec`: removes the notes of files of which no descriptor stays open. `stays` is asked for noted files only.
 pub fn remove_demotion_notes_but(stays: impl Fn(&AtomicFile) -> bool) {
-    for file in files().values().filter(|file| !stays(file)) {
-        let keeps = file.keeps_note.swap(false, Ordering::AcqRel); // the maps end
-        file.remove_demotion_note();
-        file.keeps_note.store(keeps, Ordering::Release);
-    }
+    let is_noted = |file: &&Arc<AtomicFile>| file.noted_by.load(Ordering::Acquire) != 0;
+    let noted: Vec<_> = files().values().filter(is_noted).cloned().collect();
+    noted.iter().filter(|file| !stays(file)).for_each(|file| file.end_demotion_note());
 }
 
 /// The `exec` has failed.
@@ -71,11 +66,16 @@ impl AtomicFile {
         is_free
     }
 
+    /// Removes this process's note, unless it has mapped the demoted file.
     pub(in crate::file) fn remove_demotion_note(&self) {
-        let own = process_id();
-        if self.keeps_note.load(Ordering::Acquire) {
-            return;
+        if !self.keeps_note.load(Ordering::Acquire) {
+            self.end_demotion_note();
         }
+    }
+
+    /// Removes this process's note, where its maps end as well.
+    fn end_demotion_note(&self) {
+        let own = process_id();
         if self.noted_by.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             let _ = self.fds.with(false, |fd| {
                 demotion_note::remove(fd);

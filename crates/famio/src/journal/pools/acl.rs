@@ -54,7 +54,7 @@ impl Permissions {
             Err(Errno::BADF) => getxattr(&*link_to(file), ACCESS, to),
             got => got,
         };
-        Self::with(stat, || read(get))
+        Ok(Self::with(stat, read(get)?))
     }
 
     /// As [`of`](Self::of), of a descriptor that is most likely an `O_PATH` one.
@@ -63,13 +63,13 @@ impl Permissions {
             Err(Errno::NOENT | Errno::NOTDIR) => fgetxattr(file, ACCESS, to), // no `/proc`
             got => got,
         };
-        Self::with(stat, || read(get))
+        Ok(Self::with(stat, read(get)?))
     }
 
-    fn with(stat: &Stat, list: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<Self> {
+    fn with(stat: &Stat, list: Option<Vec<u8>>) -> Self {
         let (group, others) = (stat.st_mode >> 3 & 7, stat.st_mode & 7);
         let mut all = Self { owner: stat.st_uid, gid: stat.st_gid, group, others, named: Vec::new() };
-        let Some(list) = list()? else { return Ok(all) };
+        let Some(list) = list else { return all };
         let mask = group;
         for entry in list[HEAD..].chunks_exact(ENTRY) {
             let [tag, bits] = [0, 2].map(|at| u16::from_le_bytes([entry[at], entry[at + 1]]));
@@ -82,12 +82,17 @@ impl Permissions {
                 _ => {} // the owner, who may change it; the mask and the others, as in the mode
             }
         }
-        Ok(all)
+        all
+    }
+
+    /// What each that a list names may do.
+    fn of_each_named(&self) -> u32 {
+        self.named.iter().fold(7, |all, (_, bits)| all & bits)
     }
 
     /// Permissions that all of them have. Somebody whom a list names is not among the others.
     fn everybodys(&self) -> u32 {
-        self.named.iter().fold(self.group & self.others, |all, (_, bits)| all & bits)
+        self.group & self.others & self.of_each_named()
     }
 
     /// Whether everybody may write it.
@@ -98,7 +103,7 @@ impl Permissions {
     /// The permissions of something that has no list and the group `gid`, so that nobody may do more with it: bits as in
     /// a mode.
     pub fn as_mode(&self, gid: u32) -> u32 {
-        let least = self.named.iter().fold(7, |all, (_, bits)| all & bits);
+        let least = self.of_each_named();
         let [group, others] = if gid == self.gid { [self.group, self.others] } else { [self.everybodys(); 2] };
         (group & least) << 3 | others & least
     }
@@ -116,12 +121,12 @@ impl Permissions {
         self.named.iter().find(|(known, _)| *known == name).map(|(_, bits)| *bits)
     }
 
-    /// Whether users or groups are named who may write it.
+    /// Whether the list names writers.
     pub fn name_writers(&self) -> bool {
         self.named.iter().any(|(_, bits)| bits & WRITE != 0)
     }
 
-    /// Whether this user is named as one who may write it.
+    /// Whether the list names this user as a writer.
     pub fn names_writer(&self, user: u32) -> bool {
         self.of_name(Name::User(user)).is_some_and(|bits| bits & WRITE != 0)
     }
@@ -167,43 +172,27 @@ impl Permissions {
     /// Gives them, as far as they are among `most`, to one of our files, which has this owner and group. The owner gets
     /// all of `most`.
     pub fn set_list(&self, ours: BorrowedFd<'_>, (owner, gid): (u32, u32), most: u32) -> rustix::io::Result<()> {
-        let same_group = gid == self.gid;
-        let group = if same_group { self.group } else { self.everybodys() };
-        let mut users: Vec<_> = self.named.iter().filter(|(name, _)| *name != Name::User(owner)).copied().collect();
+        let group = if gid == self.gid { self.group } else { self.everybodys() };
+        let mut entries =
+            vec![(OWNER, NOBODY, most), (GROUP, NOBODY, group), (MASK, NOBODY, most), (OTHERS, NOBODY, self.others)];
+        let is_an_owner = |name: Name| [owner, self.owner].map(Name::User).contains(&name);
+        entries.extend(self.named.iter().filter(|(name, _)| !is_an_owner(*name)).map(|&(name, bits)| match name {
+            Name::User(id) => (USER, id, bits),
+            Name::Group(id) => (NAMED_GROUP, id, bits),
+        }));
         if owner != self.owner {
-            users.retain(|(name, _)| *name != Name::User(self.owner));
-            users.push((Name::User(self.owner), most));
+            entries.push((USER, self.owner, most));
         }
-        if !same_group && self.of_name(Name::Group(self.gid)).is_none() {
-            users.push((Name::Group(self.gid), self.group));
+        if gid != self.gid && self.of_name(Name::Group(self.gid)).is_none() {
+            entries.push((NAMED_GROUP, self.gid, self.group));
         }
-        users.sort_by_key(|(name, _)| match *name {
-            Name::User(id) => (USER, id),
-            Name::Group(id) => (NAMED_GROUP, id),
-        });
+        entries.sort_unstable(); // the kernel wants them so
         let mut list = VERSION.to_le_bytes().to_vec();
-        let mut push = |tag: u16, bits: u32, id: u32| {
+        for (tag, id, bits) in entries {
             list.extend_from_slice(&tag.to_le_bytes());
             list.extend_from_slice(&((bits & most) as u16).to_le_bytes());
             list.extend_from_slice(&id.to_le_bytes());
-        };
-        // The kernel wants them in this order.
-        push(OWNER, most, NOBODY);
-        let [named_users, named_groups] = [true, false]
-            .map(|users_wanted| users.iter().filter(move |(name, _)| matches!(name, Name::User(_)) == users_wanted));
-        for &(name, bits) in named_users {
-            if let Name::User(id) = name {
-                push(USER, bits, id);
-            }
         }
-        push(GROUP, group, NOBODY);
-        for &(name, bits) in named_groups {
-            if let Name::Group(id) = name {
-                push(NAMED_GROUP, bits, id);
-            }
-        }
-        push(MASK, most, NOBODY);
-        push(OTHERS, self.others, NOBODY);
         fsetxattr(ours, ACCESS, &list, XattrFlags::empty())
     }
 }

@@ -209,7 +209,7 @@ fn a_file_that_was_only_looked_at_has_its_journal() {
     assert!(pool.is_trusted("j", looked.as_fd()));
 }
 
-/// In a folder where everybody may make files, one gets the folder's group from a user who is no member.
+/// In a folder where everybody may make files, a file gets the folder's group although its owner is not a member.
 #[test]
 fn a_group_proves_nothing_where_everybody_may_make_files() {
     if !am_root() {

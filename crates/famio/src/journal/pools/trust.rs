@@ -54,6 +54,17 @@ fn is_by_writer(ours: &Permissions, owner: u32, file: &Permissions, folder: Opti
         || ours.has_group_that_writes(file) && folder.map_or(Ok(true), do_groups_count)?)
 }
 
+/// Whether one of our files, with the permissions `given`, belongs to the owner of `file`, to root, to this user, or to
+/// another user who may write `file`.
+fn is_by_trusted(
+    (here, given): (&Stat, &Permissions),
+    (like, allowed): (&Stat, &Permissions),
+    folder: Option<BorrowedFd<'_>>,
+) -> Result<bool> {
+    let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
+    Ok(by_owner || is_by_writer(given, here.st_uid, allowed, folder)?)
+}
+
 /// Whether nobody but a folder's owner and the owners of the files in it can replace or remove those.
 pub(in crate::journal) fn is_protected(folder: BorrowedFd<'_>) -> bool {
     let is = |stat: Stat| is_sticky(&stat) || stat.st_mode & 0o022 == 0; // a list's mask is in place of the group's
@@ -75,8 +86,7 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>, folder: O
         return refused(format!("has {} names, not one", here.st_nlink));
     }
     let (allowed, given) = (Permissions::of(file, &like)?, Permissions::of_looked_at(ours, &here)?);
-    let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
-    if !by_owner && !is_by_writer(&given, here.st_uid, &allowed, folder)? {
+    if !is_by_trusted((&here, &given), (&like, &allowed), folder)? {
         return refused(format!("belongs to user {}, who may not write the file", here.st_uid));
     }
     if given.exceed_writers_of(&allowed, READ_WRITE) {
@@ -130,8 +140,7 @@ pub(in crate::journal) fn check_journal(
     let Some(file) = file else { return Ok(()) };
     let like = owner_and_mode(file)?;
     let (given, allowed) = (Permissions::of_looked_at(journal, &stat)?, Permissions::of(file, &like)?);
-    let by_owner = [like.st_uid, 0, effective_user()].contains(&stat.st_uid);
-    if !by_owner && !is_by_writer(&given, stat.st_uid, &allowed, Some(folder))? {
+    if !is_by_trusted((&stat, &given), (&like, &allowed), Some(folder))? {
         return refused(format!(
             "belongs to user {}, not to the file's owner ({}), root or you",
             stat.st_uid, like.st_uid

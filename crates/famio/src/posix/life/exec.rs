@@ -12,7 +12,6 @@ use crate::sys::address_space::Lowered;
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 
 /// Before `exec`: closes files clean. The descriptors that stay open are atomic files of the new program too if it is
 /// `managed` (it loads this library with this configuration); otherwise they show the kernel's view. Dropping the
@@ -65,9 +64,11 @@ pub fn before_exec(managed: bool) -> Passing {
         });
     }
     keep_from_new_program(managed);
-    let mut staying = Vec::new();
-    each_inherited(|_, handle| staying.push(Arc::as_ptr(handle.file())));
-    file::remove_demotion_notes_but(|file| staying.contains(&core::ptr::from_ref(file)));
+    file::remove_demotion_notes_but(|file| {
+        let mut stays = false;
+        each_inherited(|_, handle| stays |= core::ptr::eq(&**handle.file(), file));
+        stays
+    });
     Passing { shows_kernel: own && !managed, has_no_notes: true, _lowered: lowered }
 }
 

@@ -3,9 +3,8 @@
 use crate::error::{Error, Result};
 use crate::index::{Asked, Control, FlushRequest, Owner};
 use crate::recovery::Progress;
-use crate::sys::{monotonic_now, read_at};
+use crate::sys::{monotonic_now, process_stat};
 use core::time::Duration;
-use rustix::fs::{CWD, Mode, OFlags};
 use std::path::Path;
 
 /// After this many nanoseconds the user is told what is waited for.
@@ -163,13 +162,5 @@ fn no_answer(asked: Asked, owner: Option<Owner>, patience: u64) -> Error {
 
 /// Whether a process is stopped, by a signal or a debugger.
 fn is_stopped(pid: u32) -> bool {
-    let path = format!("/proc/{pid}/stat");
-    let Ok(stat) = crate::sys::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
-        return false;
-    };
-    let mut text = [0; 256];
-    let length = read_at(&stat, 0, &mut text).unwrap_or(0);
-    // "4711 (name) T ...": the name may have brackets.
-    let state = text[..length].iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 2));
-    state.is_some_and(|state| b"Tt".contains(state))
+    process_stat(&pid.to_string()).is_some_and(|process| b"Tt".contains(&process.state))
 }
