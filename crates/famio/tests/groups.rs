@@ -154,6 +154,10 @@ fn child() {
                 unsafe { file().atomic().write_atomically(Some(3), &buf, Whole::All) }.unwrap();
             }
             "c" => drop(files[index].take()),
+            "l" => {
+                fs::remove_dir_all(Path::new(&folder).join(".famio")).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20)); // a SYNC looks for a journal each millisecond
+            }
             _ => panic!("{step}"),
         }
     }
@@ -360,6 +364,16 @@ fn whatever_commits_one_file_commits_all() {
         }
         assert_eq!(after(&place, "wa sa wb"), [true, false], "{name}: b has a later epoch");
         assert_eq!(after(&place, "wa sb wb"), [true, false], "{name}: b has a later epoch");
+    }
+}
+
+/// Also of a file that has nothing to commit: its last SYNC is in the journal.
+#[test]
+fn a_sync_of_one_file_restores_the_lost_journals_of_all() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-lost");
+        assert_eq!(after(&place, "wa wb sa l wa sa"), [true; 2], "{name}");
+        assert_eq!(after(&place, "wa wb sa l sa"), [true; 2], "{name}: nothing to commit");
     }
 }
 

@@ -178,14 +178,16 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) == PLAIN && self.is_open_elsewhere() {
             return Err(Refusal::session_ended()); // another process has just taken it
         }
-        let is_lost =
-            self.state.load(Ordering::Acquire) == ATTACHED && self.has_nothing_open() && self.is_journal_lost();
         let mut sessions: Vec<(&AtomicFile, InUse<'_>)> = Vec::new();
-        for file in files {
-            let is_synced = core::ptr::eq(&**file, self);
-            let is_needed = closes_all || !file.has_nothing_open() || is_synced && is_lost;
-            if file.state.load(Ordering::Acquire) != ATTACHED || !is_needed {
-                continue;
+        let mut lost: Vec<&AtomicFile> = Vec::new();
+        for file in files.iter().filter(|file| file.state.load(Ordering::Acquire) == ATTACHED) {
+            if file.has_nothing_open() {
+                let may_restore = core::ptr::eq(&**file, self) || file.is_owned_here();
+                if may_restore && file.is_journal_lost() {
+                    lost.push(file);
+                } else if !closes_all {
+                    continue;
+                }
             }
             if file.has_dead_changes() {
                 return Err(Refusal::session_ended());
@@ -221,8 +223,10 @@ impl AtomicFile {
         }
         let is_open =
             |participant: &Participant<'_>| participant.session.arena.shared().dirty.load(Ordering::Acquire) != 0;
-        for participant in all.iter().filter(|participant| is_lost && core::ptr::eq(participant.file, self)) {
-            participant.session.ensure_journal_named(participant.context(), true).map_err(|e| self.named(e))?;
+        for participant @ Participant { file, session } in &all {
+            if lost.iter().any(|lost| core::ptr::eq(*lost, *file)) {
+                session.ensure_journal_named(participant.context(), true).map_err(|e| file.named(e))?;
+            }
         }
         let open: Vec<Participant<'_>> = all.iter().copied().filter(is_open).collect();
         commit_open(&open)?;
@@ -230,7 +234,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Whether a recovery would not find its journal.
+    /// Whether a recovery would not find its journal, if it is time to look for it.
     fn is_journal_lost(&self) -> bool {
         self.with_session(|session| !session.engine.finds_journal(session.context(&self.fds))) == Some(true)
     }
