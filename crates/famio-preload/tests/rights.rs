@@ -401,7 +401,11 @@ fn beside_a_demoted_one(how: &str, mode: u32, folder: u32, notices: usize) {
         let (_, said) = succeed(&mut bench.command(how));
         assert_eq!(said.matches(LEFT).count(), notices, "{how}, {disk}: {said}");
         let _ = std::fs::remove_dir_all(bench.folder.path().join(".famio")); // perhaps of a user who could not remove it
-        bench.ends_with(if how == "required" { "..c.e..." } else { "..cdeg.." });
+        bench.ends_with(match how {
+            "required" => "..c.e...",
+            "left by itself" => "..c.eg..",
+            _ => "..cdeg..",
+        });
     }
 }
 
@@ -412,6 +416,12 @@ fn a_process_leaves_a_file_to_the_kernel_that_another_one_has_left_to_it() {
     beside_a_demoted_one("opened as root", 0o644, 0o777, 2);
     beside_a_demoted_one("inherited", 0o644, 0o777, 2);
     beside_a_demoted_one("continued by a child", 0o666, 0o755, 2);
+}
+
+/// A child of it was refused (`EBUSY`), because of its parent.
+#[test]
+fn a_process_that_has_left_a_file_to_the_kernel_as_another_user_protects_it_later() {
+    beside_a_demoted_one("left by itself", 0o644, 0o777, 1);
 }
 
 #[test]

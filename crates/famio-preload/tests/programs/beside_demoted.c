@@ -60,6 +60,25 @@ static void is_refused(const char *program, const char *path) {
   CHECK(wait(&status) > 0 && status == 0);
 }
 
+/* As the other user, the process may not remove what it has noted when it closes the file. Later it is root again. */
+static void leaves_its_own_note(const char *path) {
+  int fd = open(path, O_RDWR), status = 0;
+  CHECK(fd >= 0 && seteuid(NOBODY) == 0);
+  put(fd, "c", 2);
+  CHECK(close(fd) == 0 && seteuid(0) == 0);
+  CHECK(listxattr(path, NULL, 0) > 0);
+  CHECK((fd = open(path, O_RDWR)) >= 0);
+  put(fd, "e", 4);
+  pid_t child = fork();
+  if (child == 0) {
+    put(fd, "g", 5);
+    _exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  shows(fd, "..c.eg..");
+  CHECK(close(fd) == 0 && listxattr(path, NULL, 0) == 0);
+}
+
 int main(int argc, char **argv) {
   CHECK(argc == 3);
   const char *path = argv[1], *how = argv[2];
@@ -67,6 +86,10 @@ int main(int argc, char **argv) {
   if (strcmp(how, "write where that is refused") == 0) {
     CHECK((fd = open(path, O_RDWR)) >= 0);
     FAILS(pwrite(fd, "e", 1, 4), EBUSY);
+    return 0;
+  }
+  if (strcmp(how, "left by itself") == 0) {
+    leaves_its_own_note(path);
     return 0;
   }
   CHECK(pipe(to_first) == 0 && pipe(to_second) == 0);

@@ -69,13 +69,29 @@ impl<'a> Index<'a> {
         if at == 0 { None } else { self.arena.at::<Leaf>(at) }
     }
 
-    /// The number of blocks from `block` on, up to `most`, that surely have no cell. Skips a whole leaf at a time.
+    /// The number of blocks from `block` on, up to `most`, that surely have no cell. Skips whole subtrees.
     pub fn absent_run(&self, block: u64, most: u64) -> u64 {
         let mut run = 0;
-        while run < most && self.lookup(block + run).is_none() {
-            run += FANOUT as u64 - ((block + run) & (FANOUT as u64 - 1));
+        while run < most {
+            let Some(end) = self.absent_to(block + run) else { break };
+            run = end - block;
         }
         run.min(most)
+    }
+
+    /// If the block has no cell: the end of the smallest missing subtree that it belongs to.
+    fn absent_to(&self, block: u64) -> Option<u64> {
+        if block >= BLOCKS_MAX {
+            return Some(u64::MAX);
+        }
+        let (mut at, mut level) = self.start(block);
+        while level > 1 && at != 0 {
+            let Some(node) = self.arena.at::<Node>(at) else { break };
+            at = node[child(block, level)].load(Ordering::Acquire);
+            level -= 1;
+        }
+        let is_absent = at == 0 || level > 1 || self.arena.at::<Leaf>(at).is_none();
+        is_absent.then(|| (block | ((1 << (BITS * level)) - 1)) + 1)
     }
 
     /// Whether none of `count` blocks from `block` on has a cell.

@@ -184,11 +184,25 @@ pub(crate) fn remove(file: BorrowedFd<'_>) {
 /// Another process that writes the file through the kernel, as it may be told to a user. Notes of processes that have
 /// ended go.
 pub(crate) fn of_another(file: BorrowedFd<'_>) -> Option<u32> {
+    find(file, &[Says::Over])
+}
+
+/// As [`of_another`], by a process that begins a session: a note of its own is from before, when it was another user,
+/// who could not remove it, and goes.
+pub(crate) fn of_another_at_begin(file: BorrowedFd<'_>) -> Option<u32> {
+    find(file, &[Says::Over, Says::Own])
+}
+
+/// The process of a note that lives. Removes those that say one of these.
+fn find(file: BorrowedFd<'_>, outdated: &[Says]) -> Option<u32> {
     let mut found = None;
-    let _ = each(file, |name, note, says| match says {
-        Says::Own => {}
-        Says::Lives => found = Some(note.pid),
-        Says::Over => remove_by_name(file, name),
+    let _ = each(file, |name, note, says| {
+        if says == Says::Lives {
+            found = Some(note.pid);
+        }
+        if outdated.contains(&says) {
+            remove_by_name(file, name);
+        }
     });
     found
 }

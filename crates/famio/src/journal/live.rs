@@ -190,7 +190,7 @@ impl Live {
         let set_mark = || {
             mark::set(file, &mark)?;
             // A process that notes this looks for a mark afterwards. So one of the two sees the other.
-            if let Some(pid) = demotion_note::of_another(file) {
+            if let Some(pid) = demotion_note::of_another_at_begin(file) {
                 return Err(demoted_by(pid));
             }
             mark::persist(file, self.durability, self.medium)

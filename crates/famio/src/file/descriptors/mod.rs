@@ -2,6 +2,7 @@
 //! record locks on the file, so ours are closed only together with one of the program's, which drops them anyway.
 
 pub(super) mod by_kernel;
+mod position;
 pub(super) mod set_id;
 pub(super) mod shared_memory;
 mod twins;
@@ -48,6 +49,8 @@ struct List {
     last: u32,
     /// The description whose kernel's description all others share (`twins`).
     joined: Option<u32>,
+    /// Other processes may have a description, too, so that the kernel's file position is the program's.
+    shares_position: bool,
     /// Descriptors whose close has begun while another one was left to be the last.
     closing: Vec<RawFd>,
     /// A writable duplicate. Calls that use it share it; they begin under the lock of the list.
@@ -316,8 +319,16 @@ impl Descriptors {
 
     /// Calls `work` with a descriptor that stays open meanwhile, a writable one if asked. `EBADF`: there is none.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-        let mut list = self.list();
-        if let Some(fd) = self.still_confirmed(&mut list, writable) {
+        self.with_listed(&mut self.list(), writable, work)
+    }
+
+    fn with_listed<T>(
+        &self,
+        list: &mut List,
+        writable: bool,
+        work: impl FnOnce(BorrowedFd<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if let Some(fd) = self.still_confirmed(list, writable) {
             // SAFETY: confirmed; a descriptor leaves the list, under its lock, before it is closed.
             return work(unsafe { BorrowedFd::borrow_raw(fd) });
         }

@@ -50,8 +50,9 @@ impl AtomicFile {
     /// Notes it. Without the right to, nothing can be done: what the process writes may be lost if another one begins a
     /// session.
     pub(in crate::file) fn note_demotion(&self) {
-        if self.fds.has_writable() && self.noted_by.swap(process_id(), Ordering::AcqRel) != process_id() {
-            let _ = self.fds.with(true, demotion_note::set);
+        if self.fds.has_writable() {
+            self.noted_by.store(process_id(), Ordering::Release);
+            let _ = self.fds.with(true, demotion_note::set); // also if it should be there: a session's begin removes it
         }
     }
 

@@ -151,6 +151,11 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// From now on, the kernel's position of a descriptor is the program's, since other processes have it, too.
+    pub(crate) fn share_position(&self) {
+        self.fds.share_position();
+    }
+
     /// Adds a descriptor of the program for this file.
     pub fn add_descriptor(&self, fd: RawFd, access: Access) {
         self.fds.add(fd, access);

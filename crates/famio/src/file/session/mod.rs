@@ -6,6 +6,7 @@ pub(super) mod closed_gate;
 pub(super) mod deferred;
 pub(super) mod flush;
 pub(super) mod flush_tries;
+mod gap;
 pub(super) mod gather;
 mod open_blocks;
 pub(super) mod read;

@@ -67,13 +67,19 @@ impl Session {
     }
 
     /// Changes the size from `old` to `size`; before-images are saved. With the gate closed.
-    pub(in crate::file) fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+    fn resize(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
+        if size > old {
+            self.zero_gap(cx, old, size)?;
+        }
+        self.resize_zeroed(cx, old, size)
+    }
+
+    /// As [`resize`](Self::resize), after the gap was zeroed.
+    pub(in crate::file) fn resize_zeroed(&self, cx: Context<'_>, old: u64, size: u64) -> Result<()> {
         let shared = cx.shared();
         if size < old {
             shared.cuts.fetch_add(1, Ordering::AcqRel);
             self.engine.cut(cx, size)?;
-        } else {
-            self.zero_gap(cx, old, size)?;
         }
         shared.epoch_low.fetch_min(size, Ordering::Release);
         shared.lowest_since_acquired.fetch_min(size, Ordering::Release);

@@ -12,7 +12,6 @@ use crate::file::engine::home::copy_in;
 use crate::file::{Descriptors, UserBuf};
 use crate::index::{BLOCK, BLOCKS_MAX, Calls, MOST_AT_ONCE, Timer, WRITES_TIMED};
 use crate::map::guard;
-use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
 /// The largest file, in bytes.
@@ -263,14 +262,6 @@ impl Session {
             }
         }
         (done, Ok(()))
-    }
-
-    /// Writes zeros between an old size and the beginning of new bytes, as far as old bytes may lie there: in the
-    /// journal they could not be told from bytes written since.
-    pub(in crate::file) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
-        let mut at = if holds(Rule::ZerosWhenGrown) { from } else { to };
-        let to = to.min(cx.shared().stale_end.load(Ordering::Acquire));
-        self.write_zeros(cx, &mut at, to)
     }
 
     /// Checks that the file still takes writes.

@@ -7,7 +7,6 @@ use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
 use crate::file::engine::context::{BlockBuf, Context};
 use crate::index::{BLOCK, Calls};
-use crate::sys::with_position_kept;
 
 /// Blocks written between two passages of the gate: a SYNC, and a checkpoint, which makes room, need not wait for a
 /// whole range.
@@ -24,7 +23,7 @@ impl Session {
         self.carry_out(&cx)?;
         // Only the thread that closes the gate makes it smaller.
         let end = to.min(shared.size());
-        let mut at = self.hole_end(cx, from, end);
+        let mut at = self.hole_end(cx, from, end, |cx, at| cx.fds.next_data(at));
         if at >= end {
             self.touch(cx);
             return Ok(to);
@@ -64,8 +63,14 @@ impl Session {
     }
 
     /// The end of the range from `at` on that certainly reads as zeros: blocks that were never written, for which the
-    /// file has no bytes.
-    fn hole_end(&self, cx: Context<'_>, mut at: u64, end: u64) -> u64 {
+    /// file has no bytes. `next_data`: the next offset at which it has; `None` if it cannot say.
+    pub(super) fn hole_end(
+        &self,
+        cx: Context<'_>,
+        mut at: u64,
+        end: u64,
+        next_data: impl Fn(Context<'_>, u64) -> Option<u64>,
+    ) -> u64 {
         while at < end {
             // The file first: a block keeps its cell, so one that has none now had none then.
             let readable = self.engine.readable(cx);
@@ -80,17 +85,4 @@ impl Session {
         }
         at
     }
-}
-
-/// The next offset at which the file itself has bytes; `None` if it cannot say. Restores the kernel's position, which
-/// this uses: several processes may share it, and the caller has locked it (`posix::data::size`).
-fn next_data(cx: Context<'_>, at: u64) -> Option<u64> {
-    use rustix::fs::{SeekFrom, seek};
-    let found = cx.fds.with(false, |fd| {
-        match with_position_kept(fd, || seek(fd, SeekFrom::Data(at)))? {
-            Err(rustix::io::Errno::NXIO) => Ok(u64::MAX), // nothing but a hole, or beyond the end
-            found => Ok(found?),
-        }
-    });
-    found.ok()
 }

@@ -35,6 +35,9 @@ impl Drop for Copying<'_> {
     }
 }
 
+/// Parts of the gaps before steps, by the numbers of the steps, in order: old bytes may lie there.
+type Stale = Vec<(usize, Range<u64>)>;
+
 /// Pieces that are copied at once.
 const PIECES: usize = 64;
 
@@ -88,8 +91,8 @@ impl Session {
             return Ok(());
         }
         set.find_end(cx.shared().size());
-        self.prepare(cx, set)?;
-        Ok(self.copy_prepared(cx, set)?)
+        let stale = self.prepare(cx, set)?;
+        Ok(self.copy_prepared(cx, set, &stale)?)
     }
 
     /// Checks that the file may be changed, and that what was seen still holds. No other thread is inside the gate.
@@ -102,22 +105,26 @@ impl Session {
 
     /// Everything that can fail, before the first byte is copied.
     #[inline]
-    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<()> {
+    pub(super) fn prepare(&self, cx: Context<'_>, set: &WriteSet) -> Answer<Stale> {
         let is_shared = || self.engine.journal().limit().is_shared();
-        with_room(is_shared, || self.engine.make_room(cx), || self.make_room_for(cx, set))?;
+        let stale = with_room(is_shared, || self.engine.make_room(cx), || self.make_room_for(cx, set))?;
         cx.shared().make_dirty();
-        if self.saves_images() { self.save_images_for(cx, set) } else { Ok(()) }
+        if self.saves_images() {
+            self.save_images_for(cx, set)?;
+        }
+        Ok(stale)
     }
 
     /// Copies what was [prepared](Self::prepare).
     #[inline]
-    pub(super) fn copy_prepared(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    pub(super) fn copy_prepared(&self, cx: Context<'_>, set: &WriteSet, stale: &Stale) -> Result<()> {
         let shared = cx.shared();
         let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
         let copied = {
             let _copying = Copying::begin(shared, number);
             // If the process is killed, a transaction that is copied in part is not kept.
-            if self.keeps { self.moving(|| self.copy_all(cx, set)) } else { self.copy_all(cx, set) }
+            let copy = || self.copy_all(cx, set, stale);
+            if self.keeps { self.moving(copy) } else { copy() }
         };
         self.touch(cx);
         copied.map_err(|e| {
@@ -128,11 +135,11 @@ impl Session {
     }
 
     /// Makes room for all of it, in the file and the journal, so that the copy does not fail.
-    fn make_room_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    fn make_room_for(&self, cx: Context<'_>, set: &WriteSet) -> Result<Stale> {
         let shared = cx.shared();
         let (mut size, mut stale_end) = (shared.size(), shared.stale_end.load(Ordering::Acquire));
-        let mut needs = Needs::default();
-        for step in set.steps() {
+        let (mut needs, mut stale) = (Needs::default(), Stale::new());
+        for (number, step) in set.steps().iter().enumerate() {
             let (gap, range) = match *step {
                 Step::Write { offset, len, .. } => {
                     let offset = set.place(offset);
@@ -146,14 +153,18 @@ impl Session {
                     (to, to..to)
                 }
             };
-            if gap > size && size < stale_end {
-                self.prepare_range(&cx, size..gap.min(stale_end), &mut needs)?;
+            self.each_stale(cx, size..gap.min(stale_end), |part| {
+                stale.push((number, part.clone()));
+                self.prepare_range(&cx, part, &mut needs)
+            })?;
+            if !range.is_empty() {
+                self.prepare_range(&cx, range.clone(), &mut needs)?;
+                stale_end = stale_end.max(range.end.next_multiple_of(GRANULE as u64));
             }
-            self.prepare_range(&cx, range.clone(), &mut needs)?;
-            stale_end = stale_end.max(range.end.next_multiple_of(GRANULE as u64));
             size = if let Step::SetSize(to) = *step { to } else { size.max(range.end) };
         }
-        self.engine.prepare_rest(&cx, &needs)
+        self.engine.prepare_rest(&cx, &needs)?;
+        Ok(stale)
     }
 
     #[inline]
@@ -179,19 +190,20 @@ impl Session {
         })
     }
 
-    fn copy_all(&self, cx: Context<'_>, set: &WriteSet) -> Result<()> {
+    fn copy_all(&self, cx: Context<'_>, set: &WriteSet, stale: &Stale) -> Result<()> {
         let shared = cx.shared();
         let mut pieces = Pieces::new();
         let (mut writes, mut bytes) = (0, 0);
-        for step in set.steps() {
+        let mut stale = stale.iter().peekable();
+        for (number, step) in set.steps().iter().enumerate() {
+            while let Some((_, part)) = stale.next_if(|(step, _)| *step == number) {
+                self.copy_pieces(&cx, &mut pieces)?;
+                self.write_zeros(cx, &mut part.start.clone(), part.end)?;
+            }
             match *step {
                 Step::Write { offset, from, len } => {
                     let offset = set.place(offset);
                     let (size, end) = (shared.size(), offset + len as u64);
-                    if offset > size {
-                        self.copy_pieces(&cx, &mut pieces)?;
-                        self.zero_gap(cx, size, offset)?;
-                    }
                     self.copy_range(&cx, offset, set.bytes(from, len), &mut pieces)?;
                     if end > size {
                         // Before others replace its granules, which are filled up to the end of the file.
@@ -205,7 +217,7 @@ impl Session {
                     self.copy_pieces(&cx, &mut pieces)?;
                     let size = shared.size();
                     if to != size {
-                        self.resize(cx, size, to)?;
+                        self.resize_zeroed(cx, size, to)?;
                     }
                 }
             }

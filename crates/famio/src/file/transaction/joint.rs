@@ -122,13 +122,14 @@ fn commit_changed(shares: &[&Share<'_>], changed: &[Participant<'_>], is_decided
         session.ensure_journal_named(participant.context(), false).map_err(|e| file.named(e))?;
     }
     let record = if changed.len() > 1 { Some(record_of(shares, changed)?) } else { None };
-    for (share, participant) in shares.iter().zip(changed) {
+    let prepare = |(share, participant): (&&Share<'_>, &Participant<'_>)| {
         let prepared = participant.session.prepare(participant.context(), share.set);
-        prepared.map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
-    }
+        prepared.map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))
+    };
+    let stale = shares.iter().zip(changed).map(prepare).collect::<Answer<Vec<_>>>()?;
     let copy = |number: usize| {
         let participant = &changed[number];
-        participant.session.copy_prepared(participant.context(), shares[number].set)
+        participant.session.copy_prepared(participant.context(), shares[number].set, &stale[number])
     };
     commit_by_record(changed, record, is_decided, copy)
 }

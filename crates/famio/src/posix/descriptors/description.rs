@@ -164,6 +164,7 @@ impl Description {
             let is_own = self.split().is_ok(); // otherwise each process keeps its own position
             description_mark::set(fd, self.flags());
             if is_own {
+                self.file().share_position();
                 self.position.share(fd);
             }
         }
@@ -366,6 +367,9 @@ impl Handle {
         kernel_access: i32,
         position: Option<u64>,
     ) -> Self {
+        if position.is_none() {
+            file.share_position();
+        }
         let description = spare::take();
         // SAFETY: the count is zero and the description is in no table, so no other thread looks at the subject.
         unsafe { *description.subject.get() = Some(Subject { file, path }) };

@@ -1,0 +1,49 @@
+//! The gap between the file's old end and the beginning of new bytes. It reads as zeros, but old bytes may lie there,
+//! which in the journal could not be told from bytes written since: zeros are written over them. In a sparse file the
+//! gap may be terabytes; what certainly reads as zeros already is skipped.
+
+use super::Session;
+use crate::error::Result;
+use crate::file::engine::context::Context;
+use crate::index::BLOCK;
+use crate::rule::{Rule, holds};
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+/// Bytes of a gap that are rather zeroed than looked at.
+const FEW: u64 = 2 * BLOCK as u64;
+/// Blocks that are zeroed between two looks.
+const BLOCKS_AT_ONCE: u64 = 64;
+
+impl Session {
+    /// Writes zeros to a gap, as far as old bytes may lie there.
+    pub(in crate::file) fn zero_gap(&self, cx: Context<'_>, from: u64, to: u64) -> Result<()> {
+        let stale_end = cx.shared().stale_end.load(Ordering::Acquire);
+        self.each_stale(cx, from..to.min(stale_end), |mut stale| self.write_zeros(cx, &mut stale.start, stale.end))
+    }
+
+    /// Calls `work` for the parts of a gap in which old bytes may lie, in order.
+    pub(in crate::file) fn each_stale(
+        &self,
+        cx: Context<'_>,
+        gap: Range<u64>,
+        mut work: impl FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        if gap.is_empty() || !holds(Rule::ZerosWhenGrown) {
+            return Ok(());
+        }
+        if gap.end - gap.start <= FEW {
+            return work(gap);
+        }
+        let mut at = gap.start;
+        loop {
+            at = self.hole_end(cx, at, gap.end, |cx, at| cx.fds.next_data_if_unshared(at));
+            if at >= gap.end {
+                return Ok(());
+            }
+            let end = gap.end.min((at / BLOCK as u64 + BLOCKS_AT_ONCE) * BLOCK as u64);
+            work(at..end)?;
+            at = end;
+        }
+    }
+}
