@@ -1,7 +1,7 @@
 //! The life of one journal, from its creation to its clean end.
 
 use super::demotion_note;
-use super::header::{GEOMETRY_WORDS, Header, Kind, State, first_bytes, is_blank};
+use super::header::{GEOMETRY_WORDS, Header, Kind, LEN, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::lock;
 use super::mark::{self, Mark};
@@ -13,6 +13,7 @@ use crate::journal::pools::shares::{Charge, Limit};
 use crate::pmem::{Detected, Domain, Medium, TestHooks, keeps_order};
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, Settings};
+use crate::sys::internal::InUse;
 use crate::sys::namespaces::root_folder;
 use crate::sys::{InternalFd, read_at, write_at, write_out};
 use crate::thread::Mutex;
@@ -116,7 +117,7 @@ impl Live {
             limit: Limit::new(settings.journal_limit, charge),
             keeps_order: AtomicBool::new(keeps_order),
         };
-        if let Err(e) = live.store(State::Creating) {
+        if let Err(e) = live.reserve_header().and_then(|()| live.store(State::Creating)) {
             let _ = pool.remove(&live.name); // nothing refers to it yet
             pool.remove_if_empty();
             return Err(e);
@@ -162,6 +163,17 @@ impl Live {
             limit,
             keeps_order: AtomicBool::new(false), // the other process may have made it in another way
         })
+    }
+
+    /// Reserves room for both copies of the header: once the file is marked, a full disk must not keep it from being
+    /// stored.
+    fn reserve_header(&self) -> Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let reserve = |journal: &InUse<'_>| match fallocate(journal.as_fd(), FallocateFlags::KEEP_SIZE, 0, LEN as u64) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            reserved => Ok(reserved?),
+        };
+        self.file.run(reserve).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
     /// Stores the header with a new state. Durable on return, but for *creating*.

@@ -8,7 +8,10 @@
 
 use super::{current, faults, handlers};
 use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes of a thread's stack, without the program's thread-local variables.
+const STACK: usize = 256 << 10;
 
 /// The library's threads in this process.
 static OURS: AtomicU32 = AtomicU32::new(0);
@@ -63,7 +66,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let before = block_signals(ALL_BUT_LIBCS);
     BEGUN.fetch_add(1, Ordering::SeqCst);
     let counted = Counted::begin();
-    let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(move || {
+    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK + thread_locals()).spawn(move || {
         let _counted = counted;
         current().ours.set(1);
         faults::let_through(current());
@@ -72,6 +75,35 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     ENDED.fetch_add(1, Ordering::SeqCst);
     restore_signals(before);
     started.is_ok()
+}
+
+/// Bytes of the thread-local variables of the program and its libraries, which libc takes out of a thread's stack.
+fn thread_locals() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(usize::MAX);
+    if KNOWN.load(Ordering::Relaxed) == usize::MAX {
+        KNOWN.store(ask_thread_locals(), Ordering::Relaxed);
+    }
+    KNOWN.load(Ordering::Relaxed)
+}
+
+/// Those of all that was loaded when the program began: later ones have memory of their own.
+fn ask_thread_locals() -> usize {
+    unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, sum: *mut libc::c_void) -> i32 {
+        // SAFETY: libc passes an entry, with as many headers as it says, and our sum.
+        let (headers, sum) = unsafe {
+            let info = &*info;
+            (core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()), &mut *sum.cast::<usize>())
+        };
+        *sum += headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_TLS)
+            .fold(0, |sum, header| sum + header.p_memsz as usize + header.p_align as usize);
+        0
+    }
+    let mut sum = 0usize;
+    // SAFETY: the function matches; it uses the sum while the call lasts.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut sum).cast()) };
+    sum
 }
 
 /// Whether a new thread would find memory of libc's: without it, libc ends the process. Under a limit (`ulimit -v`)
@@ -89,4 +121,31 @@ fn has_room() -> bool {
 /// The number of threads, up to `most`, that may share work for which the caller waits.
 pub(crate) fn sharing(most: usize) -> usize {
     if most > 1 && may_start() && has_room() { most } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of this thread's stack, as libc was asked for it.
+    fn stack_size() -> usize {
+        // SAFETY: plain old data, which libc fills in and frees.
+        unsafe {
+            let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+            assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attributes), 0);
+            let mut size = 0;
+            assert_eq!(libc::pthread_attr_getstacksize(&attributes, &mut size), 0);
+            libc::pthread_attr_destroy(&mut attributes);
+            size
+        }
+    }
+
+    /// A program with 250 KB of them left its threads of the library no stack.
+    #[test]
+    fn thread_locals_do_not_take_a_threads_stack() {
+        assert!(thread_locals() > 0, "the standard library has some");
+        let (send, receive) = std::sync::mpsc::channel();
+        assert!(start("test", move || send.send(stack_size()).unwrap()));
+        assert!(receive.recv().unwrap() >= STACK + thread_locals());
+    }
 }

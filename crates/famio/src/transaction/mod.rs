@@ -205,9 +205,11 @@ impl Transaction {
         if !self.durable {
             return Err(self.part.named(Error::with(libc::EINVAL, NOT_DURABLE)));
         }
+        // What was written to files that the transaction has at most read: what it writes may depend on it.
+        self.parts().filter(|part| !part.has_work()).try_for_each(|part| part.commit(true))?;
         let parts: Vec<&Part> = self.parts().filter(|part| part.has_work()).collect();
         match parts[..] {
-            [] => self.part.commit(true),
+            [] => Ok(()),
             [only] => only.commit(true),
             _ => commit_joint(parts.iter().map(|part| part.share()).collect()),
         }

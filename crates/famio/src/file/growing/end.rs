@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
+use crate::file::growing::sync::is_full;
 use crate::file::lease;
 use crate::file::session::sync::failed;
 use crate::file::state::growing_state::State;
@@ -92,13 +93,13 @@ impl State {
         if size == self.committed() && !self.mark.is_found {
             return mark::remove(fd).map(|()| true);
         }
-        let finished = self.write_out_first(fd).and_then(|is_written| {
-            if is_written {
-                mark::remove(fd)?;
-                self.medium.fsync(fd)?;
-            }
-            Ok(is_written)
-        });
+        let finished = match self.write_out_first(fd) {
+            Ok(true) => match mark::remove(fd) {
+                Err(e) if is_full(&e) => return Err(e), // all is as before
+                removed => removed.and_then(|()| self.medium.fsync(fd)).map(|()| true),
+            },
+            written => written,
+        };
         finished.map_err(|e| {
             self.is_suspect = true;
             // Without the mark, half an epoch would look committed. It may still be there.

@@ -14,8 +14,9 @@ mod change;
 mod end;
 mod session;
 mod sync;
+mod tail;
 
-pub(super) use session::Tail;
+pub(super) use tail::Tail;
 
 #[cfg(test)]
 mod tests;

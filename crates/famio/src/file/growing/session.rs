@@ -5,71 +5,15 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, GROWING, Inner, PLAIN};
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::engine::home::preallocate_again;
+use crate::file::growing::tail::{Bytes, Tail};
 use crate::file::lease;
 use crate::file::session::Session;
-use crate::file::state::growing_state::{Moving, SUSPECT, State};
+use crate::file::state::growing_state::{SUSPECT, State};
 use crate::index::Membership;
-use crate::journal::{Marked, folder_of, mark};
-use crate::pmem::unnamed_file_in;
+use crate::journal::{Marked, mark};
 use crate::recovery::end_growing;
-use crate::settings::Durability;
-use crate::sys::{InternalFd, each_data, read_at, write_at};
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsFd, BorrowedFd};
-
-/// The most bytes of an open epoch that move through memory; more go through a file.
-const IN_MEMORY: u64 = 1 << 20;
-
-/// The uncommitted part of a growing file.
-pub(in crate::file) struct Tail<'a> {
-    /// The committed size, where the bytes begin.
-    from: u64,
-    to: u64,
-    bytes: Bytes,
-    /// The state while it grew.
-    state: State,
-    is_taken: bool,
-    _moving: Moving<'a>,
-}
-
-enum Bytes {
-    InMemory(Vec<u8>),
-    InFile(InternalFd),
-}
-
-impl Bytes {
-    fn of(fd: BorrowedFd<'_>, from: u64, to: u64) -> Result<Self> {
-        if to - from <= IN_MEMORY {
-            let mut bytes = vec![0; (to - from) as usize];
-            let read = read_at(fd, from, &mut bytes)?;
-            return if read == bytes.len() { Ok(Self::InMemory(bytes)) } else { Err(Error::new(libc::EIO)) };
-        }
-        let file = unnamed_file_in(folder_of(fd)?.0.as_fd())?;
-        rustix::fs::ftruncate(&file, to - from)?;
-        let is_whole = each_data(fd, from..to, |at, piece| write_at(&file, at - from, piece))?;
-        if is_whole { Ok(Self::InFile(file)) } else { Err(Error::new(libc::EIO)) }
-    }
-
-    /// The bytes piece by piece with their offsets, without holes.
-    fn each(&self, from: u64, to: u64, mut put: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        match self {
-            Self::InMemory(bytes) => put(from, bytes),
-            Self::InFile(file) => {
-                let is_whole = each_data(file, 0..to - from, |at, piece| put(from + at, piece))?;
-                if is_whole { Ok(()) } else { Err(Error::new(libc::EIO)) }
-            }
-        }
-    }
-}
-
-impl Tail<'_> {
-    /// Puts the bytes back into the file, which was cut.
-    fn put_back(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        let medium = self.state.medium;
-        medium.ftruncate(fd, self.to)?;
-        self.bytes.each(self.from, self.to, |offset, piece| medium.pwritev(fd, &[piece], offset))
-    }
-}
+use std::os::fd::BorrowedFd;
 
 /// While it exists, a `stat` in another process waits for the session of the file that grew.
 pub(in crate::file) struct Announced<'a>(&'a Membership);
@@ -117,14 +61,14 @@ impl AtomicFile {
             }
             let from = state.committed();
             let bytes = Bytes::of(fd, from, to.max(from))?;
-            if state.mark.is_found && from > 0 && state.durability() == Durability::Power {
-                state.medium.fsync(fd)?; // the mark is to say that these bytes are durable
+            if state.mark.is_found && from > 0 {
+                state.flush_if_power(fd)?; // the mark is to say that these bytes are durable
             }
-            end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)?;
+            end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)
+                // Otherwise a file system with a journal does not free the cut part yet.
+                .and_then(|()| if to > from { state.flush_if_power(fd) } else { Ok(()) })
+                .map_err(|e| state.grow_again(fd, &bytes, (from, to.max(from)), e))?;
             if to > from {
-                if state.durability() == Durability::Power {
-                    state.medium.fsync(fd)?; // otherwise a file system with a journal does not free the cut part yet
-                }
                 preallocate_again(fd, from, state.preallocated);
             }
             Ok((from, to.max(from), bytes))
@@ -206,17 +150,21 @@ impl AtomicFile {
             }
             tail.put_back(fd)
         });
-        if put_back.is_ok() && state == PLAIN && !tail.is_taken {
-            let Tail { state, from, .. } = tail;
-            *self.growing.state.lock() = Some(State { mark: state.mark.of_size(from), ..state });
-            self.state.store(GROWING, Ordering::SeqCst);
-            return Ok(());
-        }
         debug_assert!([PLAIN, ATTACHED, DEMOTED].contains(&state));
+        if state == PLAIN && !tail.is_taken {
+            let Tail { mut state, from, .. } = tail;
+            state.mark = state.mark.of_size(from);
+            let put_back = put_back.or_else(|e| self.fds.with(true, |fd| Err(state.lost(fd, from, e))));
+            *self.growing.state.lock() = Some(state);
+            self.state.store(GROWING, Ordering::SeqCst);
+            if put_back.is_err() {
+                let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+            }
+            return put_back.map_err(|e| self.named(e));
+        }
         let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
         lease::Watched::end();
-        let what = "what was written since its last SYNC could neither be kept in a journal nor put back";
-        put_back.map_err(|e| self.named(Error::with(libc::EIO, format!("{what} ({e})"))))
+        put_back.map_err(|e| self.named(e))
     }
 
     /// A growing file gets a session now, before other processes share it; a file that was left to the kernel until

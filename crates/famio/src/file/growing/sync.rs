@@ -55,6 +55,24 @@ impl AtomicFile {
     }
 }
 
+/// Whether there was no room for a mark. Some file systems need some also to replace or remove one (xfs).
+pub(super) fn is_full(error: &Error) -> bool {
+    [libc::ENOSPC, libc::EDQUOT].contains(&error.errno())
+}
+
+/// Why nothing was committed.
+enum NotCommitted {
+    /// There is no room for the mark. All is as before, and the SYNC may be repeated.
+    NoRoom(Error),
+    Failed(Error),
+}
+
+impl From<Error> for NotCommitted {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl State {
     /// Marks a new file that had no mark, at its first SYNC. Returns whether it has one.
     fn mark_if_new(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
@@ -78,6 +96,11 @@ impl State {
         flushed.map_err(failed)
     }
 
+    /// Flushes the file, if commits survive a power cut.
+    pub(super) fn flush_if_power(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.durability() == Durability::Power { self.medium.fsync(fd) } else { Ok(()) }
+    }
+
     /// Commits everything in the file, whose size is `size`. Earlier commits stay in any case.
     pub(super) fn commit(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.is_suspect {
@@ -86,11 +109,15 @@ impl State {
         if size == self.committed() && !self.mark.is_found {
             return Ok(());
         }
-        let committed = self.commit_size(fd, size);
-        // Data of a failed flush may be lost even if a retry succeeds.
-        self.is_suspect = committed.is_err();
-        committed.map_err(failed)?;
-        self.commits = self.commits.saturating_add(1);
+        match self.commit_size(fd, size) {
+            Ok(()) => self.commits = self.commits.saturating_add(1),
+            Err(NotCommitted::NoRoom(e)) => return Err(e),
+            // Data of a failed flush may be lost even if a retry succeeds.
+            Err(NotCommitted::Failed(e)) => {
+                self.is_suspect = true;
+                return Err(failed(e));
+            }
+        }
         Ok(())
     }
 
@@ -106,15 +133,15 @@ impl State {
         Ok(self.keeps_order)
     }
 
-    fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> core::result::Result<(), NotCommitted> {
         let base = self.committed();
         let plain = self.mark.of_size(size);
         if self.durability() == Durability::Process {
-            return self.store_mark(fd, plain);
+            return self.store_committing_mark(fd, plain);
         }
         if self.write_out_first(fd)? {
             // If a crash leaves the new mark, it leaves the bytes.
-            self.store_mark(fd, plain)?;
+            self.store_committing_mark(fd, plain)?;
             self.medium.fsync(fd)?;
             self.mark.is_found = false;
             return Ok(());
@@ -122,16 +149,26 @@ impl State {
         let hash = if (1..=MOST_HASHED).contains(&size.saturating_sub(base)) { hash_of(fd, base, size)? } else { None };
         match hash {
             Some(hash) => {
-                self.store_mark(fd, GrowingMark { base, new: size, hash, ..self.mark })?;
+                self.store_committing_mark(fd, GrowingMark { base, new: size, hash, ..self.mark })?;
                 self.medium.fsync(fd)?;
             }
             None => {
                 self.medium.fdatasync(fd)?;
-                self.store_mark(fd, plain)?;
+                self.store_committing_mark(fd, plain)?;
                 self.medium.fsync(fd)?;
             }
         }
         self.mark.is_found = false; // harmless that the file gets this only with its next mark
         Ok(())
+    }
+
+    /// The kernel replaces a mark as a whole, or not at all.
+    fn store_committing_mark(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        mark: GrowingMark,
+    ) -> core::result::Result<(), NotCommitted> {
+        self.store_mark(fd, mark)
+            .map_err(|e| if is_full(&e) { NotCommitted::NoRoom(e) } else { NotCommitted::Failed(e) })
     }
 }

@@ -99,7 +99,7 @@ impl AtomicFile {
             let mut tail = self.stop_growing(&mut inner)?;
             let begun = self.begin_session(&mut inner, &mut tail);
             let put_back = self.tail_is_taken(tail);
-            begun.and(put_back.map_err(Refusal::from))
+            put_back.map_err(Refusal::from).and(begun)
         });
         drop(undisturbed);
         drop(inner);

@@ -51,9 +51,8 @@ impl State {
     }
 }
 
-/// Why a file whose flush failed takes no more changes.
-pub(in crate::file) const SUSPECT: &str =
-    "an earlier SYNC of it failed, and it takes no more: close it, and open it again";
+/// Why a file whose flush failed, or of which uncommitted bytes are lost, takes no more changes.
+pub(in crate::file) const SUSPECT: &str = "an earlier SYNC of it failed, or what was written could not be kept, and it takes no more: close it, and open it again";
 
 /// Proves that bytes read from the file are valid if nothing has moved since.
 #[derive(Clone, Copy, PartialEq, Eq)]

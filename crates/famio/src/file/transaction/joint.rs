@@ -109,6 +109,11 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
             .check_still_holds(participant.context(), share.seen)
             .map_err(|refusal| refusal.map_failure(|e| share.file.named(e)))?;
     }
+    // What was written to the files before, also to those that the transaction has only read: on it depends what the
+    // transaction writes. And so that its part in each is a whole epoch.
+    for participant in &all {
+        participant.commit().map_err(|refusal| refusal.map_failure(|e| participant.file.named(e)))?;
+    }
     let changed = shares.iter().zip(all).filter(|(share, _)| !share.set.is_empty());
     let (shares, changed): (Vec<_>, Vec<_>) = changed.unzip();
     commit_changed(&shares, &changed, is_decided)
@@ -117,8 +122,6 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
 /// No other thread is inside the gates.
 fn commit_changed(shares: &[&Share<'_>], changed: &[Participant<'_>], is_decided: &mut bool) -> Answer<()> {
     for participant @ Participant { file, session } in changed {
-        // So that its part is a whole epoch.
-        participant.commit().map_err(|refusal| refusal.map_failure(|e| file.named(e)))?;
         session.ensure_journal_named(participant.context(), false).map_err(|e| file.named(e))?;
     }
     let record = if changed.len() > 1 { Some(record_of(shares, changed)?) } else { None };

@@ -176,6 +176,10 @@ impl AtomicFile {
                 },
                 || Err(self.without_transactions()),
             )?;
+            if self.shadow().is_some() {
+                // A change raises the numbers before its bytes are in the shadow, which is read: waits until they are.
+                drop(self.shadow.lock());
+            }
             // SAFETY: the caller's promise.
             let read = unsafe { self.read(offset, &[buf]) }?;
             let is_as_noted = self.writing(
