@@ -249,6 +249,37 @@ fn all_files_or_none_change_and_nothing_is_left() {
     }
 }
 
+/// Of files that a transaction has only read, or joined: what it writes may depend on that.
+#[test]
+fn what_was_written_before_to_any_of_its_files_is_committed() {
+    for scratch in [Scratch::on_tmpfs("joint-before"), Scratch::on_disk("joint-before")] {
+        let (a, b) = (open(scratch.path().join("a")), open(scratch.path().join("b")));
+        for (round, (checks, reads, writes)) in
+            [(false, false, true), (false, true, true), (true, true, true), (false, false, false), (true, true, false)]
+                .into_iter()
+                .enumerate()
+        {
+            let text = round.to_string();
+            a.write_at(text.as_bytes(), 0).unwrap();
+            b.write_at(text.as_bytes(), 0).unwrap();
+            let mut tx = a.transaction().unwrap();
+            if checks {
+                tx.check().unwrap();
+            }
+            tx.join(&b).unwrap();
+            if reads {
+                tx.on(&b).read_at(&mut [0], 0).unwrap();
+            }
+            if writes {
+                tx.write_at(b"written", 1).unwrap();
+            }
+            tx.commit().unwrap();
+            [&a, &b].iter().for_each(|file| drop(file.rollback()));
+            assert_eq!((&read(&a)[..1], &*read(&b)), (&*text, &*text), "{checks} {reads} {writes}");
+        }
+    }
+}
+
 #[test]
 fn a_conflict_in_one_file_leaves_all_of_them_alone() {
     let scratch = Scratch::on_tmpfs("joint-conflict");

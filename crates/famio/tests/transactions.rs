@@ -381,6 +381,46 @@ fn threads_see_transfers_as_a_whole() {
     }
 }
 
+/// Reads came from the map's memory, where a commit's bytes arrive later than in the journal: increments were lost.
+#[test]
+fn checked_transactions_lose_nothing_beside_a_map() {
+    const EACH: u64 = 10_000;
+    for (which, settings, dir) in everywhere("tx-mapped").into_iter().filter(|(which, ..)| *which != "records") {
+        let file = open(&dir.path().join("file"), &settings);
+        file.set_len(2 * BLOCK).unwrap();
+        let region = file.map(..).unwrap();
+        let increment = || {
+            let mut tx = file.transaction().unwrap();
+            tx.check()?;
+            let mut count = [[0; 8]; 2];
+            tx.read_at(&mut count[0], 0)?;
+            tx.read_at(&mut count[1], BLOCK)?;
+            let next = (u64::from_le_bytes(count[0]) + 1).to_le_bytes();
+            tx.write_at(&next, 0)?;
+            tx.write_at(&next, BLOCK)?;
+            tx.commit().map(|()| assert_eq!(count[0], count[1], "{which}: torn"))
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut done = 0;
+                    while done < EACH {
+                        match increment() {
+                            Ok(()) => done += 1,
+                            Err(e) => assert_eq!(e.errno(), libc::EAGAIN, "{which}: {e}"),
+                        }
+                    }
+                });
+            }
+        });
+        let mut count = [0; 8];
+        file.read_exact_at(&mut count, 0).unwrap();
+        assert_eq!(u64::from_le_bytes(count), 2 * EACH, "{which}");
+        drop(region);
+        file.close().unwrap();
+    }
+}
+
 /// The child of the test below: transfers until it is killed. Runs only when told to.
 #[test]
 fn child() {

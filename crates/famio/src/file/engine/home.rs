@@ -304,8 +304,13 @@ impl Home {
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
         })?;
-        if want > self.map().reserved() as u64 {
-            self.remap(&mut maps, fds, want)?;
+        if want > self.map().reserved() as u64
+            && let Err(e) = self.remap(&mut maps, fds, want)
+        {
+            // No address space: as before. If that fails, too, a close cuts it.
+            let _ = fds.with(true, |fd| self.medium.ftruncate(fd, have));
+            shared.physical_next.store(have, Ordering::Release);
+            return Err(e);
         }
         if fast_path {
             // One call instead of a fault per page later. Advice: failures are ignored.

@@ -114,6 +114,11 @@ impl Session {
                 {
                     again -= 1
                 }
+                // A rollback has ended the session, and cut the file.
+                Err(refusal) if refusal.is_error(libc::EIO) => {
+                    let is_over = cx.shared().closed.load(Ordering::Acquire) != 0 || is_current(cx).is_err();
+                    return (done, Err(if is_over { Refusal::session_ended() } else { refusal }));
+                }
                 Err(refusal) => return (done, Err(refusal)),
             }
         }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod full;
 mod space;
 
 /// A file of a test, open as an atomic one.

@@ -79,7 +79,11 @@ pub(in crate::posix::nv) unsafe extern "C" fn init(pool: *const c_char) -> Ret {
             return state::begin(None);
         }
         // SAFETY: the caller's promise.
-        let path = absolute(unsafe { path_at(pool) }?.to_bytes());
+        let path = unsafe { path_at(pool) }?;
+        if path.is_empty() {
+            return Err(Error::with(libc::ENOENT, "the path of the pool is empty"));
+        }
+        let path = absolute(path.to_bytes());
         Pool::at(&path, None)?;
         state::begin(Some(path))
     };
