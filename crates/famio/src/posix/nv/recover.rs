@@ -53,7 +53,7 @@ fn one(report: Report) -> Result<bool> {
         Outcome::Recovered | Outcome::Kept | Outcome::Discarded => Ok(true),
         Outcome::Conflict(what) => Err(Error::with(libc::EIO, what)),
         Outcome::InUse(by) => {
-            let by = by.map_or(String::new(), |pid| format!(" by process {pid}"));
+            let by = by.map_or(String::new(), |owner| format!(" by {owner}"));
             Err(Error::with(libc::EBUSY, format!("{}: in use{by}", what.display())))
         }
         Outcome::Unexamined(error) => Err(error.context(format_args!("{}: could not be examined", what.display()))),
