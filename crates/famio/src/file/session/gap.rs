@@ -23,6 +23,7 @@ impl Session {
     }
 
     /// Calls `work` for the parts of a gap in which old bytes may lie, in order.
+    #[cold]
     pub(in crate::file) fn each_stale(
         &self,
         cx: Context<'_>,

@@ -153,15 +153,19 @@ impl Session {
                     (to, to..to)
                 }
             };
-            self.each_stale(cx, size..gap.min(stale_end), |part| {
-                stale.push((number, part.clone()));
-                self.prepare_range(&cx, part, &mut needs)
-            })?;
-            if !range.is_empty() {
-                self.prepare_range(&cx, range.clone(), &mut needs)?;
-                stale_end = stale_end.max(range.end.next_multiple_of(GRANULE as u64));
+            if gap > size && size < stale_end {
+                self.each_stale(cx, size..gap.min(stale_end), |part| {
+                    stale.push((number, part.clone()));
+                    self.prepare_range(&cx, part, &mut needs)
+                })?;
             }
-            size = if let Step::SetSize(to) = *step { to } else { size.max(range.end) };
+            if let Step::SetSize(to) = *step {
+                size = to;
+                continue;
+            }
+            self.prepare_range(&cx, range.clone(), &mut needs)?;
+            stale_end = stale_end.max(range.end.next_multiple_of(GRANULE as u64));
+            size = size.max(range.end);
         }
         self.engine.prepare_rest(&cx, &needs)?;
         Ok(stale)
@@ -194,11 +198,14 @@ impl Session {
         let shared = cx.shared();
         let mut pieces = Pieces::new();
         let (mut writes, mut bytes) = (0, 0);
-        let mut stale = stale.iter().peekable();
+        let mut stale = &stale[..];
         for (number, step) in set.steps().iter().enumerate() {
-            while let Some((_, part)) = stale.next_if(|(step, _)| *step == number) {
+            while let [(step, part), rest @ ..] = stale
+                && *step == number
+            {
                 self.copy_pieces(&cx, &mut pieces)?;
                 self.write_zeros(cx, &mut part.start.clone(), part.end)?;
+                stale = rest;
             }
             match *step {
                 Step::Write { offset, from, len } => {
