@@ -47,6 +47,26 @@ fn check(file: &AtomicFile, begin: &[u8], far: u8, at: &str) {
     assert_eq!(read(FAR, 1), [far], "{at}");
 }
 
+/// The next write failed, too (`EFBIG`), and the kernel's file was that long.
+#[test]
+fn a_write_that_fails_far_behind_leaves_the_file_as_it_was() {
+    for (which, settings, dir) in everywhere("gaps-fails") {
+        let path = dir.path().join("file");
+        let file = AtomicFile::options().create(true).settings(settings).open(&path).unwrap();
+        file.write_at(b"begin", 0).unwrap();
+        file.write_at(b"in a session", 0).unwrap();
+        if file.write_at(b"x", (1 << 48) - 2).is_ok() {
+            continue; // this machine's processes have such addresses, or the journal needs none
+        }
+        file.write_at(b"further", 100_000).unwrap();
+        file.set_len(200_000).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.len(), 200_000, "{which}");
+        file.close().unwrap();
+        assert_eq!(fs::read(&path).unwrap()[..12], *b"in a session", "{which}");
+    }
+}
+
 #[test]
 fn a_gap_over_bytes_that_were_cut_off_is_zeros_and_takes_no_room() {
     for (which, settings, dir) in everywhere("gaps") {

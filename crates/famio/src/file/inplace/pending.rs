@@ -96,12 +96,10 @@ impl InPlace {
         cell.unflushed.store(0, Ordering::Relaxed);
         let state = State::of(cell, cx.shared().committed());
         let in_log = state.map_or(0, |s| s.in_log());
-        Ok(Dirty {
-            entry: state.map(|s| s.entry),
-            in_log: unflushed & in_log,
-            in_file: unflushed & !in_log,
-            home: cx.home.ptr(block * BLOCK as u64, BLOCK)?,
-        })
+        let in_file = unflushed & !in_log;
+        // After a write that failed, the file may have no room for the block.
+        let home = if in_file == 0 { core::ptr::null_mut() } else { cx.home.ptr(block * BLOCK as u64, BLOCK)? };
+        Ok(Dirty { entry: state.map(|s| s.entry), in_log: unflushed & in_log, in_file, home })
     }
 
     /// Starts the write-back of lines that were taken over. This needs no block lock: the block has stores of the
