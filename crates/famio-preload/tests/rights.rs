@@ -402,7 +402,7 @@ fn beside_a_demoted_one(how: &str, mode: u32, folder: u32, notices: usize) {
         assert_eq!(said.matches(LEFT).count(), notices, "{how}, {disk}: {said}");
         let _ = std::fs::remove_dir_all(bench.folder.path().join(".famio")); // perhaps of a user who could not remove it
         bench.ends_with(match how {
-            "required" => "..c.e...",
+            "required" | "mapped by itself" => "..c.e...",
             "left by itself" => "..c.eg..",
             _ => "..cdeg..",
         });
@@ -422,6 +422,7 @@ fn a_process_leaves_a_file_to_the_kernel_that_another_one_has_left_to_it() {
 #[test]
 fn a_process_that_has_left_a_file_to_the_kernel_as_another_user_protects_it_later() {
     beside_a_demoted_one("left by itself", 0o644, 0o777, 1);
+    beside_a_demoted_one("mapped by itself", 0o644, 0o777, 1);
 }
 
 #[test]

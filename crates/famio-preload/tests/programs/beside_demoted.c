@@ -3,6 +3,7 @@
 #include "check.h"
 #include <grp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
@@ -60,15 +61,21 @@ static void is_refused(const char *program, const char *path) {
   CHECK(wait(&status) > 0 && status == 0);
 }
 
-/* As the other user, the process may not remove what it has noted when it closes the file. Later it is root again. */
-static void leaves_its_own_note(const char *path) {
+/* As the other user, the process may not remove what it has noted when it closes the file. Later it is root again. If
+ * it has mapped the file, other processes need the note to its end. */
+static void leaves_its_own_note(const char *path, bool maps) {
   int fd = open(path, O_RDWR), status = 0;
   CHECK(fd >= 0 && seteuid(NOBODY) == 0);
   put(fd, "c", 2);
+  CHECK(!maps || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED);
   CHECK(close(fd) == 0 && seteuid(0) == 0);
   CHECK(listxattr(path, NULL, 0) > 0);
   CHECK((fd = open(path, O_RDWR)) >= 0);
   put(fd, "e", 4);
+  if (maps) {
+    CHECK(close(fd) == 0 && listxattr(path, NULL, 0) > 0);
+    return;
+  }
   pid_t child = fork();
   if (child == 0) {
     put(fd, "g", 5);
@@ -88,8 +95,8 @@ int main(int argc, char **argv) {
     FAILS(pwrite(fd, "e", 1, 4), EBUSY);
     return 0;
   }
-  if (strcmp(how, "left by itself") == 0) {
-    leaves_its_own_note(path);
+  if (strcmp(how, "left by itself") == 0 || strcmp(how, "mapped by itself") == 0) {
+    leaves_its_own_note(path, how[0] == 'm');
     return 0;
   }
   CHECK(pipe(to_first) == 0 && pipe(to_second) == 0);

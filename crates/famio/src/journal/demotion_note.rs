@@ -14,7 +14,7 @@ use super::identity::Identity;
 use super::pools::access::as_owner;
 use crate::error::Result;
 use crate::sys::{ProcessStat, namespaces, process_id, process_stat};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{XattrFlags, flistxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -187,10 +187,18 @@ pub(crate) fn of_another(file: BorrowedFd<'_>) -> Option<u32> {
     find(file, &[Says::Over])
 }
 
-/// As [`of_another`], by a process that begins a session: a note of its own is from before, when it was another user,
-/// who could not remove it, and goes.
+/// Whether this process keeps a note to its end: it may store to a demoted file through a map.
+static IS_ONE_KEPT: AtomicBool = AtomicBool::new(false);
+
+/// This process keeps its note on some file to its end.
+pub(crate) fn keep() {
+    IS_ONE_KEPT.store(true, Ordering::Release);
+}
+
+/// As [`of_another`], by a process that begins a session. A note of its own, unless it keeps one, is from before, when
+/// it was another user, who could not remove it: it goes.
 pub(crate) fn of_another_at_begin(file: BorrowedFd<'_>) -> Option<u32> {
-    find(file, &[Says::Over, Says::Own])
+    if IS_ONE_KEPT.load(Ordering::Acquire) { of_another(file) } else { find(file, &[Says::Over, Says::Own]) }
 }
 
 /// The process of a note that lives. Removes those that say one of these.

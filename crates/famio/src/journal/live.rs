@@ -169,9 +169,12 @@ impl Live {
     /// stored.
     fn reserve_header(&self) -> Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        let reserve = |journal: &InUse<'_>| match fallocate(journal.as_fd(), FallocateFlags::KEEP_SIZE, 0, LEN as u64) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            reserved => Ok(reserved?),
+        let reserve = |journal: &InUse<'_>| loop {
+            match fallocate(journal.as_fd(), FallocateFlags::KEEP_SIZE, 0, LEN as u64) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                reserved => return Ok(reserved?),
+            }
         };
         self.file.run(reserve).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }

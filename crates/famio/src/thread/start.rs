@@ -8,7 +8,7 @@
 
 use super::{current, faults, handlers};
 use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a thread's stack, without the program's thread-local variables.
 const STACK: usize = 256 << 10;
@@ -77,33 +77,18 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     started.is_ok()
 }
 
-/// Bytes of the thread-local variables of the program and its libraries, which libc takes out of a thread's stack.
+/// Bytes of the program's own thread-local variables, which libc takes out of a thread's stack. Asked of the kernel:
+/// libc's list of what is loaded has a lock, which another thread of a forked child's parent may have held.
 fn thread_locals() -> usize {
-    static KNOWN: AtomicUsize = AtomicUsize::new(usize::MAX);
-    if KNOWN.load(Ordering::Relaxed) == usize::MAX {
-        KNOWN.store(ask_thread_locals(), Ordering::Relaxed);
+    // SAFETY: the kernel's values, which only libc reads.
+    let (at, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    if at == 0 {
+        return 0;
     }
-    KNOWN.load(Ordering::Relaxed)
-}
-
-/// Those of all that was loaded when the program began: later ones have memory of their own.
-fn ask_thread_locals() -> usize {
-    unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, sum: *mut libc::c_void) -> i32 {
-        // SAFETY: libc passes an entry, with as many headers as it says, and our sum.
-        let (headers, sum) = unsafe {
-            let info = &*info;
-            (core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()), &mut *sum.cast::<usize>())
-        };
-        *sum += headers
-            .iter()
-            .filter(|header| header.p_type == libc::PT_TLS)
-            .fold(0, |sum, header| sum + header.p_memsz as usize + header.p_align as usize);
-        0
-    }
-    let mut sum = 0usize;
-    // SAFETY: the function matches; it uses the sum while the call lasts.
-    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut sum).cast()) };
-    sum
+    // SAFETY: the program's headers, as many as the kernel says; they stay mapped.
+    let headers = unsafe { core::slice::from_raw_parts(at as *const libc::Elf64_Phdr, count as usize) };
+    let locals = headers.iter().filter(|header| header.p_type == libc::PT_TLS);
+    locals.map(|header| (header.p_memsz + header.p_align) as usize).sum()
 }
 
 /// Whether a new thread would find memory of libc's: without it, libc ends the process. Under a limit (`ulimit -v`)
@@ -143,7 +128,7 @@ mod tests {
     /// A program with 250 KB of them left its threads of the library no stack.
     #[test]
     fn thread_locals_do_not_take_a_threads_stack() {
-        assert!(thread_locals() > 0, "the standard library has some");
+        assert!(thread_locals() > 0, "the standard library, which is in the program, has some");
         let (send, receive) = std::sync::mpsc::channel();
         assert!(start("test", move || send.send(stack_size()).unwrap()));
         let guard = 2 * 4096; // which libc takes off, and rounds to

@@ -308,7 +308,11 @@ impl Home {
             && let Err(e) = self.remap(&mut maps, fds, want)
         {
             // No address space: as before. If that fails, too, a close cuts it.
-            let _ = fds.with(true, |fd| self.medium.ftruncate(fd, have));
+            let _ = fds.with(true, |fd| {
+                self.medium.ftruncate(fd, have)?;
+                preallocate_again(fd, have, self.preallocated());
+                Ok(())
+            });
             shared.physical_next.store(have, Ordering::Release);
             return Err(e);
         }

@@ -131,7 +131,7 @@ impl AtomicFile {
     /// The program has set the file's times: this counts as a change by this process now, whatever the times are.
     pub(in crate::file) fn time_was_set_growing(&self) {
         let mut growing = self.growing.state.lock();
-        let Some(state) = growing.as_mut() else { return };
+        let Some(state) = growing.as_mut().filter(|state| !state.is_suspect) else { return }; // others may own it
         // If this fails, the next change tries again, and reports it. A crash before may let recovery take the times
         // for an outsider's.
         let _ = self.fds.with(true, |fd| state.renew_own_change_time(fd));

@@ -97,8 +97,12 @@ impl State {
     }
 
     /// Flushes the file, if commits survive a power cut.
-    pub(super) fn flush_if_power(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        if self.durability() == Durability::Power { self.medium.fsync(fd) } else { Ok(()) }
+    pub(super) fn flush_if_power(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.durability() == Durability::Process {
+            return Ok(());
+        }
+        // Data of a failed flush may be lost even if a retry succeeds.
+        self.medium.fsync(fd).inspect_err(|_| self.is_suspect = true)
     }
 
     /// Commits everything in the file, whose size is `size`. Earlier commits stay in any case.

@@ -101,6 +101,7 @@ impl AtomicFile {
     pub(crate) fn keep_demotion_note(&self) {
         self.note_demotion();
         self.keeps_note.store(true, Ordering::Release);
+        demotion_note::keep();
     }
 
     /// Whether another process has demoted it.

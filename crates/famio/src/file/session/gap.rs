@@ -10,8 +10,8 @@ use crate::rule::{Rule, holds};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-/// Bytes of a gap that are rather zeroed than looked at.
-const FEW: u64 = 2 * BLOCK as u64;
+/// Bytes of a gap that are rather zeroed than looked at, which moves the kernel's file position for a moment.
+const FEW: u64 = 1 << 20;
 /// Blocks that are zeroed between two looks.
 const BLOCKS_AT_ONCE: u64 = 64;
 

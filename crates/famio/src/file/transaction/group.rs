@@ -20,7 +20,7 @@ use crate::file::state::burst::Ended;
 use crate::index::BLOCK;
 use crate::journal::joint::MOST;
 use crate::rule::{Rule, holds};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// Attempts while files are opened, or sessions end, just as all are to be committed.
@@ -29,6 +29,12 @@ const ATTEMPTS: u32 = 10_000;
 const ATTEMPTS_BESIDE_WRITERS: u32 = 3;
 /// Bytes of a record for each block, and for each part, besides what it has of the file.
 const HEAD: usize = 128;
+
+/// Journals of files with nothing to commit that a SYNC looks for, in turn: in a large group, it would take long to
+/// look for all.
+const LOOKS: usize = 4;
+/// How many were looked for, in all groups.
+static LOOKED_FOR: AtomicUsize = AtomicUsize::new(0);
 
 impl AtomicFile {
     /// SYNC of this file, which belongs to that group, with all others of the group. `is_done`: as in
@@ -180,9 +186,12 @@ impl AtomicFile {
         }
         let mut sessions: Vec<(&AtomicFile, InUse<'_>)> = Vec::new();
         let mut lost: Vec<&AtomicFile> = Vec::new();
-        for file in files.iter().filter(|file| file.state.load(Ordering::Acquire) == ATTACHED) {
+        let first = LOOKED_FOR.fetch_add(LOOKS, Ordering::Relaxed);
+        let is_in_turn = |number: usize| number.wrapping_sub(first) % files.len() < LOOKS;
+        let attached = files.iter().enumerate().filter(|(_, file)| file.state.load(Ordering::Acquire) == ATTACHED);
+        for (number, file) in attached {
             if file.has_nothing_open() {
-                let may_restore = core::ptr::eq(&**file, self) || file.is_owned_here();
+                let may_restore = core::ptr::eq(&**file, self) || is_in_turn(number) && file.is_owned_here();
                 if may_restore && file.is_journal_lost() {
                     lost.push(file);
                 } else if !closes_all {

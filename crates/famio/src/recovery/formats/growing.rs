@@ -1,6 +1,6 @@
 //! Recovery of a growing file, which has no journal: bytes beyond its committed size are cut off.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity, RangeHash, Stamp, mark};
 use crate::pmem::{Domain, Medium, detect, medium};
@@ -113,7 +113,8 @@ pub(crate) fn end(
 ) -> Result<()> {
     if durability == Durability::Power && (!mark.is_plain() || mark.base != committed) {
         mark::set_growing(file, &mark.of_size(committed), false)?;
-        medium.fsync(file)?;
+        // Also where there is no room: unlike that of a mark, such a failure is final.
+        medium.fsync(file).map_err(|e| Error::with(libc::EIO, format!("the file cannot be flushed: {e}")))?;
     }
     if size > committed {
         medium.ftruncate(file, committed)?;
