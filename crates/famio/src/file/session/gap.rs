@@ -36,9 +36,14 @@ impl Session {
         if gap.end - gap.start <= FEW {
             return work(gap);
         }
+        // `work` makes room ahead, which may look like data, but is all zeros.
+        let readable = self.engine.readable(cx);
+        let next_data = |cx: Context<'_>, at| {
+            if at < readable { cx.fds.next_data_if_unshared(at) } else { Some(u64::MAX) }
+        };
         let mut at = gap.start;
         loop {
-            at = self.hole_end(cx, at, gap.end, |cx, at| cx.fds.next_data_if_unshared(at));
+            at = self.hole_end(cx, at, gap.end, next_data);
             if at >= gap.end {
                 return Ok(());
             }
