@@ -7,7 +7,7 @@
 //! which `unshare(CLONE_NEWUSER)` and `setns` fail.
 
 use super::{current, faults, handlers};
-use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals};
+use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals, try_address_space};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a thread's stack, without the program's thread-local variables.
@@ -94,13 +94,8 @@ fn thread_locals() -> usize {
 /// Whether a new thread would find memory of libc's: without it, libc ends the process. Under a limit (`ulimit -v`)
 /// there may be room for its stack alone.
 fn has_room() -> bool {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     const ROOM: usize = 4 << 20;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address that the kernel chooses, and not used.
-    unsafe {
-        mmap_anonymous(core::ptr::null_mut(), ROOM, ProtFlags::empty(), flags).and_then(|at| munmap(at, ROOM)).is_ok()
-    }
+    try_address_space(ROOM).is_ok()
 }
 
 /// The number of threads, up to `most`, that may share work for which the caller waits.

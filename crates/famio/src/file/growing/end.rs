@@ -103,9 +103,14 @@ impl State {
         finished.map_err(|e| {
             self.is_suspect = true;
             // Without the mark, half an epoch would look committed. It may still be there.
-            let _ = mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false));
+            let _ = self.mark_again(fd);
             failed(e)
         })
+    }
+
+    /// Sets the mark, whether it was removed or not.
+    pub(super) fn mark_again(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false))
     }
 
     /// Removes the mark of a file of which everything is committed.

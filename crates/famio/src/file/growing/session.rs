@@ -45,7 +45,7 @@ impl AtomicFile {
     /// [`tail_is_taken`](Self::tail_is_taken). `None`: the file does not grow.
     ///
     /// # Errors
-    /// It goes on growing.
+    /// It goes on growing. `EIO`: or it takes no more changes.
     pub(in crate::file) fn stop_growing(&self, _inner: &mut Inner) -> Result<Option<Tail<'_>>> {
         if self.state.load(Ordering::Acquire) != GROWING {
             return Ok(None);

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::file::state::growing_state::{Moving, State};
 use crate::index::BLOCK;
-use crate::journal::{folder_of, mark};
+use crate::journal::folder_of;
 use crate::pmem::{Medium, unnamed_file_in};
 use crate::sys::{InternalFd, each_data, read_at, write_at};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The most bytes of an open epoch that move through memory; more go through a file.
 const IN_MEMORY: u64 = 1 << 20;
 
-/// See the module.
+/// The bytes beyond the committed size, and the state of the file that they were cut off.
 pub(in crate::file) struct Tail<'a> {
     /// The committed size, where the bytes begin.
     pub(super) from: u64,
@@ -98,8 +98,7 @@ impl State {
         error: Error,
     ) -> Error {
         self.mark = self.mark.of_size(from);
-        let set_mark = || mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false));
-        let is_again = set_mark().and_then(|()| bytes.put_back(fd, (from, to), self.medium));
+        let is_again = self.mark_again(fd).and_then(|()| bytes.put_back(fd, (from, to), self.medium));
         self.is_suspect |= error.errno() == libc::EIO || is_again.is_err();
         match is_again {
             Ok(()) => error,

@@ -3,6 +3,7 @@
 //! gap may be terabytes; what certainly reads as zeros already is skipped.
 
 use super::Session;
+use super::zero::BLOCKS_AT_ONCE;
 use crate::error::Result;
 use crate::file::engine::context::Context;
 use crate::index::BLOCK;
@@ -12,8 +13,6 @@ use core::sync::atomic::Ordering;
 
 /// Bytes of a gap that are rather zeroed than looked at, which moves the kernel's file position for a moment.
 const FEW: u64 = 1 << 20;
-/// Blocks that are zeroed between two looks.
-const BLOCKS_AT_ONCE: u64 = 64;
 
 impl Session {
     /// Writes zeros to a gap, as far as old bytes may lie there.

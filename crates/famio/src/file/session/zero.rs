@@ -8,9 +8,9 @@ use crate::file::base::refusal::Answer;
 use crate::file::engine::context::{BlockBuf, Context};
 use crate::index::{BLOCK, Calls};
 
-/// Blocks written between two passages of the gate: a SYNC, and a checkpoint, which makes room, need not wait for a
-/// whole range.
-const BLOCKS_AT_ONCE: u64 = 64;
+/// Blocks written between two looks for holes, and between two passages of the gate: a SYNC, and a checkpoint, which
+/// makes room, need not wait for a whole range.
+pub(super) const BLOCKS_AT_ONCE: u64 = 64;
 
 impl Session {
     /// Writes some zeros from `from` on, at most to `to` and to the end of the file; returns how far it came: `to`

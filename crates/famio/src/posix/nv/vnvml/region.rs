@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::file::shadow::may_drop_copies;
 use crate::file::{Access, AtomicFile};
 use crate::journal::folder_of;
+use crate::kernel::try_address_space;
 use crate::posix::descriptors::table::Unlisted;
 use crate::posix::raw;
 use crate::posix::runtime::file_size;
@@ -115,17 +116,6 @@ impl Opened {
     }
 }
 
-/// # Errors
-/// `ENOMEM`: the process has no such range of addresses left.
-fn has_address_space(len: usize) -> Result<()> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address that the kernel chooses, and not used.
-    let mapped =
-        unsafe { mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), flags).and_then(|at| munmap(at, len)) };
-    mapped.map_err(|e| Error::with(e.raw_os_error(), "there is no address space for a region of this size"))
-}
-
 impl Region {
     /// Opens the file, or creates it; makes it at least as long; and maps this much of it.
     pub fn new(path: &CStr, len: usize, kind: Kind, settings: &Settings) -> Result<Self> {
@@ -135,7 +125,9 @@ impl Region {
         if len > MAX_REGION_LEN {
             return Err(Error::with(libc::EFBIG, "a region is smaller than an address space"));
         }
-        has_address_space(len)?; // before the file is made, or made longer
+        // Before the file is made, or made longer.
+        try_address_space(len)
+            .map_err(|e| Error::with(e.raw_os_error(), "there is no address space for a region of this size"))?;
         let size = len as u64;
         let mut opened = Opened::new(path, kind, settings)?;
         if opened.file.size() < size {
