@@ -108,6 +108,16 @@ impl Error {
         self.described().map_or((self.0.get() >> 1) as i32, |described| described.errno)
     }
 
+    /// Whether the caller lacks the right to change something.
+    pub(crate) fn is_denied(&self) -> bool {
+        [libc::EACCES, libc::EPERM, libc::EROFS].contains(&self.errno())
+    }
+
+    /// Whether a disk, or the user's part of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        [libc::ENOSPC, libc::EDQUOT].contains(&self.errno())
+    }
+
     /// The message, if there is one.
     pub fn detail(&self) -> Option<&str> {
         self.described().map(|described| &*described.sentence)

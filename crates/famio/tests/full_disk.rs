@@ -13,6 +13,7 @@ use famio::recovery::{Outcome, Use};
 use famio::{Durability, OnKill, Settings};
 use small::Small;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -410,5 +411,61 @@ fn a_growing_file_that_finds_no_room_for_a_journal_keeps_nobody_waiting() {
         opened.atomic().sync().unwrap();
         drop(opened);
         assert_eq!(fs::metadata(&path).unwrap().len(), size);
+    }
+}
+
+/// `fallocate` leaves some room on xfs.
+fn fill_to_the_last_byte(small: &Small) -> std::path::PathBuf {
+    let path = small.fill(0);
+    let mut filler = File::options().append(true).open(&path).unwrap();
+    while filler.write(&[0; 4096]).is_ok() {}
+    filler.sync_all().unwrap();
+    path
+}
+
+/// On a full xfs there is no room to remove a mark: the end of a session failed, and the next open.
+#[test]
+fn a_mark_that_cannot_be_removed() {
+    let Some(small) = Small::xfs("full-xfs") else { return };
+    let growing = [crash::write(0, 100_000, 1), crash::Step::Sync];
+    for settings in settings(false) {
+        for (dies, grows) in [(false, false), (true, false), (true, true)] {
+            let what = format!("{settings:?}, dies: {dies}, grows: {grows}");
+            let path = small.path().join("file");
+            let contents = if grows {
+                fs::write(&path, b"").unwrap();
+                crash::crash(&path, &settings, &growing);
+                crash::model(b"", &growing).1
+            } else if dies {
+                fs::write(&path, crash::initial()).unwrap();
+                let steps = crash::history();
+                crash::crash(&path, &settings, &steps);
+                let _ = fs::remove_file(path.with_extension("maps"));
+                crash::model(&crash::initial(), &steps).1
+            } else {
+                let mut file = Checked::new(&path, 100_000, &settings);
+                assert_eq!(file.write(5_000, 5_000, 7), Ok(5_000), "{what}");
+                file.opened.atomic().sync().unwrap();
+                let filler = fill_to_the_last_byte(&small);
+                file.opened.close().unwrap_or_else(|e| panic!("{what}: close: {e}"));
+                empty(&filler);
+                file.model
+            };
+            let filler = fill_to_the_last_byte(&small);
+            assert!(crash::get_mark(&path).is_some() || !dies, "{what}");
+            for _ in 0..2 {
+                let opened = Opened::new(&path, &settings);
+                assert!(opened.read(0, contents.len() + 10) == contents, "{what}");
+                opened.close().unwrap_or_else(|e| panic!("{what}: close: {e}"));
+            }
+            empty(&filler);
+            let opened = Opened::new(&path, &settings);
+            opened.write(0, &[9; 10]);
+            opened.atomic().sync().unwrap();
+            opened.close().unwrap();
+            assert!(fs::read(&path).unwrap()[10..] == contents[10..], "{what}");
+            assert!(crash::get_mark(&path).is_none() && !small.path().join(".famio").exists(), "{what}: leftovers");
+            fs::remove_file(path).unwrap();
+        }
     }
 }

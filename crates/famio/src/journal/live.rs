@@ -62,10 +62,6 @@ fn demoted_by(pid: u32) -> Error {
     Error::with(libc::EBUSY, what)
 }
 
-fn is_denied(error: &Error) -> bool {
-    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
-}
-
 impl Drop for Live {
     fn drop(&mut self) {
         self.leave();
@@ -264,11 +260,11 @@ impl Live {
     /// journal. After an error, the journal may be *clean* already, and takes no more commits, since recovery would
     /// not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
-        // A process that lacks the rights by now (it has dropped them, or the file has another owner) leaves both: a
-        // clean journal is never replayed.
+        // A process that lacks the rights by now (it has dropped them, or the file has another owner), or for which a
+        // full disk has no room even to remove a mark, leaves both: a clean journal is never replayed.
         let is_marked = core::cell::Cell::new(false);
-        let unmark = || match mark::remove(file) {
-            Err(e) if is_denied(&e) => {
+        let unmark = || match self.unmark(file) {
+            Err(e) if e.is_denied() || e.is_full() => {
                 is_marked.set(true);
                 // No flush of the mark follows, which would take the header with it.
                 match self.keeps_order.load(Ordering::Relaxed) {
@@ -280,7 +276,7 @@ impl Live {
         };
         let remove = || match is_marked.get() {
             true => Ok(()),
-            false => self.remove(file).or_else(|e| if is_denied(&e) { Ok(()) } else { Err(e) }),
+            false => self.remove(file).or_else(|e| if e.is_denied() { Ok(()) } else { Err(e) }),
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
@@ -289,6 +285,18 @@ impl Live {
         );
         self.leave();
         ended // not synced: a clean journal that reappears after a power cut is never replayed
+    }
+
+    /// Removes the mark. Some file systems need room for that (xfs): if there is none, the *clean* journal gives its
+    /// own, unless it is mapped.
+    fn unmark(&self, file: BorrowedFd<'_>) -> Result<()> {
+        match mark::remove(file) {
+            Err(e) if e.is_full() && self.header().kind == Kind::Records => {
+                self.file.run(|journal| self.medium.ftruncate(journal.as_fd(), LEN as u64))?;
+                mark::remove(file)
+            }
+            removed => removed,
+        }
     }
 
     /// What a SYNC survives.
@@ -350,7 +358,7 @@ impl Live {
         // If the mark names another journal, that journal is in use.
         let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
         let unmark = || match mark::remove(file) {
-            Err(e) if was_creating && is_denied(&e) => Ok(()), // without the right to remove it, it was never set
+            Err(e) if was_creating && e.is_denied() => Ok(()), // without the right to remove it, it was never set
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
         if !is_ours || unmark().is_ok() {

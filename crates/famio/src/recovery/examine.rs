@@ -42,6 +42,11 @@ impl Examined {
             && matches!(self.verdict, Verdict::Conflict(_))
     }
 
+    /// Whether the journal has a valid header, of this file.
+    pub fn has_own_journal(&self) -> bool {
+        self.journal.is_some() && self.header.as_ref().is_some_and(|header| header.identity == self.identity)
+    }
+
     /// The journal's name in its pool.
     pub fn name(&self) -> String {
         journal_name(&self.identity)

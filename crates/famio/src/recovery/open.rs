@@ -6,10 +6,12 @@ use super::found_file::FoundFile;
 use super::{Options, Outcome, Progress, Silent, Use};
 use crate::error::{Error, Result};
 use crate::index::{Control, OwnerLock};
-use crate::journal::header::Kind;
+use crate::journal::header::{Kind, LEN as HEADER_LEN};
 use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
-use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of};
+use crate::journal::{
+    Beside, BootId, GrowingMark, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of,
+};
 use crate::pmem::{Domain, medium};
 use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
@@ -56,7 +58,7 @@ pub(crate) fn at_open(
         own.as_fd()
     };
     let examined = match examine(fd, Some(owner_lock), settings, true, FoundFile::default()) {
-        Err(e) if is_denied(&e) && is_leftover(fd, owner_lock, settings) => return Ok(()),
+        Err(e) if e.is_denied() && is_leftover(fd, owner_lock, settings) => return Ok(()),
         examined => examined?,
     };
     let (outcome, epoch, _) = recover(fd, &examined, Some(owner_lock), settings, Options::default(), &Silent)?;
@@ -270,10 +272,6 @@ pub(super) fn await_others<T, E>(
     attempt()
 }
 
-fn is_denied(error: &Error) -> bool {
-    [libc::EACCES, libc::EPERM, libc::EROFS].contains(&error.errno())
-}
-
 /// Whether the journal has ended, but could not be removed by the processes that ended it: the file has everything.
 fn is_leftover(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> bool {
     examine(fd, Some(owner_lock), settings, false, FoundFile::default()).is_ok_and(|examined| {
@@ -290,6 +288,16 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
         Verdict::Leftover => examined.header.is_some_and(|header| header.state == State::Clean),
         _ => false,
     })
+}
+
+/// As [`has_ended`]; or the file was growing, and has exactly what is committed. Its mark stays.
+pub(crate) fn has_nothing_to_recover(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
+    let has_its_size =
+        |mark: GrowingMark| mark.is_plain() && rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_size as u64 == mark.base);
+    match examine(fd, None, settings, false, FoundFile::default()) {
+        Ok(Examined { growing: Some(mark), verdict: Verdict::Growing, .. }) => has_its_size(mark),
+        _ => has_ended(fd, settings),
+    }
 }
 
 /// Does what the verdict, or the user, says. Returns the outcome, the epoch and the bytes copied; for a growing file,
@@ -409,10 +417,23 @@ fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, dom
     end(file, examined, domain)
 }
 
+/// Some file systems need room to remove a mark (xfs): a *clean* journal gives its own.
+fn give_room_for_mark(examined: &Examined) -> Result<()> {
+    match &examined.journal {
+        Some((journal, _)) => Ok(rustix::fs::ftruncate(journal, HEADER_LEN as u64)?),
+        None => Err(Error::new(libc::ENOSPC)),
+    }
+}
+
 fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> {
     if examined.is_marked {
         match mark::remove(file) {
-            Err(e) if is_denied(&e) && examined.journal.is_some() => return Ok(()), // the journal says clean; both stay
+            // The journal says clean; both stay.
+            Err(e) if e.is_denied() && examined.journal.is_some() => return Ok(()),
+            Err(e) if e.is_full() && examined.has_own_journal() => match give_room_for_mark(examined) {
+                Ok(()) if mark::remove(file).is_ok() => {}
+                _ => return Ok(()),
+            },
             removed => removed?,
         }
     }
@@ -420,13 +441,13 @@ fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> 
         // Even if the mark is gone already: the process that removed it may have died before that was durable.
         mark::persist(file, durability_of(domain), medium(domain, false))?;
     }
-    let others = examined.header.as_ref().is_some_and(|header| header.identity != examined.identity);
+    let others = examined.header.is_some() && !examined.has_own_journal();
     if examined.journal.is_some()
         && !others
         && let Some(pool) = &examined.pool
     {
         match pool.remove(&examined.name()) {
-            Err(e) if is_denied(&e) => {} // it is never replayed
+            Err(e) if e.is_denied() => {} // it is never replayed
             removed => {
                 removed?;
                 pool.remove_if_empty();

@@ -22,7 +22,16 @@ impl Small {
         Self::within(Scratch::on_tmpfs(name), name, false, megabytes)
     }
 
+    /// The smallest xfs: on a full one, there is no room even to remove a file's mark.
+    pub fn xfs(name: &str) -> Option<Self> {
+        Self::of_kind(Scratch::on_tmpfs(name), name, "xfs", 300)
+    }
+
     fn within(dir: Scratch, name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
+        Self::of_kind(dir, name, if on_tmpfs { "tmpfs" } else { "ext4" }, megabytes)
+    }
+
+    fn of_kind(dir: Scratch, name: &str, kind: &str, megabytes: usize) -> Option<Self> {
         // Mounted only for this thread and its children: the mount ends with them, however they end.
         // SAFETY: numbers.
         let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 && run("mount", &["--make-rprivate", "/"]).is_ok();
@@ -32,15 +41,18 @@ impl Small {
         }
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
-        let done = if on_tmpfs {
+        let done = if kind == "tmpfs" {
             let size = format!("size={megabytes}m");
             run("mount", &["-t", "tmpfs", "-o", &size, "famio-test", point.to_str().unwrap()])
         } else {
             let image = dir.path().join("image");
             File::create(&image).unwrap().set_len((megabytes as u64) << 20).unwrap();
             let image = image.to_str().unwrap();
-            run("mkfs.ext4", &["-q", "-F", "-m", "0", image])
-                .and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))
+            let made = match kind {
+                "xfs" => run("mkfs.xfs", &["-q", image]),
+                _ => run("mkfs.ext4", &["-q", "-F", "-m", "0", image]),
+            };
+            made.and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))
         };
         if let Err(e) = done {
             eprintln!("NOT TESTED: {name} takes a small file system of its own, and to mount one failed: {e}");

@@ -2,7 +2,6 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
-use crate::file::growing::sync::is_full;
 use crate::file::lease;
 use crate::file::session::sync::failed;
 use crate::file::state::growing_state::State;
@@ -95,7 +94,7 @@ impl State {
         }
         let finished = match self.write_out_first(fd) {
             Ok(true) => match mark::remove(fd) {
-                Err(e) if is_full(&e) => return Err(e), // all is as before
+                Err(e) if e.is_full() => return Err(e), // all is as before
                 removed => removed.and_then(|()| self.medium.fsync(fd)).map(|()| true),
             },
             written => written,

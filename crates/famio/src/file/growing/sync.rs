@@ -55,14 +55,10 @@ impl AtomicFile {
     }
 }
 
-/// Whether there was no room for a mark. Some file systems need some also to replace or remove one (xfs).
-pub(super) fn is_full(error: &Error) -> bool {
-    [libc::ENOSPC, libc::EDQUOT].contains(&error.errno())
-}
-
 /// Why nothing was committed.
 enum NotCommitted {
-    /// There is no room for the mark. All is as before, and the SYNC may be repeated.
+    /// There is no room for the mark; some file systems need some also to replace or remove one (xfs). All is as before,
+    /// and the SYNC may be repeated.
     NoRoom(Error),
     Failed(Error),
 }
@@ -173,6 +169,6 @@ impl State {
         mark: GrowingMark,
     ) -> core::result::Result<(), NotCommitted> {
         self.store_mark(fd, mark)
-            .map_err(|e| if is_full(&e) { NotCommitted::NoRoom(e) } else { NotCommitted::Failed(e) })
+            .map_err(|e| if e.is_full() { NotCommitted::NoRoom(e) } else { NotCommitted::Failed(e) })
     }
 }

@@ -165,5 +165,5 @@ fn lies_in_a_block(at: Option<u64>, bufs: &[UserBuf]) -> bool {
 
 /// No room for everything: there may be some for less.
 fn is_of_room(error: &Error) -> bool {
-    matches!(error.errno(), libc::ENOSPC | libc::EDQUOT | libc::ENOMEM)
+    error.is_full() || error.errno() == libc::ENOMEM
 }

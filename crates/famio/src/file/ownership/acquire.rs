@@ -259,6 +259,9 @@ impl AtomicFile {
             if self.ownership.membership.is_kept_out() || self.ownership.membership.is_full() {
                 return Ok(()); // they live: writes fail, and reads of what they changed fail or visit them
             }
+            if e.is_full() && recovery::has_nothing_to_recover(fd, &self.settings) {
+                return Ok(()); // nothing to recover: a full disk had no room to remove the mark
+            }
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }

@@ -433,7 +433,7 @@ impl Engine for Records {
         let next = lock(&self.log).next_segment();
         match next.map(Segment::run) {
             // A full disk is reported by the write that needs the room.
-            Some(Err(e)) if ![libc::ENOSPC, libc::EDQUOT].contains(&e.errno()) => Err(e),
+            Some(Err(e)) if !e.is_full() => Err(e),
             _ => Ok(()),
         }
     }
