@@ -92,7 +92,7 @@ fn domain(file: &File, settings: &Settings) -> (Vec<Finding>, Option<Detected>) 
     };
     let mut findings = vec![
         Finding::fine("file system", detected.file_system),
-        Finding::fine("domain", format!("{name}: {}", detected.reason)),
+        Finding::fine("domain", format!("{name}: {}", detected.reason())),
         durability,
     ];
     if detected.eadr {

@@ -17,8 +17,6 @@ pub struct Detected {
     pub natural: Domain,
     /// The file system, by the name that `mount` uses.
     pub file_system: &'static str,
-    /// Why this domain, in words for `famio doctor`.
-    pub reason: String,
     /// The platform flushes its caches itself when power fails, so no write-backs are needed. Only for pmem.
     pub eadr: bool,
 }
@@ -68,19 +66,39 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
 /// the kernel's.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     if let Some(domain) = TestHooks::current().domain {
-        return Ok(Detected { domain, natural: domain, file_system: "lab", reason: "a test's".into(), eadr: false });
+        return Ok(Detected { domain, natural: domain, file_system: "test", eadr: false });
     }
     // Only the lower half: some architectures sign-extend `f_type`.
     let magic = rustix::fs::fstatfs(fd)?.f_type as u32;
     let (file_system, kind) = identify(magic)?;
-    let (natural, reason) = match kind {
-        Kind::Memory => (Domain::Process, format!("{file_system} is memory: it ends with the boot")),
-        _ if maps_sync(fd)? => (Domain::Pmem, format!("{file_system} mapped it with MAP_SYNC")),
-        _ => (Domain::PageCache, format!("{file_system} refuses MAP_SYNC: data goes through the page cache")),
+    let natural = match kind {
+        Kind::Memory => Domain::Process,
+        _ if maps_sync(fd)? => Domain::Pmem,
+        _ => Domain::PageCache,
     };
-    let (domain, reason) = choose(natural, reason, settings)?;
+    let domain = choose(natural, file_system, settings)?;
     let eadr = domain == Domain::Pmem && caches_are_flushed(fd);
-    Ok(Detected { domain, natural, file_system, reason, eadr })
+    Ok(Detected { domain, natural, file_system, eadr })
+}
+
+impl Detected {
+    /// Why this domain, in words for `famio doctor`.
+    pub fn reason(&self) -> String {
+        let reason = natural_reason(self.natural, self.file_system);
+        match self.domain {
+            domain if domain == self.natural => reason,
+            Domain::Emulated => format!("asked for; {reason}"),
+            _ => format!("durability process was asked for; {reason}"),
+        }
+    }
+}
+
+fn natural_reason(natural: Domain, file_system: &str) -> String {
+    match natural {
+        Domain::Process | Domain::Emulated => format!("{file_system} is memory: it ends with the boot"),
+        Domain::Pmem => format!("{file_system} mapped it with MAP_SYNC"),
+        Domain::PageCache => format!("{file_system} refuses MAP_SYNC: data goes through the page cache"),
+    }
 }
 
 /// Whether a file has a tiered journal: the file lies on a disk and its journal in memory that persists by itself, to
@@ -120,7 +138,7 @@ fn identify(magic: u32) -> Result<(&'static str, Kind)> {
 }
 
 /// Applies the settings to the natural domain. They may weaken it only explicitly.
-fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domain, String)> {
+fn choose(natural: Domain, file_system: &str, settings: &Settings) -> Result<Domain> {
     let process = settings.durability == Durability::Process;
     if settings.emulated {
         if natural != Domain::Process && !process {
@@ -128,16 +146,14 @@ fn choose(natural: Domain, reason: String, settings: &Settings) -> Result<(Domai
                 libc::EINVAL,
                 format!(
                     "domain emulated survives no power loss, and {natural} here does: \
-                     ask for durability process too, or go to a tmpfs ({reason})"
+                     ask for durability process too, or go to a tmpfs ({})",
+                    natural_reason(natural, file_system)
                 ),
             ));
         }
-        return Ok((Domain::Emulated, format!("asked for; {reason}")));
+        return Ok(Domain::Emulated);
     }
-    if process && natural != Domain::Process {
-        return Ok((Domain::Process, format!("durability process was asked for; {reason}")));
-    }
-    Ok((natural, reason))
+    Ok(if process { Domain::Process } else { natural })
 }
 
 /// Whether the kernel maps this very file with `MAP_SYNC`: DAX can differ from file to file. Touches no page, so an
@@ -251,7 +267,7 @@ mod tests {
     #[test]
     fn settings_never_weaken_in_silence() {
         let settings = |emulated, durability| Settings { emulated, durability, ..Settings::default() };
-        let of = |natural, s: &Settings| choose(natural, String::new(), s).map(|(domain, _)| domain);
+        let of = |natural, s: &Settings| choose(natural, "tmpfs", s);
         for disk in [Domain::PageCache, Domain::Pmem] {
             assert_eq!(of(disk, &settings(false, Durability::Power)).unwrap(), disk);
             assert_eq!(of(disk, &settings(false, Durability::Process)).unwrap(), Domain::Process);

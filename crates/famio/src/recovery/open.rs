@@ -9,9 +9,7 @@ use crate::index::{Control, OwnerLock};
 use crate::journal::header::{Kind, LEN as HEADER_LEN};
 use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
-use crate::journal::{
-    Beside, BootId, GrowingMark, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of,
-};
+use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};

@@ -480,7 +480,7 @@ impl AtomicFile {
     /// SYNC: everything written before the call is durable when it returns, as a whole.
     ///
     /// # Errors
-    /// `EIO`: the flush failed; nothing of the epoch is durable, and no more writes are taken.
+    /// `EIO`: the flush failed, and no more writes are taken. After recovery, all of the epoch is there or none.
     pub fn sync(&self) -> Result<()> {
         self.sync_unless(|| false)
     }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::file::AtomicFile;
 use crate::posix::runtime::say::{Once, say_once};
 use crate::posix::selection::config::Config;
-use crate::posix::selection::globs;
+use crate::posix::selection::path_text;
 use crate::thread::Held;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::{CStr, CString};
@@ -40,7 +40,7 @@ pub(in crate::posix) fn attach(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
-    attach_as(config, fd, globs::path_of(fd, said), false, flags, kernel_access, position)
+    attach_as(config, fd, path_text::path_of(fd, said), false, flags, kernel_access, position)
 }
 
 /// Says once that the settings weaken durability, if they do.

@@ -12,7 +12,7 @@ use crate::posix::runtime::numbers::each_descriptor;
 use crate::posix::runtime::say::say_error;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{globs, ordinary};
+use crate::posix::selection::{ordinary, path_text};
 use crate::posix::{Ret, raw};
 use crate::sys::identity;
 use core::ptr;
@@ -44,7 +44,7 @@ pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
     }
     if theirs.file().is_demoted() || description_mark::demoted_flags(fd).is_some() || is_ordinary(fd) {
         theirs.forget_lock();
-        match demote_here(fd, &globs::path_of(fd, theirs.path())) {
+        match demote_here(fd, &path_text::path_of(fd, theirs.path())) {
             Ok(()) => drop(theirs.demote(fd)), // the parent's description is not split
             Err(error) => say_error(theirs.path(), &error),
         }
@@ -185,7 +185,7 @@ pub(in crate::posix) fn receive(config: &Config, fd: RawFd) -> Result<()> {
     let asked = if flags & libc::O_WRONLY != 0 { libc::O_WRONLY } else { kernel_access };
     let flags = asked | (flags | kernel) & KEPT;
     let handle = attach::attach(config, fd, c"?", flags, kernel_access, None).inspect_err(|error| {
-        say_error(&globs::path_of(fd, c"?"), error);
+        say_error(&path_text::path_of(fd, c"?"), error);
         // SAFETY: the program has not seen the descriptor.
         unsafe { raw!(SYS_close, fd) };
     })?;
@@ -206,7 +206,7 @@ fn receive_demoted(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
         return Ok(()); // the mark is not Famio's
     }
-    let path = globs::path_of(fd, c"?");
+    let path = path_text::path_of(fd, c"?");
     demote_here(fd, &path)?;
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };

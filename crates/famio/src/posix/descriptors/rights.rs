@@ -4,7 +4,7 @@
 use super::table;
 use crate::file::{AtomicFile, bar_leases};
 use crate::posix::runtime::state::{in_vfork_child, is_on};
-use crate::posix::selection::globs;
+use crate::posix::selection::path_text;
 use crate::recovery::{Options, Silent, recover_path};
 use crate::settings::Settings;
 use crate::sys::users::{effective, may_come_back};
@@ -89,7 +89,7 @@ pub(in crate::posix) fn closed(fd: Option<RawFd>, file: &AtomicFile) {
         return;
     }
     // The file may have been renamed.
-    let path = fd.map_or_else(|| file.path().to_owned(), |fd| globs::path_of(fd, file.path()));
+    let path = fd.map_or_else(|| file.path().to_owned(), |fd| path_text::path_of(fd, file.path()));
     let left = Left { key: (device, inode), path, settings: file.settings().clone(), user: effective() };
     keep([left]);
 }

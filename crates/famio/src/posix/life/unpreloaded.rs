@@ -11,7 +11,7 @@ use crate::posix::run::why::Why;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::current::published_config;
 use crate::posix::selection::environment;
-use crate::posix::selection::globs::{Text, descriptor_path};
+use crate::posix::selection::path_text::{PathText, descriptor_path};
 use crate::sys;
 use core::ffi::c_char;
 use core::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ pub unsafe fn note_program(program: Program, environment: *const *const c_char, 
     // SAFETY: the caller's promise.
     let Some(fd) = (unsafe { open(program) }) else { return };
     let why = if managed { examine(fd) } else { Some(Why::Environment) };
-    let mut path = Text::new();
+    let mut path = PathText::new();
     let known = descriptor_path(fd, &mut path);
     // SAFETY: the descriptor is ours.
     unsafe { raw!(SYS_close, fd) };
@@ -128,7 +128,7 @@ unsafe fn open(program: Program) -> Option<RawFd> {
             Program::Named(name) => {
                 let folders = environment::variable("PATH").unwrap_or(b"/bin:/usr/bin");
                 folders.split(|&byte| byte == b':').find_map(|folder| {
-                    let mut path = Text::new();
+                    let mut path = PathText::new();
                     let fits = path.push(if folder.is_empty() { b"." } else { folder })
                         && path.push(b"/")
                         && path.push(CStr::from_ptr(name).to_bytes());
@@ -186,7 +186,7 @@ fn examine(program: RawFd) -> Option<Why> {
         let line = text.strip_prefix(b"#!")?;
         let line = line.split(|&byte| byte == b'\n' || byte == 0).next()?.trim_ascii();
         let end = line.iter().position(|byte| b" \t".contains(byte)).unwrap_or(line.len());
-        let mut interpreter = Text::new();
+        let mut interpreter = PathText::new();
         if !interpreter.push(&line[..end]) {
             return None;
         }
@@ -207,7 +207,7 @@ fn close_other(fd: RawFd, program: RawFd) {
 /// Reads the first bytes of the file, through a new descriptor, since `fd` may be `O_PATH`.
 fn read_start(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
-    let link = crate::posix::selection::globs::descriptor_name(fd, &mut link);
+    let link = crate::posix::selection::path_text::descriptor_name(fd, &mut link);
     // SAFETY: a C string; the descriptor is ours; the kernel writes at most the buffer's length.
     unsafe {
         let _passing = crate::posix::passing();
@@ -240,7 +240,7 @@ fn is_privileged(fd: RawFd) -> bool {
         return false;
     }
     let mut link = [0u8; 32];
-    let link = crate::posix::selection::globs::descriptor_name(fd, &mut link);
+    let link = crate::posix::selection::path_text::descriptor_name(fd, &mut link);
     let name = c"security.capability";
     // SAFETY: C strings; no memory is written with a length of 0.
     let has_capabilities = uid != 0 && unsafe { raw!(SYS_getxattr, link.as_ptr(), name.as_ptr(), 0, 0) } > 0;

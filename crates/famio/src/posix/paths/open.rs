@@ -20,7 +20,7 @@ use crate::posix::run::run_notes;
 use crate::posix::runtime::say::{Once, say, say_error, say_once};
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{globs, ordinary};
+use crate::posix::selection::{ordinary, path_text};
 use crate::posix::{Ret, fail, raw, with_lowest};
 use crate::sys::internal::has_waited;
 use core::ffi::c_char;
@@ -353,7 +353,7 @@ unsafe fn try_open_atomic(
         table::forget(fd);
     }
     let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
-    let attached = match globs::path_without_links(dirfd, said).filter(|_| is_real) {
+    let attached = match path_text::path_without_links(dirfd, said).filter(|_| is_real) {
         Some(real) => attach_as(config, fd, real, true, flags_kept, kernel_access, Some(0)),
         None => attach(config, fd, said, flags_kept, kernel_access, Some(0)),
     };
@@ -443,7 +443,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     if flags & libc::O_ACCMODE == libc::O_WRONLY || flags & libc::O_DSYNC != 0 {
         if let Some(file) = open
-            && let Err(error) = demote::demote_file(&file, &globs::path_of(fd, said), fd, "a write-only descriptor")
+            && let Err(error) = demote::demote_file(&file, &path_text::path_of(fd, said), fd, "a write-only descriptor")
         {
             // SAFETY: the program never sees the descriptor.
             unsafe { raw!(SYS_close, fd) };

@@ -12,7 +12,7 @@ use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::{in_vfork_child, is_forked};
 use crate::posix::selection::config::Config;
-use crate::posix::selection::{globs, traces};
+use crate::posix::selection::{path_text, traces};
 use crate::posix::{Ret, fail, raw, steadily};
 use crate::sys::internal::occupy_standard;
 use core::ffi::c_char;
@@ -101,7 +101,9 @@ unsafe fn beside(
         // SAFETY: as above; no other code has the descriptor.
         fd = unsafe {
             match crate::posix::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
-                made if made >= 0 => crate::posix::adopt(made as RawFd, globs::path_of(made as RawFd, name).as_ptr()),
+                made if made >= 0 => {
+                    crate::posix::adopt(made as RawFd, path_text::path_of(made as RawFd, name).as_ptr())
+                }
                 error => error,
             }
         };

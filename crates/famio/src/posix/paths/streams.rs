@@ -10,9 +10,9 @@ use crate::posix::descriptors::demote::demote_file;
 use crate::posix::descriptors::{table, verify};
 use crate::posix::runtime::say::{say, say_error};
 use crate::posix::runtime::state::in_vfork_child;
-use crate::posix::selection::globs;
 use crate::posix::selection::ordinary;
 use crate::posix::selection::ordinary::Identity;
+use crate::posix::selection::path_text;
 use crate::posix::{Ret, fail, raw};
 use core::ffi::c_char;
 use std::ffi::CStr;
@@ -69,7 +69,7 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
             return 0;
         }
         let fd = fd as RawFd;
-        let real = globs::path_of(fd, said);
+        let real = path_text::path_of(fd, said);
         let mut settings = config.settings_of(&real);
         let group = config.group_of(&real);
         let opened = group.and_then(|group| {

@@ -8,7 +8,7 @@ use crate::posix::call::look::{look, stat_of};
 use crate::posix::descriptors::attach::{O_ATOMIC, twins_may_be};
 use crate::posix::descriptors::description::{EMULATED, Handle, KEPT};
 use crate::posix::descriptors::table;
-use crate::posix::selection::globs;
+use crate::posix::selection::path_text;
 use crate::posix::{Ret, raw, with_lowest};
 use crate::sys::identity;
 use crate::thread::Held;
@@ -72,7 +72,7 @@ pub(in crate::posix) unsafe fn open(
     // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     // SAFETY: the kernel has read it.
-    let path = globs::path_of(fd, unsafe { CStr::from_ptr(path) });
+    let path = path_text::path_of(fd, unsafe { CStr::from_ptr(path) });
     let handle = Handle::new(file.clone(), path, flags & (libc::O_ACCMODE | KEPT), kernel_access, Some(0));
     table::install(fd, handle.share());
     Some((fd, handle))

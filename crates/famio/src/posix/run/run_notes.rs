@@ -8,8 +8,9 @@ use super::run_record::{
 use crate::posix::call::look::stat_of;
 use crate::posix::raw;
 use crate::posix::selection::current::published_config;
-use crate::posix::selection::globs;
-use crate::posix::selection::globs::{MOST_TOLD_APART, Marks, Text};
+use crate::posix::selection::globs::{MOST_TOLD_APART, Marks};
+use crate::posix::selection::path_text;
+use crate::posix::selection::path_text::PathText;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -97,8 +98,8 @@ pub fn synced(fd: RawFd) {
     {
         return;
     }
-    let mut path = Text::new();
-    if globs::descriptor_path(fd, &mut path) {
+    let mut path = PathText::new();
+    if path_text::descriptor_path(fd, &mut path) {
         put_synced(record, of, path.get());
     }
 }

@@ -9,7 +9,8 @@
 use crate::posix::call::look::{stat_at, stat_of};
 use crate::posix::runtime::state::pid;
 use crate::posix::selection::environment;
-use crate::posix::selection::globs::{MOST_TOLD_APART, Text};
+use crate::posix::selection::globs::MOST_TOLD_APART;
+use crate::posix::selection::path_text::PathText;
 use crate::posix::{fail, raw};
 use crate::sys::events;
 use crate::sys::events::Events;
@@ -328,7 +329,7 @@ impl OwnerSession {
     /// No process will need it any more: removes the file and its folder.
     pub fn remove(&self) {
         let path = self.path.to_bytes();
-        let mut folder = Text::new();
+        let mut folder = PathText::new();
         if self.is_at_its_path().is_none()
             || !folder.push(&path[..crate::name_prefilter::name_start(path).saturating_sub(1)])
         {

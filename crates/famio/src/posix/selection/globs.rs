@@ -1,17 +1,16 @@
 //! Which paths the globs select. Matching does not allocate, since it is part of every `open` of the program.
 
+use super::path_text::{PathText, descriptor_path, folder_and_name, real_path, start};
 use super::patterns;
 use crate::name_prefilter::{NamePrefilter, name_start};
 use crate::posix::raw;
 use glob::{MatchOptions, Pattern};
-use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
-const PATH: usize = libc::PATH_MAX as usize;
 /// As many links as the kernel follows.
 const LINKS: usize = 40;
 
@@ -73,159 +72,6 @@ pub struct Globs {
     pool: Option<Vec<u8>>,
 }
 
-/// A path under construction, without the heap.
-pub(in crate::posix) struct Text {
-    bytes: [u8; PATH],
-    length: usize,
-}
-
-impl Text {
-    pub(in crate::posix) fn new() -> Self {
-        Self { bytes: [0; PATH], length: 0 }
-    }
-
-    pub(in crate::posix) fn get(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    /// Appends bytes; false if they do not fit with a terminating zero.
-    pub(in crate::posix) fn push(&mut self, bytes: &[u8]) -> bool {
-        let end = self.length + bytes.len();
-        if end >= PATH {
-            return false;
-        }
-        self.bytes[self.length..end].copy_from_slice(bytes);
-        self.length = end;
-        true
-    }
-
-    /// Appends a path, and resolves `.` and `..` textually.
-    fn join(&mut self, path: &[u8]) -> bool {
-        for part in path.split(|&byte| byte == b'/') {
-            match part {
-                b"" | b"." => {}
-                b".." => self.length = self.get().iter().rposition(|&byte| byte == b'/').unwrap_or(0),
-                part => {
-                    if !self.push(b"/") || !self.push(part) {
-                        return false;
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    pub(in crate::posix) fn c_str(&mut self) -> *const u8 {
-        self.bytes[self.length] = 0;
-        self.bytes.as_ptr()
-    }
-}
-
-fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
-    let start = name_start(path);
-    let folder = match start {
-        0 | 1 => &path[..start],
-        _ => &path[..start - 1],
-    };
-    (folder, &path[start..])
-}
-
-/// The name of the link in `/proc` that leads to a descriptor's file.
-pub(in crate::posix) fn descriptor_name(fd: RawFd, room: &mut [u8; 32]) -> &CStr {
-    let prefix = b"/proc/self/fd/";
-    *room = [0; 32];
-    room[..prefix.len()].copy_from_slice(prefix);
-    let mut digits = [0u8; 12];
-    let mut at = digits.len();
-    let mut rest = fd as u32;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    room[prefix.len()..prefix.len() + digits.len() - at].copy_from_slice(&digits[at..]);
-    CStr::from_bytes_until_nul(room).unwrap_or_default()
-}
-
-/// The kernel's path of a descriptor's file.
-pub(in crate::posix) fn descriptor_path(fd: RawFd, text: &mut Text) -> bool {
-    let mut room = [0u8; 32];
-    let name = descriptor_name(fd, &mut room);
-    // SAFETY: the name is terminated by a zero; the kernel writes at most the buffer's length.
-    let n = unsafe { raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), text.bytes.as_mut_ptr(), PATH - 1) };
-    text.length = usize::try_from(n).unwrap_or(0);
-    n > 0 && text.bytes[0] == b'/'
-}
-
-/// The kernel's path of an open file, or the path that the caller gave.
-pub(in crate::posix) fn path_of(fd: RawFd, said: &CStr) -> CString {
-    let mut text = Text::new();
-    if descriptor_path(fd, &mut text) {
-        CString::new(text.get()).unwrap_or_else(|_| said.to_owned())
-    } else {
-        said.to_owned()
-    }
-}
-
-/// The kernel's name of the file that was just opened by this path, through no symbolic link. `None` if only the kernel
-/// knows: the path has dots, or is relative to a descriptor. To ask it (`path_of`) takes 4 µs, this 0.5.
-pub(in crate::posix) fn path_without_links(dirfd: RawFd, path: &CStr) -> Option<CString> {
-    let bytes = path.to_bytes();
-    let rest = bytes.strip_prefix(b"/");
-    if rest.unwrap_or(bytes).split(|&byte| byte == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
-        return None;
-    }
-    if rest.is_some() {
-        return Some(path.to_owned());
-    }
-    let mut text = Text::new();
-    let is_found = dirfd == libc::AT_FDCWD && start(dirfd, bytes, &mut text) && text.push(b"/") && text.push(bytes);
-    is_found.then(|| CString::new(text.get()).ok()).flatten()
-}
-
-fn start(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
-    text.length = 0;
-    if path.first() == Some(&b'/') {
-        return true;
-    }
-    if dirfd != libc::AT_FDCWD {
-        return descriptor_path(dirfd, text);
-    }
-    // SAFETY: the kernel writes at most the buffer's length.
-    let n = unsafe { raw!(SYS_getcwd, text.bytes.as_mut_ptr(), PATH) };
-    text.length = usize::try_from(n - 1).unwrap_or(0);
-    if text.get() == b"/" {
-        text.length = 0;
-    }
-    n > 0 && text.bytes[0] == b'/'
-}
-
-/// The real folder of `path`, with the name appended.
-fn real_path(dirfd: RawFd, path: &[u8], text: &mut Text) -> bool {
-    let (folder, name) = folder_and_name(path);
-    text.length = 0;
-    if !text.push(if folder.is_empty() { b"." } else { folder }) {
-        return false;
-    }
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let _passing = crate::posix::passing();
-    // SAFETY: the text is terminated by a zero.
-    let fd = crate::posix::with_number(|| unsafe { raw!(SYS_openat, dirfd, text.c_str(), flags, 0) });
-    if fd < 0 {
-        return false;
-    }
-    let known = descriptor_path(fd as RawFd, text);
-    // SAFETY: the descriptor is ours, and refers to a folder.
-    unsafe { raw!(SYS_close, fd) };
-    if text.get() == b"/" {
-        text.length = 0;
-    }
-    known && text.push(b"/") && text.push(name)
-}
-
 fn fits(pattern: &Pattern, text: &[u8]) -> bool {
     match core::str::from_utf8(text) {
         Ok(text) => pattern.matches_with(text, OPTIONS),
@@ -282,9 +128,9 @@ impl Globs {
     /// Adds a pattern of the current glob.
     fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
         let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
-        let mut text = Text::new();
+        let mut text = PathText::new();
         let fitted = if glob.starts_with('/') { true } else { text.join(escaped.as_bytes()) };
-        if !fitted || !text.join(glob.as_bytes()) || text.length == 0 {
+        if !fitted || !text.join(glob.as_bytes()) || text.is_empty() {
             return Err("too long".into());
         }
         if glob.contains('/') {
@@ -297,14 +143,14 @@ impl Globs {
         if let Some(literal) = patterns::literal(glob) {
             // The glob may name a link; a program may resolve it and open the target.
             let plain = if glob.starts_with('/') { Vec::new() } else { folder.to_vec() };
-            let mut path = Text::new();
+            let mut path = PathText::new();
             if path.join(&plain) && path.join(literal.as_bytes()) {
                 let flags = libc::O_PATH | libc::O_CLOEXEC;
                 // SAFETY: the text is terminated by a zero; the descriptor is ours.
                 unsafe {
                     let fd = raw!(SYS_openat, libc::AT_FDCWD, path.c_str(), flags, 0);
                     if fd >= 0 {
-                        let mut real = Text::new();
+                        let mut real = PathText::new();
                         if descriptor_path(fd as RawFd, &mut real) && real.get() != path.get() {
                             self.add_place(&Pattern::escape(&String::from_utf8_lossy(real.get())))?;
                         }
@@ -328,7 +174,7 @@ impl Globs {
         }
         let (folder, rest) = absolute.split_at(cut);
         let Some(folder) = patterns::literal(folder).filter(|folder| !folder.is_empty()) else { return Ok(()) };
-        let mut text = Text::new();
+        let mut text = PathText::new();
         if !text.push(folder.as_bytes()) {
             return Ok(());
         }
@@ -393,23 +239,21 @@ impl Globs {
             return found;
         }
         let mut dirfd = dirfd;
-        let mut here = Text::new();
+        let mut here = PathText::new();
         if !here.push(path) {
             return found;
         }
         for _ in 0..LINKS {
-            let mut link = Text::new();
+            let mut link = PathText::new();
             // SAFETY: the path is terminated by a zero; the kernel writes at most the buffer's length.
-            let n = unsafe { raw!(SYS_readlinkat, dirfd, here.c_str(), link.bytes.as_mut_ptr(), PATH - 1) };
-            if n <= 0 {
+            if !unsafe { link.fill(|to, length| raw!(SYS_readlinkat, dirfd, here.c_str(), to, length)) } {
                 return found;
             }
-            link.length = n as usize;
-            if link.bytes[0] == b'/' {
+            if link.get()[0] == b'/' {
                 dirfd = libc::AT_FDCWD;
-                here.length = 0;
+                here.clear();
             } else {
-                here.length = here.get().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+                here.cut(here.get().iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1));
             }
             if !here.push(link.get()) {
                 return found;
@@ -424,26 +268,39 @@ impl Globs {
 
     /// Whether a path without symbolic links may be selected, by its last component. If false, it certainly is not.
     pub(in crate::posix) fn may_match(&self, path: &[u8]) -> bool {
-        let name = folder_and_name(path).1;
-        self.name_prefilter.may_match(path)
-            && (self.names.iter().any(|(pattern, _)| fits(pattern, name))
-                || self.paths.iter().any(|place| fits(&place.last, name)))
+        self.name_prefilter.may_match(path) && {
+            let name = folder_and_name(path).1;
+            self.fits_name(name) || self.fits_last(name)
+        }
+    }
+
+    /// Whether a file of that name is selected in any folder.
+    fn fits_name(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|(pattern, _)| fits(pattern, name))
+    }
+
+    /// Whether a file of that name is selected in some folder.
+    fn fits_last(&self, name: &[u8]) -> bool {
+        self.paths.iter().any(|place| fits(&place.last, name))
     }
 
     /// Whether an open file is selected, by the kernel's name for it. Uses no heap: an allocator may be opening the
     /// file for itself, with its lock held.
     pub(in crate::posix) fn matches_open(&self, fd: RawFd) -> bool {
-        let mut text = Text::new();
+        let mut text = PathText::new();
         descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get(), None)
     }
 
     fn matches_name(&self, dirfd: RawFd, path: &[u8], mut marks: Option<&mut Marks>) -> bool {
         let name = folder_and_name(path).1;
-        if matches!(name, b"" | b"." | b"..") || !self.may_match(path) {
+        if matches!(name, b"" | b"." | b"..") || !self.name_prefilter.may_match(path) {
             return false;
         }
-        let by_name = self.names.iter().any(|(pattern, _)| fits(pattern, name));
-        let mut text = Text::new();
+        let by_name = self.fits_name(name);
+        if !by_name && !self.fits_last(name) {
+            return false;
+        }
+        let mut text = PathText::new();
         let mut found = false;
         if start(dirfd, path, &mut text) && text.join(path) {
             if self.is_own(text.get()) {
@@ -490,22 +347,6 @@ mod tests {
 
     fn hit(globs: &Globs, path: &str) -> bool {
         globs.matches(libc::AT_FDCWD, path.as_bytes(), true)
-    }
-
-    #[test]
-    fn paths_without_links() {
-        let real = |dirfd, path| path_without_links(dirfd, path).map(|path| path.into_string().unwrap());
-        let here = std::env::current_dir().unwrap().into_os_string().into_string().unwrap();
-        for name in [c"a", c"a/b", c".a", c"a..b"] {
-            assert_eq!(real(libc::AT_FDCWD, name), Some(format!("{here}/{}", name.to_str().unwrap())));
-            assert_eq!(real(3, name), None);
-        }
-        for dirfd in [libc::AT_FDCWD, 3] {
-            assert_eq!(real(dirfd, c"/a/b").as_deref(), Some("/a/b"));
-            for unknown in [c"", c"/", c".", c"./a", c"a/../b", c"a//b", c"a/", c"/a/./b"] {
-                assert_eq!(real(dirfd, unknown), None, "{unknown:?}");
-            }
-        }
     }
 
     #[test]

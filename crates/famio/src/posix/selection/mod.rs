@@ -6,5 +6,6 @@ pub(super) mod current;
 pub(super) mod environment;
 pub(super) mod globs;
 pub(super) mod ordinary;
+pub(super) mod path_text;
 pub mod patterns;
 pub(super) mod traces;

@@ -83,7 +83,7 @@ pub(in crate::recovery) fn recover(
         }
         match end(file, &mark, (committed, size), durability, medium) {
             // A full disk, and one that needs room to remove a mark (xfs): this one says what is so.
-            Err(e) if e.is_full() && mark.is_plain() && mark.base == committed && committed == size => {}
+            Err(e) if e.is_full() && mark.is_plain() && has_size(file, mark.base) && committed == mark.base => {}
             ended => ended?,
         }
     }
@@ -93,6 +93,11 @@ pub(in crate::recovery) fn recover(
         false => Outcome::Recovered,
     };
     Ok((outcome, size.saturating_sub(committed)))
+}
+
+/// Whether the file has exactly `size` bytes.
+pub(in crate::recovery) fn has_size(file: BorrowedFd<'_>, size: u64) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == size)
 }
 
 /// Writes the hashed bytes once more: if the kernel failed to write them, it still shows them and believes them

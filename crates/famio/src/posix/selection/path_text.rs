@@ -1,0 +1,209 @@
+//! Paths as text without the heap: joined, resolved, and asked of the kernel.
+
+use crate::name_prefilter::name_start;
+use crate::posix::raw;
+use core::mem::MaybeUninit;
+use std::ffi::{CStr, CString};
+use std::os::fd::RawFd;
+
+const PATH: usize = libc::PATH_MAX as usize;
+
+/// A path under construction.
+///
+/// Invariant: the first `length` bytes are initialized, and `length` is less than [`PATH`]. The rest is not: zeroing a
+/// page at every `open` would take a tenth of a microsecond.
+pub(in crate::posix) struct PathText {
+    bytes: [MaybeUninit<u8>; PATH],
+    length: usize,
+}
+
+impl PathText {
+    pub(in crate::posix) fn new() -> Self {
+        Self { bytes: [const { MaybeUninit::uninit() }; PATH], length: 0 }
+    }
+
+    pub(in crate::posix) fn get(&self) -> &[u8] {
+        // SAFETY: these bytes are initialized (see the invariant).
+        unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Shortens it to `length` bytes.
+    pub(super) fn cut(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Becomes what a system call writes. Returns whether it has written anything.
+    ///
+    /// # Safety
+    /// The call gets a buffer and its length, and returns how many bytes at its beginning it has written, at most the
+    /// length; or zero, or an error below zero.
+    pub(super) unsafe fn fill(&mut self, call: impl FnOnce(*mut u8, usize) -> isize) -> bool {
+        self.length = usize::try_from(call(self.bytes.as_mut_ptr().cast(), PATH - 1)).unwrap_or(0);
+        self.length > 0
+    }
+
+    /// Appends bytes; false if they do not fit with a terminating zero.
+    pub(in crate::posix) fn push(&mut self, bytes: &[u8]) -> bool {
+        let end = self.length + bytes.len();
+        if end >= PATH {
+            return false;
+        }
+        self.bytes[self.length..end].write_copy_of_slice(bytes);
+        self.length = end;
+        true
+    }
+
+    /// Appends a path, and resolves `.` and `..` textually.
+    pub(super) fn join(&mut self, path: &[u8]) -> bool {
+        for part in path.split(|&byte| byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => self.cut(self.get().iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+                part => {
+                    if !self.push(b"/") || !self.push(part) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    pub(in crate::posix) fn c_str(&mut self) -> *const u8 {
+        self.bytes[self.length].write(0);
+        self.bytes.as_ptr().cast()
+    }
+}
+
+pub(super) fn folder_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+    let start = name_start(path);
+    let folder = match start {
+        0 | 1 => &path[..start],
+        _ => &path[..start - 1],
+    };
+    (folder, &path[start..])
+}
+
+/// The name of the link in `/proc` that leads to a descriptor's file.
+pub(in crate::posix) fn descriptor_name(fd: RawFd, room: &mut [u8; 32]) -> &CStr {
+    let prefix = b"/proc/self/fd/";
+    *room = [0; 32];
+    room[..prefix.len()].copy_from_slice(prefix);
+    let mut digits = [0u8; 12];
+    let mut at = digits.len();
+    let mut rest = fd as u32;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    room[prefix.len()..prefix.len() + digits.len() - at].copy_from_slice(&digits[at..]);
+    CStr::from_bytes_until_nul(room).unwrap_or_default()
+}
+
+/// The kernel's path of a descriptor's file.
+pub(in crate::posix) fn descriptor_path(fd: RawFd, text: &mut PathText) -> bool {
+    let mut room = [0u8; 32];
+    let name = descriptor_name(fd, &mut room);
+    // SAFETY: the name is terminated by a zero; the kernel writes at most the buffer's length.
+    let found = unsafe { text.fill(|to, length| raw!(SYS_readlinkat, libc::AT_FDCWD, name.as_ptr(), to, length)) };
+    found && text.get()[0] == b'/'
+}
+
+/// The kernel's path of an open file, or the path that the caller gave.
+pub(in crate::posix) fn path_of(fd: RawFd, said: &CStr) -> CString {
+    let mut text = PathText::new();
+    if descriptor_path(fd, &mut text) {
+        CString::new(text.get()).unwrap_or_else(|_| said.to_owned())
+    } else {
+        said.to_owned()
+    }
+}
+
+/// The kernel's name of the file that was just opened by this path, through no symbolic link. `None` if only the kernel
+/// knows: the path has dots, or is relative to a descriptor. To ask it (`path_of`) takes 4 µs, this 0.5.
+pub(in crate::posix) fn path_without_links(dirfd: RawFd, path: &CStr) -> Option<CString> {
+    let bytes = path.to_bytes();
+    let rest = bytes.strip_prefix(b"/");
+    if rest.unwrap_or(bytes).split(|&byte| byte == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
+        return None;
+    }
+    if rest.is_some() {
+        return Some(path.to_owned());
+    }
+    let mut text = PathText::new();
+    let is_found = dirfd == libc::AT_FDCWD && start(dirfd, bytes, &mut text) && text.push(b"/") && text.push(bytes);
+    is_found.then(|| CString::new(text.get()).ok()).flatten()
+}
+
+pub(super) fn start(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool {
+    text.clear();
+    if path.first() == Some(&b'/') {
+        return true;
+    }
+    if dirfd != libc::AT_FDCWD {
+        return descriptor_path(dirfd, text);
+    }
+    // SAFETY: the kernel writes at most the buffer's length.
+    let found = unsafe { text.fill(|to, length| raw!(SYS_getcwd, to, length) - 1) }; // with the zero at its end
+    let is_absolute = found && text.get()[0] == b'/';
+    if text.get() == b"/" {
+        text.clear();
+    }
+    is_absolute
+}
+
+/// The real folder of `path`, with the name appended.
+pub(super) fn real_path(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool {
+    let (folder, name) = folder_and_name(path);
+    text.clear();
+    if !text.push(if folder.is_empty() { b"." } else { folder }) {
+        return false;
+    }
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let _passing = crate::posix::passing();
+    // SAFETY: the text is terminated by a zero.
+    let fd = crate::posix::with_number(|| unsafe { raw!(SYS_openat, dirfd, text.c_str(), flags, 0) });
+    if fd < 0 {
+        return false;
+    }
+    let known = descriptor_path(fd as RawFd, text);
+    // SAFETY: the descriptor is ours, and refers to a folder.
+    unsafe { raw!(SYS_close, fd) };
+    if text.get() == b"/" {
+        text.clear();
+    }
+    known && text.push(b"/") && text.push(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_without_links() {
+        let real = |dirfd, path| path_without_links(dirfd, path).map(|path| path.into_string().unwrap());
+        let here = std::env::current_dir().unwrap().into_os_string().into_string().unwrap();
+        for name in [c"a", c"a/b", c".a", c"a..b"] {
+            assert_eq!(real(libc::AT_FDCWD, name), Some(format!("{here}/{}", name.to_str().unwrap())));
+            assert_eq!(real(3, name), None);
+        }
+        for dirfd in [libc::AT_FDCWD, 3] {
+            assert_eq!(real(dirfd, c"/a/b").as_deref(), Some("/a/b"));
+            for unknown in [c"", c"/", c".", c"./a", c"a/../b", c"a//b", c"a/", c"/a/./b"] {
+                assert_eq!(real(dirfd, unknown), None, "{unknown:?}");
+            }
+        }
+    }
+}
