@@ -290,10 +290,10 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
 
 /// As [`has_ended`]; or the file was growing, and has exactly what is committed. Its mark stays.
 pub(crate) fn has_nothing_to_recover(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
-    let has_its_size =
-        |mark: GrowingMark| mark.is_plain() && rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_size as u64 == mark.base);
     match examine(fd, None, settings, false, FoundFile::default()) {
-        Ok(Examined { growing: Some(mark), verdict: Verdict::Growing, .. }) => has_its_size(mark),
+        Ok(Examined { growing: Some(mark), verdict: Verdict::Growing, .. }) => {
+            mark.is_plain() && growing::has_size(fd, mark.base)
+        }
         _ => has_ended(fd, settings),
     }
 }
