@@ -196,7 +196,9 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
             let is = if dry_run { "would stay, and be" } else { "stays, and is" };
             format!("{file}: what a killed process had written {is} durable (on-kill=keep; journal {journal})")
         }
-        Outcome::Discarded => format!("{file}: kept as it is; its journal {would}dropped (journal {journal})"),
+        Outcome::Discarded => {
+            format!("{file}: kept as it is; its mark, and its journal if there is one, {would}dropped ({journal})")
+        }
         // This text names both files, and says what to do.
         Outcome::Conflict(why) => format!("{file}: conflict: {why}"),
         Outcome::Failed(error) => format!("{file}: failed: {error}"),

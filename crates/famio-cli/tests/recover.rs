@@ -7,6 +7,7 @@ use famio::file::{Access, AtomicFile, UserBuf};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -106,6 +107,42 @@ fn a_crash_is_seen_and_recovered() {
     place.is_committed();
     place.expect(&["recover"], 0, "nothing to recover");
     place.expect(&["status"], 0, "no journals");
+}
+
+/// It was reported as unreadable, which a monitor takes for damage.
+#[test]
+fn a_journal_whose_creation_was_cut_short_is_not_unreadable() {
+    let place = Place::crashed();
+    let journals = journals(&place);
+    assert_eq!(journals.len(), 1);
+    place.expect(&["recover"], 0, "recovered");
+    std::fs::create_dir(journals[0].parent().unwrap()).unwrap();
+    std::fs::set_permissions(journals[0].parent().unwrap(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    for length in [0, 4096, 1 << 20] {
+        File::create(&journals[0]).unwrap().set_len(length).unwrap();
+        std::fs::set_permissions(&journals[0], std::fs::Permissions::from_mode(0o600)).unwrap();
+        place.expect(&["status"], 5, "needs recovery");
+        place.expect(&["check"], 0, "its creation was cut short");
+    }
+    place.expect(&["recover"], 0, "leftovers removed");
+    place.expect(&["status"], 0, "no journals");
+}
+
+/// Another way than the one that was advised cannot work: the copy has no journal.
+#[test]
+fn what_to_do_with_a_copy_is_said() {
+    let place = Place::crashed();
+    let copy = place.folder.path().join("copy.db");
+    assert!(Command::new("cp").args(["-a"]).args([place.file(), copy.clone()]).status().unwrap().success());
+    let said = |args: &[&str], status: i32| {
+        let (code, said) = place.famio(args, &copy);
+        assert_eq!(code, status, "{args:?}: {said}");
+        said
+    };
+    let conflict = said(&["recover"], 3);
+    assert!(conflict.contains("famio backup") && !conflict.contains("--use=journal"), "{conflict}");
+    assert!(said(&["recover", "--use=file"], 0).contains("kept as it is"));
+    place.expect(&["recover"], 0, "recovered to epoch");
 }
 
 #[test]

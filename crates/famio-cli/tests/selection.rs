@@ -131,6 +131,35 @@ fn a_glob_that_selects_nothing_is_said() {
     place.says(&["--atomic", "app.db", "./w", "app.db"], 0, &[&file]);
 }
 
+/// Coreutils close standard error in an exit handler: the report was lost, and with `--require` the status was 125
+/// without a reason.
+#[test]
+fn programs_that_close_standard_error_at_their_end_are_reported_on() {
+    let Some(place) = Place::new() else { return };
+    std::fs::write(place.path("source"), "text").unwrap();
+    let nothing = "--atomic '*.sqlite' selected no file that the program wrote";
+    for program in [&["cp", "source", "copy"][..], &["dd", "if=source", "of=copy", "status=none"], &["touch", "new"]] {
+        place.says(&[&["--atomic", "*.sqlite", "--"], program].concat(), 0, &[nothing]);
+        let failed = "--require: exit status 125 instead of 0";
+        place.says(&[&["--require", "--atomic", "*.sqlite", "--"], program].concat(), 125, &[nothing, failed]);
+    }
+    // A program that closes it itself does not mean to say anything more.
+    place.says(&["--atomic", "*.sqlite", "--", "bash", "-c", "exec 2>&-; exit 0"], 0, &[]);
+}
+
+/// Such a file was written without protection, and the run succeeded.
+#[test]
+fn with_require_a_standard_stream_is_refused() {
+    let Some(place) = Place::new() else { return };
+    for program in [&["sh", "-c", "echo x > app.db"][..], &["dd", "if=writer.c", "of=app.db", "status=none"]] {
+        let (code, said) = place.run(&[&["--require", "--atomic", "app.db", "--"], program].concat());
+        assert_ne!(code, 0, "{said}");
+        let why = "it is to be protected (require), and can't be demoted to an ordinary file because of its use as a standard stream";
+        assert!(said.contains(why), "{program:?}: {said}");
+        assert_eq!(std::fs::read(place.path("app.db")).unwrap(), b"", "{program:?}");
+    }
+}
+
 #[test]
 fn what_was_nearly_selected_is_said() {
     let Some(place) = Place::new() else { return };

@@ -25,7 +25,10 @@ pub fn closefrom(first: i32) {
 pub unsafe fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int {
     // SAFETY: the caller's promise.
     match unsafe { posix::try_open(dirfd, path, flags, mode) } {
-        Ok(fd) => fd, // errno would be a cache miss; it stays unchanged
+        Ok(fd) => {
+            crate::start::called();
+            fd // errno would be a cache miss; it stays unchanged
+        }
         // SAFETY: as above.
         Err(tried) => unsafe { open_selected(dirfd, path, flags, mode, tried) },
     }

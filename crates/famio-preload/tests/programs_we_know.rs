@@ -70,6 +70,26 @@ with open("atomic", "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
     assert_eq!(folder.names(), ["atomic", "copy"]);
 }
 
+/// The kernel tells no path of more than a page. Writes and later opens failed.
+#[test]
+fn a_file_whose_path_is_too_long_is_demoted() {
+    if !there("python3") {
+        return;
+    }
+    let folder = Folder::new("deep");
+    let script = r#"
+import os
+for _ in range(21):
+    os.mkdir("d" * 200); os.chdir("d" * 200)
+for _ in range(2):
+    fd = os.open("atomic", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"hello"); os.fsync(fd); os.pwrite(fd, b"HE", 0); os.pwrite(fd, b"O", 4); os.fsync(fd); os.close(fd)
+assert open("atomic").read() == "HEllO"
+"#;
+    let (_, said) = succeed(under(&folder, "python3").args(["-c", script]));
+    assert!(said.contains("demoted to an ordinary file") && said.contains("the name is too long"), "{said}");
+}
+
 #[test]
 fn coreutils_copy_and_show() {
     let folder = Folder::new("coreutils");

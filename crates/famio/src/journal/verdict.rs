@@ -67,9 +67,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     if let Some(mark) = facts.mark
         && mark.identity != own
     {
-        return facts.conflict(
-            "the file carries the mark of another file: it is a copy of a file with a pending journal, and may be incomplete",
-        );
+        return facts.copied();
     }
     match (facts.mark, facts.journal) {
         (None, Journal::Absent) => Verdict::Nothing,
@@ -122,6 +120,14 @@ impl Facts<'_> {
         Verdict::Conflict(format!(
             "the file is marked as having a journal, which is not there: bring the journal back, or the pool, or the file to where it was \
              (file {file}; looked for {journal}); it is kept: famio recover --use=file keeps it as it is, without the journal"
+        ))
+    }
+
+    fn copied(&self) -> Verdict {
+        let file = self.file_path.display();
+        Verdict::Conflict(format!(
+            "the file carries the mark of another file: it is a copy of a file with a pending journal, and may be a mix of two commits \
+             (file {file}); it is kept: delete it, and copy with famio backup; famio recover --use=file keeps it as it is"
         ))
     }
 

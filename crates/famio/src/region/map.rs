@@ -82,7 +82,7 @@ impl Region {
         };
         match shadow::map(file, &request)? {
             Mapped::At(base) => Ok(Self { file: file.clone(), base: base as *mut u8, len, offset, writable }),
-            Mapped::HandBack => Err(shadow::too_large(file)),
+            Mapped::Demote => Err(shadow::too_large(file)),
         }
     }
 

@@ -313,6 +313,7 @@ fn in_place(
 /// file system; or that has no descriptor left for the journal, or no address for a map.
 pub(in crate::file) fn is_out_of_reach(errno: i32) -> bool {
     const DENIED: [i32; 6] = [libc::EACCES, libc::EPERM, libc::EROFS, libc::EOPNOTSUPP, libc::EEXIST, libc::EFBIG];
+    const TOO_LONG: i32 = libc::ENAMETOOLONG; // the kernel tells no path of more than a page
     const SCARCE: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
-    DENIED.contains(&errno) || SCARCE.contains(&errno)
+    DENIED.contains(&errno) || SCARCE.contains(&errno) || errno == TOO_LONG
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub(crate) enum Mapped {
     At(usize),
     /// It is impossible while the file is atomic: demote it.
-    HandBack,
+    Demote,
 }
 
 /// Maps the file, as `mmap(2)`. Shared: stores of the program become part of the epoch, and writes show. Private: the
@@ -102,7 +102,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         };
         return match memory {
             Ok(memory) => Ok(Mapped::At(request.carry_out(memory.as_raw_fd())?)),
-            Err(e) if too_large(&e) => Ok(Mapped::HandBack),
+            Err(e) if too_large(&e) => Ok(Mapped::Demote),
             Err(e) => Err(e),
         };
     }
@@ -111,14 +111,14 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     }
     let shadow = match file.need_shadow_for_good() {
         Ok(Some(shadow)) => shadow,
-        Ok(None) => return Ok(Mapped::HandBack),
-        Err(e) if too_large(&e) => return Ok(Mapped::HandBack),
+        Ok(None) => return Ok(Mapped::Demote),
+        Err(e) if too_large(&e) => return Ok(Mapped::Demote),
         Err(e) => return Err(e),
     };
     let start = match shadow.cow_maps() {
         Some(cow) => match file.map_private(request, shadow, cow)? {
             Some(start) => start,
-            None => return Ok(Mapped::HandBack),
+            None => return Ok(Mapped::Demote),
         },
         None => {
             let start = request.carry_out(shadow.descriptor(request.may_store)?.as_raw_fd())?;

@@ -22,7 +22,7 @@ use std::os::fd::RawFd;
 /// As the system call.
 pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
-    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::HandBack) }
+    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::Demote) }
 }
 
 /// `nvmmap`: as [`mmap`], but a file that would take too much memory stays atomic, and the call returns `ENOMEM`.
@@ -41,7 +41,7 @@ const ADDRESSES: usize = 1 << 47;
 /// What to do with a file that would take too much memory to map.
 #[derive(Clone, Copy)]
 enum TooLarge {
-    HandBack,
+    Demote,
     Refuse,
 }
 
@@ -160,9 +160,9 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
     match (mapped, too_large) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // If the file is demoted already, the kernel maps it.
-        (Mapped::HandBack, _) if handle.file().is_demoted() => Ok(None),
-        (Mapped::HandBack, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
-        (Mapped::HandBack, TooLarge::HandBack) => {
+        (Mapped::Demote, _) if handle.file().is_demoted() => Ok(None),
+        (Mapped::Demote, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
+        (Mapped::Demote, TooLarge::Demote) => {
             demote_file(
                 handle.file(),
                 handle.path(),

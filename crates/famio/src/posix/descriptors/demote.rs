@@ -12,19 +12,30 @@ use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::ordinary;
 use crate::posix::selection::ordinary::Identity;
 use crate::posix::{Ret, fail, raw};
+use crate::settings::Settings;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+
+/// Why a file with such settings must not be demoted.
+fn must_stay_atomic(settings: &Settings) -> Option<&'static str> {
+    match settings {
+        Settings { group: Some(_), .. } => Some("it belongs to a group"),
+        Settings { require: true, .. } => Some("it is to be protected (require)"),
+        _ => None,
+    }
+}
 
 /// Demotes `file`: commits it, checkpoints it, closes its journal clean, and then gives position and flags of every
 /// description back to the kernel. `fd` is any descriptor of the file.
 ///
 /// # Errors
-/// Those of its end. `EBUSY`: it belongs to a group, and could not be committed with it any more.
+/// Those of its end. `EBUSY`: it belongs to a group, and could not be committed with it any more; or its settings
+/// require protection.
 pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
-        if file.settings().group.is_some() {
-            let what = format!("it belongs to a group, and can't be demoted to an ordinary file because of {why}");
+        if let Some(kept) = must_stay_atomic(file.settings()) {
+            let what = format!("{kept}, and can't be demoted to an ordinary file because of {why}");
             return Err(Error::with(libc::EBUSY, what).context(path.to_string_lossy()));
         }
         file.split_if_left()?;

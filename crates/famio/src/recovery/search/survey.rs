@@ -6,7 +6,7 @@ use super::paths::{Seen, kind_of};
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::Control;
-use crate::journal::header::Kind;
+use crate::journal::header::{Kind, first_bytes, is_blank};
 use crate::journal::inplace::{Image, Key};
 use crate::journal::pools::reach::{is_regular, look, look_at};
 use crate::journal::records::scan;
@@ -141,7 +141,7 @@ impl Visitor for All<'_> {
             self.seen.add(key, &journal);
         }
         let used = located.as_ref().and_then(|located| control_in(&place.pool, located.file.as_fd()));
-        self.found.push(look_into(place, name, located.map(|located| located.path), used.as_ref()));
+        self.found.push(look_into(place, name, located.map(|located| located.path), used.as_ref(), false));
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
@@ -183,7 +183,14 @@ fn of_file(file: BorrowedFd<'_>, path: &Path, given: FoundFile<'_>, settings: &S
         && there(pool)?
     {
         let place = Place::new(pool.reopen(file)?);
-        return Ok(Some(look_into(&place, &name, Some(path.to_path_buf()), control_in(pool, file).as_ref())));
+        let is_marked = mark.is_some() || is_damaged;
+        return Ok(Some(look_into(
+            &place,
+            &name,
+            Some(path.to_path_buf()),
+            control_in(pool, file).as_ref(),
+            is_marked,
+        )));
     }
     if mark.is_none() && !is_damaged {
         return Ok(None);
@@ -199,7 +206,8 @@ fn control_in(pool: &Pool, file: BorrowedFd<'_>) -> Option<Control> {
     Some(Control::new(control::find_in(pool, file).ok()??))
 }
 
-fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&Control>) -> Found {
+/// `is_marked`: the file has a mark, so that the journal was complete once.
+fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&Control>, is_marked: bool) -> Found {
     let journal = place.pool.path_of(name);
     match place.header(name) {
         Ok((header, fd)) => {
@@ -223,8 +231,19 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
                 in_use,
             }
         }
+        // Being made, or left by a kill at that moment.
+        Err(_) if !is_marked && is_without_header(place, name) => {
+            Found::of_file(&file.unwrap_or_default(), journal, State::Creating.name(), None)
+        }
         Err(e) => Found::of_file(&file.unwrap_or_default(), journal, Found::UNREADABLE, Some(e.to_string())),
     }
+}
+
+fn is_without_header(place: &Place, name: &str) -> bool {
+    let journal = place.pool.open_read_only(name, None).ok().flatten();
+    journal
+        .and_then(|journal| first_bytes(journal.as_fd()).ok())
+        .is_some_and(|(bytes, length)| is_blank(&bytes[..length]))
 }
 
 /// The committed bytes in a tiered journal that its file may lack. All of the journal is read for that, so only once,
