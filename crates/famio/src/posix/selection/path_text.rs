@@ -56,7 +56,7 @@ impl PathText {
         if end >= PATH {
             return false;
         }
-        self.bytes[self.length..end].write_copy_of_slice(bytes);
+        self.bytes[self.length..end].iter_mut().zip(bytes).for_each(|(to, from)| *to = MaybeUninit::new(*from));
         self.length = end;
         true
     }
