@@ -26,7 +26,7 @@ pub unsafe fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32)
     // SAFETY: the caller's promise.
     match unsafe { posix::try_open(dirfd, path, flags, mode) } {
         Ok(fd) => {
-            crate::start::called();
+            crate::first_exit_handler::called();
             fd // errno would be a cache miss; it stays unchanged
         }
         // SAFETY: as above.

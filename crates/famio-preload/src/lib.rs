@@ -3,6 +3,7 @@
 mod aio;
 mod asynchronous;
 mod entry;
+mod first_exit_handler;
 mod fortify;
 mod fresh;
 mod memory;

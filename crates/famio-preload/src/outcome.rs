@@ -14,7 +14,7 @@ pub fn errno() -> *mut i32 {
 /// Runs `call`; turns an error into -1 and errno, and otherwise leaves errno unchanged.
 #[inline]
 pub fn finish(call: impl FnOnce() -> Ret) -> Ret {
-    crate::start::called();
+    crate::first_exit_handler::called();
     let errno = errno();
     // SAFETY: the thread's errno lives as long as the thread.
     let before = unsafe { *errno };

@@ -7,7 +7,7 @@ use crate::programs::FEXECVE;
 use crate::signals::SIGACTION;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use famio::posix::{self, handlers, process};
 
 /// libc's functions behind the fronts; null until the constructor has run; until then the kernel is called directly.
@@ -66,38 +66,13 @@ extern "C" fn constructor() {
         crate::outcome::note(process::receive_descriptors);
         let is_in_run = famio::posix::run_record::is_joined();
         crate::entry::famio_in_run.store(is_in_run, Ordering::Relaxed);
-        TO_REGISTER.store(if is_in_run { REGISTRATIONS } else { 0 }, Ordering::Relaxed);
+        crate::first_exit_handler::begin(is_in_run);
         // SAFETY: the functions stay loaded: the library is linked with -z nodelete.
         unsafe {
             on_exit(end_with, ptr::null_mut());
             at_quick_exit(end_quickly);
             pthread_atfork(Some(fork), Some(parent), Some(child));
         }
-    }
-}
-
-/// How often an exit handler that keeps standard error is registered, at the first calls: the handlers of the program
-/// run before those that were there when it began, and libraries may call something before `main`.
-const REGISTRATIONS: u32 = 4;
-static TO_REGISTER: AtomicU32 = AtomicU32::new(0);
-
-/// At a call of the program.
-#[inline]
-pub fn called() {
-    if TO_REGISTER.load(Ordering::Relaxed) != 0 {
-        register();
-    }
-}
-
-#[cold]
-fn register() {
-    extern "C" fn first(_: i32, _: *mut c_void) {
-        crate::outcome::note(posix::run_record::at_exit);
-    }
-    let less = |left: u32| left.checked_sub(1);
-    if TO_REGISTER.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
-        // SAFETY: as in the constructor.
-        unsafe { on_exit(first, ptr::null_mut()) };
     }
 }
 
