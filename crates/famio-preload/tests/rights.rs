@@ -117,6 +117,19 @@ fn whose_folder_is_anothers_writes_through_the_kernel() {
     assert_eq!(bench.folder.names(), ["atomic"]);
 }
 
+/// It was named twice, and nothing was said of what to do.
+#[test]
+fn an_error_of_an_open_names_the_file_once() {
+    let folder = Folder::new("rights-named-once");
+    std::fs::write(folder.path().join("atomic"), [b'x'; 8192]).unwrap();
+    let mut shell = under(&folder, "sh");
+    let done = shell.args(["-c", ": 3<>atomic"]).env("FAMIO_POOL", "/no/such/pool").output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success() && said.contains("make the folder first"), "{said}");
+    let line = said.lines().find(|line| line.starts_with("famio: ")).unwrap();
+    assert_eq!(line.matches("/atomic: ").count(), 1, "{line}");
+}
+
 /// A file that grew has a mark, by which a recovery would cut what the kernel has written since.
 #[test]
 fn what_grew_where_there_is_no_place_for_a_journal_is_left_without_a_mark() {
