@@ -315,6 +315,19 @@ fn what_is_suggested_is_written_and_used() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
 }
 
+/// It died of SIGXFSZ.
+#[test]
+fn a_limit_on_file_sizes_is_named() {
+    let Some(place) = Place::new() else { return };
+    let mut shell = Command::new("sh");
+    let trace = format!("ulimit -f 8; exec {} trace -- touch traced", env!("CARGO_BIN_EXE_famio"));
+    let done = shell.current_dir(place.folder.path()).env("FAMIO_TRACER", &place.library).args(["-c", &trace]).output();
+    let done = done.unwrap();
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("ulimit -f unlimited"), "{done:?}");
+    assert!(!place.path("traced").exists());
+}
+
 /// A device was replaced by a regular file, /dev/null for example; and a FIFO was waited for.
 #[test]
 fn what_is_no_file_is_not_replaced() {

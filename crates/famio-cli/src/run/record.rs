@@ -3,7 +3,6 @@
 
 use crate::settings::{Layer, Origins};
 use famio::posix::run_record;
-use rustix::process::Resource;
 use std::ffi::{CString, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -47,12 +46,8 @@ pub fn remove(path: &Path) {
 }
 
 fn make_in(base: &Path, me: u32, bytes: &[u8]) -> io::Result<PathBuf> {
-    let limit = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-    if limit < bytes.len() as u64 {
-        // The kernel would answer with SIGXFSZ, and the folder would stay.
-        let what = format!("the record, {} bytes, does not fit under the limit of {limit} (ulimit -f)", bytes.len());
-        return Err(io::Error::other(what));
-    }
+    // First, so that no folder is left.
+    crate::limit::permits(bytes.len() as u64).map_err(io::Error::other)?;
     let start = start_of(me).ok_or_else(|| io::Error::other("/proc can't be read"))?;
     sweep(base);
     let template = base.join(format!("{PREFIX}{}-{me}-{start}-XXXXXX", namespace()?)).into_os_string().into_vec();
