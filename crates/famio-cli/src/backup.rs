@@ -88,17 +88,44 @@ struct Entry {
     epoch: u64,
     bytes: u64,
     reflink: bool,
+    error: Option<String>,
 }
 
 impl Entry {
     fn new(file: &Path, copy: &Path, done: Backup) -> Self {
-        let name = |path: &Path| path.display().to_string();
-        Self { file: name(file), copy: name(copy), epoch: done.epoch, bytes: done.bytes, reflink: done.is_reflink }
+        let (epoch, bytes, reflink) = (done.epoch, done.bytes, done.is_reflink);
+        Self { file: shown(file), copy: shown(copy), epoch, bytes, reflink, error: None }
+    }
+
+    /// Nothing was copied.
+    fn failed(file: &Path, copy: &Path, error: &str) -> Self {
+        let error = Some(error.into());
+        Self { file: shown(file), copy: shown(copy), epoch: 0, bytes: 0, reflink: false, error }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// With `--json`, a failure is a JSON value, too, beside the message on stderr.
+fn say_failure(json: bool, file: &Path, copy: &Path, failure: Failure) -> Failure {
+    if !json {
+        return failure;
+    }
+    match crate::out::json(&Entry::failed(file, copy, &failure.message)) {
+        Ok(()) => failure,
+        Err(unsaid) => unsaid,
     }
 }
 
 /// Makes a copy.
 pub fn main(args: Args) -> Result<i32, Failure> {
+    let (json, file, dest) = (args.json, args.file.clone(), args.dest.clone());
+    make(args).map_err(|failure| say_failure(json, &file, &dest, failure))
+}
+
+fn make(args: Args) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let dest = inside(&args.dest, &args.file)?;
     let done =
@@ -111,6 +138,11 @@ pub fn main(args: Args) -> Result<i32, Failure> {
 
 /// Replaces a file by a copy.
 pub fn restore(args: RestoreArgs) -> Result<i32, Failure> {
+    let (json, file, copy) = (args.json, args.file.clone(), args.backup.clone());
+    replace(args).map_err(|failure| say_failure(json, &file, &copy, failure))
+}
+
+fn replace(args: RestoreArgs) -> Result<i32, Failure> {
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let file = inside(&args.file, &args.backup)?;
     let waits = |holder| say_who_is_awaited(&args.backup, holder);

@@ -16,6 +16,7 @@ mod forget;
 mod generate;
 mod interrupt;
 mod journals;
+mod limit;
 mod look;
 mod pool;
 mod program;

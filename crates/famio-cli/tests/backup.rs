@@ -123,6 +123,26 @@ fn a_name_that_is_taken_is_kept_and_an_ordinary_file_is_copied() {
 }
 
 #[test]
+fn a_failure_is_json_too() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, file, copy) in [
+        (["backup", "--json", "none", "c"], "none", "c"),
+        (["restore", "--json", "none", "a"], "a", "none"),
+        (["backup", "--json", "none", "no/"], "none", "no/"),
+    ] {
+        let output = famio(folder.path()).args(args).output().unwrap();
+        assert!(output.status.code() == Some(1) && !output.stderr.is_empty(), "{}", said(&output));
+        let entry: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(entry["file"] == file && entry["copy"] == copy && entry["bytes"] == 0, "{entry}");
+        assert!(entry["error"].as_str().is_some_and(|error| error.contains("no")), "{entry}");
+    }
+    std::fs::write(folder.path().join("a"), "a").unwrap();
+    let output = famio(folder.path()).args(["backup", "--json", "a", "b"]).output().unwrap();
+    let entry: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && entry["error"].is_null() && entry["bytes"] == 1, "{entry}");
+}
+
+#[test]
 fn colours_are_for_terminals_and_for_who_asks() {
     let folder = tempfile::tempdir().unwrap();
     let of = |args: &[&str]| said(&famio(folder.path()).args(args).output().unwrap());

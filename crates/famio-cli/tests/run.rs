@@ -162,6 +162,16 @@ fn what_becomes_of_killed_writes_is_passed_on() {
     let globs = told(&["--on-kill", "*.ibd", "--on-kill", "./b"]).unwrap();
     assert!(globs.starts_with(&format!("*.ibd\n{}/b", root.display())), "{globs}");
     refused(&place.run(&["--atomic", "a", "--on-kill", "keep", "--on-kill", "b", "true"]), 125, "--on-kill");
+    for (option, mistake) in [("--on-kill", "kepe"), ("--on-kill", "KEEP"), ("--atomicity", "wrte")] {
+        let done = place.run(&["--atomic", "a", option, mistake, "true"]);
+        assert!(String::from_utf8_lossy(&done.stderr).contains(&format!("write ./{mistake}")), "{done:?}");
+        assert!(!done.status.success());
+        let variable = option.replace("--", "famio-").replace('-', "_").to_uppercase();
+        let done = place.famio().env(&variable, mistake).args(["run", "--atomic", "a", "true"]).output().unwrap();
+        refused(&done, 125, &variable);
+    }
+    std::fs::write(root.join("famio.toml"), "on-kill = ['keep', 'b.db']\n").unwrap();
+    refused(&place.run(&["--atomic", "a", "true"]), 125, "./keep");
     std::fs::write(root.join("famio.toml"), "on-kill = 'perhaps'\n").unwrap();
     refused(&place.run(&["--atomic", "a", "true"]), 125, "perhaps");
     std::fs::write(root.join("famio.toml"), "on-kill = ['x/*.db']\n").unwrap();
@@ -184,10 +194,36 @@ fn bad_settings_are_refused() {
     refused(&place.run(&["--atomic", "a", "--shm", "none", "true"]), 125, "made first");
     refused(&place.run(&["--atomic", "a", "--shm", "/proc", "true"]), 125, "not on tmpfs");
     refused(&place.run(&["--atomic", "a", "--config", "none.toml", "true"]), 125, "none.toml");
+    std::os::unix::fs::symlink("/dev/zero", root.join("zeros")).unwrap();
+    refused(&place.run(&["--atomic", "a", "--config", "zeros", "true"]), 125, "zeros: neither a regular file");
+    refused(&place.run(&["--atomic", &"/x".repeat(4000), "true"]), 125, "--atomic: glob '/x/x");
     let output = place.famio().env("FAMIO_DURABILITY", "maybe").args(["run", "--atomic", "a", "true"]).output();
     refused(&output.unwrap(), 125, "FAMIO_DURABILITY");
     std::fs::write(root.join("famio.toml"), "atomik = ['a']\n").unwrap();
     refused(&place.run(&["--atomic", "a", "true"]), 125, "atomik");
+}
+
+/// Each parent whose path was too long used to be named, with all its 4 to 6 KB.
+#[test]
+fn a_path_that_is_too_long_is_no_reason_to_talk() {
+    const PROGRAM: &str = "
+import os, sys
+for _ in range(20):
+    os.mkdir('d' * 240)
+    os.chdir('d' * 240)
+os.execv(sys.argv[1], sys.argv[1:])";
+    let place = Place::new();
+    let mut command = place.famio();
+    let famio = command.get_program().to_owned();
+    command = {
+        let mut python = Command::new("python3");
+        python.current_dir(place.path()).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        python
+    };
+    let done = command.args(["-c", PROGRAM]).arg(famio).args(["run", "--atomic", "x.db", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.lines().count() == 1 && said.len() < 200, "{said}");
+    assert!(said.contains("famio.toml") && said.contains("--config"), "{said}");
 }
 
 #[test]

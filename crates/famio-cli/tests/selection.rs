@@ -241,6 +241,29 @@ fn a_run_has_one_voice() {
     assert!(code == 0 && said.ends_with(line) && said.matches("selected no file").count() == 1, "{code} {said}");
 }
 
+/// The command died of SIGXFSZ, and left the folder of its record.
+#[test]
+fn a_limit_on_file_sizes_leaves_no_record() {
+    let Some(place) = Place::new() else { return };
+    let limited = |options: &str| {
+        let run = format!("ulimit -f 8; exec {} run {options} --atomic x.db ./w x.db", env!("CARGO_BIN_EXE_famio"));
+        let mut famio = place.famio();
+        let settings = famio.arg("x").get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)));
+        let mut shell = Command::new("sh");
+        shell.current_dir(place.path("")).args(["-c", &run]);
+        for (name, value) in settings.filter_map(|(name, value)| Some((name, value?))) {
+            shell.env(name, value);
+        }
+        // Which also checks that no record is left.
+        place.said(shell.output().unwrap())
+    };
+    let (status, said) = limited("");
+    assert_eq!(status, 0, "{said}");
+    assert_eq!(std::fs::read(place.path("x.db")).unwrap(), b"hello");
+    let (status, said) = limited("--require");
+    assert!(status == 125 && said.contains("ulimit -f"), "{status}: {said}");
+}
+
 #[test]
 fn programs_that_lose_the_library_are_named() {
     let Some(place) = Place::new() else { return };

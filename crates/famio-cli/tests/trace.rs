@@ -315,6 +315,47 @@ fn what_is_suggested_is_written_and_used() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
 }
 
+/// It died of SIGXFSZ.
+#[test]
+fn a_limit_on_file_sizes_is_named() {
+    let Some(place) = Place::new() else { return };
+    let mut shell = Command::new("sh");
+    let trace = format!("ulimit -f 8; exec {} trace -- touch traced", env!("CARGO_BIN_EXE_famio"));
+    let done = shell.current_dir(place.folder.path()).env("FAMIO_TRACER", &place.library).args(["-c", &trace]).output();
+    let done = done.unwrap();
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("ulimit -f unlimited"), "{done:?}");
+    assert!(!place.path("traced").exists());
+}
+
+/// A device was replaced by a regular file, /dev/null for example; and a FIFO was waited for.
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    use std::os::unix::fs::FileTypeExt;
+    let Some(place) = Place::new() else { return };
+    let path = |name: &str| place.folder.path().join(name);
+    let device = Command::new("mknod").arg(path("null")).args(["c", "1", "3"]).output().unwrap();
+    if !device.status.success() {
+        eprintln!("NOT TESTED: a device takes root");
+    }
+    assert!(Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+    for target in ["null", "fifo"] {
+        std::os::unix::fs::symlink(target, path(&format!("link-{target}"))).unwrap();
+    }
+    let before = std::fs::read_dir(place.folder.path()).unwrap().count();
+    for name in ["null", "fifo", "link-null", "link-fifo"] {
+        let done = place.trace(&["--write", name, "--", "touch", "traced"]);
+        assert_eq!(done.status.code(), Some(125), "{name}: {done:?}");
+        assert!(String::from_utf8_lossy(&done.stderr).contains(name), "{name}: {done:?}");
+    }
+    assert!(!path("traced").exists(), "it was traced though its result has no place");
+    assert_eq!(std::fs::read_dir(place.folder.path()).unwrap().count(), before);
+    assert!(std::fs::symlink_metadata(path("fifo")).unwrap().file_type().is_fifo());
+    if device.status.success() {
+        assert!(std::fs::symlink_metadata(path("null")).unwrap().file_type().is_char_device());
+    }
+}
+
 /// Processes that open the same files at the same time: each file must be listed once, with all their calls.
 const CROWD: &str = r#"
 #include <fcntl.h>

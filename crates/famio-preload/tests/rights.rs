@@ -8,7 +8,7 @@ use famio::Settings;
 use famio::recovery::{Options, Outcome, Silent, Use, recover_path};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -115,6 +115,46 @@ fn whose_folder_is_anothers_writes_through_the_kernel() {
     assert_eq!(said.matches(LEFT).count(), 1, "{said}");
     assert!(said.contains("/atomic: ") && said.contains(".famio"), "{said}");
     assert_eq!(bench.folder.names(), ["atomic"]);
+}
+
+/// It was named twice, and nothing was said of what to do.
+#[test]
+fn an_error_of_an_open_names_the_file_once() {
+    let folder = Folder::new("rights-named-once");
+    std::fs::write(folder.path().join("atomic"), [b'x'; 8192]).unwrap();
+    let mut shell = under(&folder, "sh");
+    let done = shell.args(["-c", ": 3<>atomic"]).env("FAMIO_POOL", "/no/such/pool").output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success() && said.contains("make the folder first"), "{said}");
+    let line = said.lines().find(|line| line.starts_with("famio: ")).unwrap();
+    assert_eq!(line.matches("/atomic: ").count(), 1, "{line}");
+}
+
+/// As above: of another process's control file, if only root may open it.
+#[test]
+fn a_control_file_of_others_is_named_with_what_to_do() {
+    const HOLDER: &str = "
+import os, sys
+fd = os.open('atomic', os.O_RDWR)
+os.pwrite(fd, b'y', 5)
+os.fsync(fd)
+print('ready', flush=True)
+sys.stdin.read()";
+    let Some(bench) = Bench::new("rights-control") else { return };
+    bench.file(&"x".repeat(8192));
+    let mut holder = under(&bench.folder, "python3");
+    let mut holder = holder.args(["-c", HOLDER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    for entry in std::fs::read_dir(bench.folder.path().join(".famio")).unwrap().flatten() {
+        std::fs::set_permissions(entry.path(), PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let done = under(&bench.folder, "sh").args(["-c", ": 3<>atomic"]).uid(NOBODY).gid(NOBODY).output();
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    let said = String::from_utf8(done.unwrap().stderr).unwrap();
+    let line = said.lines().find(|line| line.starts_with("famio: ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("control file") && line.contains("run the program as a user who may write"), "{line}");
+    assert_eq!(line.matches("/atomic: ").count(), 1, "{line}");
 }
 
 /// A file that grew has a mark, by which a recovery would cut what the kernel has written since.

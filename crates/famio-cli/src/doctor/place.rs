@@ -7,7 +7,6 @@ use famio::pmem::{self, Detected, Domain};
 use famio::sys::shm;
 use famio::{Settings, TierChoice};
 use rustix::fs::{Mode, OFlags, XattrFlags};
-use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -129,14 +128,14 @@ fn tier(file: &Detected, pool: &Path, settings: &Settings) -> Option<Finding> {
 }
 
 /// An unnamed file in the folder, for trials; closing it removes it.
-fn trial_file(folder: &Path) -> Result<OwnedFd, Errno> {
+fn trial_file(folder: &Path) -> Result<OwnedFd, String> {
     rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| format!("a file can't be made in {}: {errno}", folder.display()))
 }
 
 fn attributes(folder: &Path) -> Finding {
     const TOPIC: &str = "user attributes";
-    let tried = trial_file(folder).map_err(|errno| format!("a file can't be made in {}: {errno}", folder.display()));
-    let tried = tried.and_then(|file| {
+    let tried = trial_file(folder).and_then(|file| {
         rustix::fs::fsetxattr(&file, "user.famio.trial", b"1", XattrFlags::CREATE)
             .map_err(|errno| format!("refused ({errno}): a file with a pending journal could not be marked"))
     });
@@ -159,7 +158,11 @@ fn journals(folder: &Path, settings: &Settings) -> Finding {
     let limit = crate::text::bytes(settings.journal_limit);
     let (checked, what) = match &settings.pool {
         Some(pool) => (crate::pool::check(pool), format!("in the pool {}", pool.display())),
-        None => (crate::pool::writable(folder), "in .famio/ beside each file".to_string()),
+        // The mode alone says little: root may write to /proc, too.
+        None => {
+            let tried = crate::pool::writable(folder).and_then(|()| trial_file(folder).map(drop));
+            (tried, "in .famio/ beside each file".to_string())
+        }
     };
     match checked {
         Ok(()) => Finding::fine(TOPIC, format!("{what}, up to {limit} per file")),
@@ -182,6 +185,14 @@ mod tests {
     fn a_file_system_without_guarantees() {
         let findings = look(Path::new("/proc/self/status"), &Settings::default());
         assert!(findings.iter().any(|finding| finding.topic == "domain" && finding.verdict == Verdict::Problem));
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_is_no_room_for_journals() {
+        let finding = journals(Path::new("/proc"), &Settings::default());
+        assert!(finding.verdict == Verdict::Problem && finding.text.contains("/proc"), "{finding:?}");
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        assert_eq!(journals(folder.path(), &Settings::default()).verdict, Verdict::Fine);
     }
 
     #[test]

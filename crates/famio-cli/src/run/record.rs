@@ -46,6 +46,8 @@ pub fn remove(path: &Path) {
 }
 
 fn make_in(base: &Path, me: u32, bytes: &[u8]) -> io::Result<PathBuf> {
+    // First, so that no folder is left.
+    crate::limit::permits(bytes.len() as u64).map_err(io::Error::other)?;
     let start = start_of(me).ok_or_else(|| io::Error::other("/proc can't be read"))?;
     sweep(base);
     let template = base.join(format!("{PREFIX}{}-{me}-{start}-XXXXXX", namespace()?)).into_os_string().into_vec();

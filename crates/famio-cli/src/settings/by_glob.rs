@@ -2,6 +2,7 @@
 //! its last SYNC, and what is atomic by itself.
 
 use super::globs::absolute;
+use famio::posix::keywords::check_glob;
 use famio::{Atomicity, OnKill};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Debug;
@@ -69,7 +70,11 @@ impl<V: Value> ByGlob<V> {
 
     /// Globs, relative to a folder.
     pub fn globs<'a>(globs: impl Iterator<Item = &'a OsStr>, folder: &Path) -> Result<Self, String> {
-        let all = globs.map(|glob| absolute(glob, folder)).collect::<Result<Vec<_>, _>>()?;
+        let glob = |glob: &OsStr| {
+            check_glob(&glob.to_string_lossy(), V::WORDS)?;
+            absolute(glob, folder)
+        };
+        let all = globs.map(glob).collect::<Result<Vec<_>, _>>()?;
         if all.is_empty() { Err("no glob in it".into()) } else { Ok(Self::Globs(all)) }
     }
 
@@ -147,6 +152,9 @@ mod tests {
         assert_eq!(globs, OnKillRule::Globs(vec!["*.ibd".into(), "/x/keep".into()]));
         assert_eq!((globs.of_all(), globs.shown()), (OnKill::Rollback, "keep for *.ibd /x/keep, else rollback".into()));
         assert!(read("").is_err() && OnKillRule::word("kept").is_err());
+        for mistake in ["kepe", "KEEP", "keep\nb.db", "b.db\nrolback"] {
+            assert!(read(mistake).is_err_and(|error| error.contains("./")), "{mistake}");
+        }
         assert_eq!("write".parse(), Ok(ByGlob::All(Atomicity::Write)));
         let log = ByGlob::<Atomicity>::globs([OsStr::new("*.log")].into_iter(), Path::new("/x")).unwrap();
         assert_eq!((log.of_all(), log.shown()), (Atomicity::Epoch, "write for *.log, else epoch".into()));

@@ -222,6 +222,9 @@ mod tests {
         assert_eq!(with(LOCKS, "memory").unwrap_err(), "FAMIO_LOCKS: 'memory' is not one of: auto, kernel");
         assert!(with(REQUIRE, "yes").unwrap_err().starts_with("FAMIO_REQUIRE: "));
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
+        assert!(
+            with(ATOMICITY, "wrte").unwrap_err().starts_with("FAMIO_ATOMICITY: 'wrte' looks like the word 'write'")
+        );
         assert!(with(ATOMIC, "/a[").unwrap_err().starts_with("FAMIO_ATOMIC: "));
     }
 

@@ -11,12 +11,16 @@ use super::size::Size;
 use super::trust::{self, Trust};
 use super::weight::Weight;
 use super::write_back::WriteBack;
+use crate::look;
 use serde::Deserialize;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
 pub const NAME: &str = "famio.toml";
+/// The largest that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -65,12 +69,20 @@ enum ByGlobText {
 /// The nearest `famio.toml` that can be [trusted](trust), in `here` or above; up to `home` if that is above,
 /// otherwise up to the root. Others are skipped, with a message.
 pub fn search(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let mut is_told = false;
     for folder in here.ancestors() {
         let path = folder.join(NAME);
-        match trust::look(&path) {
-            Trust::Obeyed => return Some(path),
-            Trust::Refused(why) => eprintln!("famio: {} is not obeyed: {why}", path.display()),
-            Trust::Absent => {}
+        if path.as_os_str().len() >= libc::PATH_MAX as usize {
+            // Once, and without the path: each folder above would repeat all of it.
+            if !std::mem::replace(&mut is_told, true) {
+                eprintln!("famio: the current folder's path is too long to look for {NAME} in it; --config names one");
+            }
+        } else {
+            match trust::look(&path) {
+                Trust::Obeyed => return Some(path),
+                Trust::Refused(why) => eprintln!("famio: {} is not obeyed: {why}", path.display()),
+                Trust::Absent => {}
+            }
         }
         if Some(folder) == home {
             return None;
@@ -79,10 +91,25 @@ pub fn search(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
     None
 }
 
+/// The text of a regular file that is no larger than a settings file may be: a device or a FIFO could be read forever.
+pub fn text(path: &Path) -> io::Result<String> {
+    let file = look::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file; name a text file like famio.toml"));
+    }
+    let mut text = String::new();
+    // The size is no limit: a file of /proc has none.
+    file.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::other("larger than 1 MiB, so not a famio.toml; name another file"));
+    }
+    Ok(text)
+}
+
 /// Reads and checks one file.
 pub fn read(path: &Path) -> Result<Layer, String> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let text = text(path).map_err(|error| format!("{name}: {error}"))?;
     let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -213,6 +240,9 @@ mod tests {
             ("on-kill = 'kept'", "kept"),
             ("on-kill = ['[']", "["),
             ("on-kill = []", "on-kill"),
+            ("on-kill = ['keep', 'b.db']", "./keep"),
+            ("on-kill = ['KEEP']", "'keep'"),
+            ("atomicity = ['wrte']", "'write'"),
             ("atomicity = 'call'", "call"),
             ("atomicity = []", "atomicity"),
             ("[[group]]", "atomic"),
@@ -224,6 +254,24 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word) && error.contains(NAME), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn only_a_regular_file_of_some_size_is_read() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = |name: &str| folder.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zeros")).unwrap();
+        for name in ["fifo", "zeros", "."] {
+            let error = read(&path(name)).unwrap_err();
+            assert!(error.contains("regular file"), "{name}: {error}");
+        }
+        let comment = |length: u64| std::fs::write(path(NAME), "#".repeat(length as usize)).unwrap();
+        comment(LARGEST);
+        assert_eq!(read(&path(NAME)), Ok(Layer::default()));
+        comment(LARGEST + 1);
+        assert!(read(&path(NAME)).unwrap_err().contains("larger than 1 MiB"));
+        assert!(read(&path("none")).unwrap_err().contains("No such file"));
     }
 
     #[test]

@@ -23,7 +23,13 @@ pub fn absolute(glob: &OsStr, here: &Path) -> Result<OsString, String> {
         ));
     }
     let all: Result<Vec<String>, String> = all.iter().map(|pattern| absolute_pattern(pattern, here)).collect();
-    Ok(patterns::join(&all?).into())
+    let all = all?;
+    if let Some(long) = all.iter().find(|pattern| pattern.len() >= libc::PATH_MAX as usize) {
+        // The library would refuse it, and know only its own variable.
+        let (start, bytes): (String, _) = (shown.chars().take(40).collect(), long.len());
+        return Err(format!("glob '{start}...': too long ({bytes} bytes); a path has less than {}", libc::PATH_MAX));
+    }
+    Ok(patterns::join(&all).into())
 }
 
 /// The patterns to which an absolute glob expands.
@@ -113,6 +119,16 @@ mod tests {
         let glob = absolute(OsStr::new("./x*"), Path::new("/no/[1]")).unwrap();
         assert_eq!(glob, "/no/[[]1[]]/x*");
         assert!(glob::Pattern::new("/no/[[]1[]]/x*").unwrap().matches("/no/[1]/xy"));
+    }
+
+    #[test]
+    fn a_glob_that_no_path_can_match_is_refused_in_one_line() {
+        let most = libc::PATH_MAX as usize - 1;
+        for (glob, is_good) in [("a".repeat(most), true), ("a".repeat(most + 1), false), ("/a".repeat(most), false)] {
+            let read = absolute(OsStr::new(&glob), Path::new("/"));
+            assert_eq!(read.is_ok(), is_good, "{}", glob.len());
+            assert!(read.is_ok() || read.is_err_and(|error| error.contains("too long") && error.len() < 200));
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use super::judged::Judged;
 use crate::settings::{self, file};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, DocumentMut, Item, Value};
 
@@ -27,9 +29,12 @@ impl Config {
             None => file::search(&here, home.as_deref().map(Path::new)).unwrap_or_else(|| here.join(file::NAME)),
         };
         let shown = path.display();
-        let text = match std::fs::read_to_string(&path) {
+        let text = match file::text(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if path.is_symlink() {
+                    return Err(format!("{shown}: a symbolic link to a file that is not there; make that file first"));
+                }
                 return Ok(Self { path, text: DocumentMut::new(), globs: Vec::new() });
             }
             Err(error) => return Err(format!("{shown}: {error}")),
@@ -145,14 +150,23 @@ fn text(path: &Path) -> Result<String, String> {
     Ok(famio::posix::patterns::escape(text))
 }
 
-/// Replaces the file atomically, through links, keeping its mode.
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
+/// Replaces the file atomically, through links, keeping its owner and mode.
+fn write(path: &Path, text: &str) -> io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let old = match std::fs::symlink_metadata(&path) {
+        Ok(old) if old.is_file() => Some(old),
+        // Since it was read, the program that was traced may have put something else there.
+        Ok(_) => return Err(io::Error::other("no regular file any more, and not replaced; --write names another")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
     let new = path.with_file_name(format!(".{}.{}", file::NAME, std::process::id()));
     let write = || {
-        let mut to = std::fs::File::create_new(&new)?;
-        if let Ok(old) = std::fs::metadata(&path) {
-            to.set_permissions(old.permissions())?;
+        // Nobody who may not read the old file may open the new one.
+        let mode = if old.is_some() { 0o600 } else { 0o666 };
+        let mut to = File::options().write(true).create_new(true).mode(mode).open(&new)?;
+        if let Some(old) = &old {
+            keep_rights(&to, old)?;
         }
         to.write_all(text.as_bytes())?;
         to.sync_all()?;
@@ -161,6 +175,18 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     write().inspect_err(|_| {
         let _ = std::fs::remove_file(&new);
     })
+}
+
+/// Gives the new file the owner, group and mode of the old one.
+fn keep_rights(new: &File, old: &Metadata) -> io::Result<()> {
+    let own = new.metadata()?;
+    if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
+        fchown(new, Some(old.uid()), Some(old.gid())).map_err(|error| {
+            let owner = format!("user {}, group {}", old.uid(), old.gid());
+            io::Error::new(error.kind(), format!("its owner ({owner}) can't be kept: {error}; run famio as that user"))
+        })?;
+    }
+    new.set_permissions(old.permissions())
 }
 
 #[cfg(test)]
@@ -222,6 +248,40 @@ mod tests {
         let names: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(added("", &names), "atomic = [\"./*\"]\n");
         assert!(!added("", &names[1..]).contains('*'));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_replaced() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = |name: &str| folder.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        std::os::unix::fs::symlink("fifo", path("link")).unwrap();
+        std::os::unix::fs::symlink("none", path("dangling")).unwrap();
+        for name in ["fifo", "link", "dangling"] {
+            assert!(Config::open(Some(&path(name))).is_err(), "{name}");
+        }
+        // It became one while the program ran.
+        assert!(write(&path("link"), "").is_err() && write(&path("fifo"), "").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+        assert!(!path("fifo").is_file() && path("link").is_symlink());
+    }
+
+    #[test]
+    fn the_owner_and_the_link_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("real"), "old").unwrap();
+        std::fs::set_permissions(path("real"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("real", path("link")).unwrap();
+        let is_root = std::os::unix::fs::chown(path("real"), Some(1234), Some(1235)).is_ok();
+        write(&path("link"), "new").unwrap();
+        let found = std::fs::metadata(path("real")).unwrap();
+        assert!(path("link").is_symlink() && found.mode() & 0o777 == 0o600);
+        assert_eq!(std::fs::read_to_string(path("real")).unwrap(), "new");
+        match is_root {
+            true => assert_eq!((found.uid(), found.gid()), (1234, 1235)),
+            false => eprintln!("SKIPPED: another owner, not root"),
+        }
     }
 
     #[test]

@@ -53,7 +53,9 @@ impl Shared {
     /// An unnamed file in memory: nothing of it is left, however this process ends. All its space is allocated, so
     /// that no store to it can fail.
     pub fn new() -> Result<Self, String> {
-        Self::make().map_err(|error| format!("memory to count in can't be had: {error}"))
+        let failed = |error: String| format!("memory to count in can't be had: {error}");
+        crate::limit::permits(size_of::<layout::Shared>() as u64).map_err(failed)?;
+        Self::make().map_err(|errno| failed(errno.to_string()))
     }
 
     fn make() -> rustix::io::Result<Self> {

@@ -165,7 +165,14 @@ pub(crate) fn move_to(file: BorrowedFd<'_>, setting: Option<&Path>, here: &Contr
 }
 
 fn failed(pool: &Pool, name: &str, error: Error) -> Error {
-    error.context(format_args!("control file {}", pool.path_of(name).display()))
+    let error = error.context(format_args!("control file {}", pool.path_of(name).display()));
+    match error.errno() {
+        libc::EACCES => {
+            let what = format!("{error}; run the program as a user who may write the file and that folder");
+            Error::with(libc::EACCES, what)
+        }
+        _ => error,
+    }
 }
 
 fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {

@@ -20,7 +20,7 @@ pub use descriptors::table;
 pub use life::{exec, process, unpreloaded};
 pub use run::{run_notes, run_record};
 pub use runtime::handlers;
-pub use selection::{config, patterns};
+pub use selection::{config, keywords, patterns};
 
 pub use copies::copy::{copy_file_range, sendfile};
 pub use copies::splice::splice;

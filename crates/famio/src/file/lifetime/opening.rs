@@ -137,7 +137,7 @@ impl AtomicFile {
         {
             groups::leave(&file);
             file.ownership.membership.leave();
-            return Err(named(e));
+            return Err(file.named(e)); // becoming a member has named it already
         }
         files.insert((device, inode), file.clone());
         Ok(file)

@@ -82,7 +82,11 @@ impl Pool {
     /// A pool by its path; for `file`, if given. The last component of the path must not be a symbolic link.
     pub fn at(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<Pool> {
         let named = |e: Error| e.context(format_args!("pool {}", path.display()));
-        let folder = open_folder(path).map_err(|e| Error::new(e.errno())).map_err(named)?;
+        let bare = |e: Error| match e.errno() {
+            libc::ENOENT => Error::with(libc::ENOENT, "no such file; make the folder first, or name another pool"),
+            errno => Error::new(errno),
+        };
+        let folder = open_folder(path).map_err(bare).map_err(named)?;
         Self::open_at(folder, file).map_err(named)
     }
 

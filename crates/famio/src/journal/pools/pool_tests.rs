@@ -53,7 +53,7 @@ fn a_named_pool_must_be_there_and_stays() {
     let path = dir.path("pool");
     let error = Pool::make(file.as_fd(), Some(&path)).err().unwrap();
     assert_eq!(error.errno(), libc::ENOENT);
-    assert!(error.to_string().contains("pool") && error.to_string().contains("no such file"), "{error}");
+    assert!(error.to_string().contains("pool") && error.to_string().contains("no such file; make"), "{error}");
     fs::create_dir(&path).unwrap();
     let pool = Pool::make(file.as_fd(), Some(&path)).unwrap();
     assert!(!pool.is_beside());

@@ -62,7 +62,9 @@ fn from_vfork_child(old: RawFd, handle: &Handle, kernel: impl FnOnce() -> Ret) -
         // SAFETY: the child's own new descriptor, which no other thread knows yet.
         unsafe { raw!(SYS_close, new) };
     }
-    say(handle.path(), "in a child of vfork(2) a descriptor of an atomic file can't become a standard stream (EBUSY)");
+    const WHY: &str = "in a child of vfork(2) a descriptor of an atomic file can't become a standard stream (EBUSY): open the \
+                       file in the new program by its name, or pass a pipe (in Python: or subprocess._USE_VFORK = False)";
+    say(handle.path(), WHY);
     fail(libc::EBUSY)
 }
 

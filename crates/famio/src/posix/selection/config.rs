@@ -2,6 +2,7 @@
 
 use super::environment::variable;
 use super::globs::Globs;
+use super::keywords::check_glob;
 use crate::error;
 use crate::error::Error;
 use crate::journal::WEIGHTS;
@@ -116,7 +117,7 @@ fn kept<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &mut Setting
     match variable("FAMIO_ON_KILL") {
         None | Some(b"" | b"rollback") => {}
         Some(b"keep") => settings.on_kill = OnKill::Keep,
-        Some(globs) => return globs_of("FAMIO_ON_KILL", globs, settings),
+        Some(globs) => return globs_or_mistake("FAMIO_ON_KILL", globs, ["rollback", "keep"], settings),
     }
     Ok(None)
 }
@@ -129,7 +130,7 @@ fn write_atomic<'a>(
     match variable("FAMIO_ATOMICITY") {
         None | Some(b"" | b"epoch") => {}
         Some(b"write") => settings.atomicity = Atomicity::Write,
-        Some(globs) => return globs_of("FAMIO_ATOMICITY", globs, settings),
+        Some(globs) => return globs_or_mistake("FAMIO_ATOMICITY", globs, ["epoch", "write"], settings),
     }
     Ok(None)
 }
@@ -148,6 +149,14 @@ fn groups<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>, settings: &Settings)
     }
     let globs = groups.iter().filter(|group| !group.is_empty()).map(|group| group.join(&b'\n'));
     globs.map(|globs| Ok(globs_of(NAME, &globs, settings)?.unwrap_or_else(|| Globs::none(None)))).collect()
+}
+
+/// The globs of a setting that also takes words.
+fn globs_or_mistake(name: &str, globs: &[u8], words: [&str; 2], settings: &Settings) -> Result<Option<Globs>, String> {
+    for glob in globs.split(|&byte| byte == b'\n').filter(|glob| !glob.is_empty()) {
+        check_glob(&String::from_utf8_lossy(glob), words).map_err(|why| format!("{name}: {why}"))?;
+    }
+    globs_of(name, globs, settings)
 }
 
 fn globs_of(name: &str, globs: &[u8], settings: &Settings) -> Result<Option<Globs>, String> {
@@ -389,6 +398,9 @@ mod tests {
             ("FAMIO_JOURNAL_LIMIT", "99999999999G"),
             ("FAMIO_ON_KILL", "a["),
             ("FAMIO_ATOMICITY", "a["),
+            ("FAMIO_ON_KILL", "KEEP"),
+            ("FAMIO_ON_KILL", "keep\nb.db"),
+            ("FAMIO_ATOMICITY", "wrte"),
             ("FAMIO_GROUPS", "a\n\nb["),
             ("FAMIO_SHM", "/no/such/folder"),
             ("FAMIO_SHM", "/proc"),

@@ -127,13 +127,13 @@ impl Globs {
 
     /// Adds a pattern of the current glob.
     fn add(&mut self, glob: &str, folder: &[u8]) -> Result<(), String> {
-        let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
-        let mut text = PathText::new();
-        let fitted = if glob.starts_with('/') { true } else { text.join(escaped.as_bytes()) };
-        if !fitted || !text.join(glob.as_bytes()) || text.is_empty() {
-            return Err("too long".into());
-        }
         if glob.contains('/') {
+            let escaped = Pattern::escape(&String::from_utf8_lossy(folder));
+            let mut text = PathText::new();
+            let fitted = if glob.starts_with('/') { true } else { text.join(escaped.as_bytes()) };
+            if !fitted || !text.join(glob.as_bytes()) || text.is_empty() {
+                return Err("too long".into());
+            }
             let absolute = String::from_utf8_lossy(text.get()).into_owned();
             self.add_place(&absolute)?;
             self.add_real(&absolute)?;
@@ -366,6 +366,13 @@ mod tests {
         ] {
             assert_eq!(hit(&globs, path), selected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_name_needs_no_room_for_its_folder() {
+        let name = "a".repeat(libc::PATH_MAX as usize - 1);
+        assert!(Globs::new(name.as_bytes(), b"/some/folder", None).is_ok());
+        assert!(Globs::new(format!("/{name}").as_bytes(), b"/", None).is_err_and(|why| why.ends_with("too long")));
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod config;
 pub(super) mod current;
 pub(super) mod environment;
 pub(super) mod globs;
+pub mod keywords;
 pub(super) mod ordinary;
 pub(super) mod path_text;
 pub mod patterns;
