@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 struct Place {
     folder: tempfile::TempDir,
@@ -201,6 +202,18 @@ fn bad_settings_are_refused() {
     refused(&output.unwrap(), 125, "FAMIO_DURABILITY");
     std::fs::write(root.join("famio.toml"), "atomik = ['a']\n").unwrap();
     refused(&place.run(&["--atomic", "a", "true"]), 125, "atomik");
+}
+
+#[test]
+fn settings_may_come_from_a_pipe() {
+    let place = Place::new();
+    for (text, status) in [("atomic = ['a']", 0), ("atomik = ['a']", 125)] {
+        let mut command = place.famio();
+        command.args(["run", "--config", "/dev/stdin", "true"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(status), "{text}");
+    }
 }
 
 /// Each parent whose path was too long used to be named, with all its 4 to 6 KB.

@@ -97,6 +97,16 @@ pub fn text(path: &Path) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file; name a text file like famio.toml"));
     }
+    limited(file)
+}
+
+/// As [`text`], or of what a shell passes by `<(COMMAND)` or `/dev/stdin`: a pipe that is open already.
+fn text_or_pipe(path: &Path) -> io::Result<String> {
+    let is_passed = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin");
+    if is_passed { limited(std::fs::File::open(path)?) } else { text(path) }
+}
+
+fn limited(file: impl Read) -> io::Result<String> {
     let mut text = String::new();
     // The size is no limit: a file of /proc has none.
     file.take(LARGEST + 1).read_to_string(&mut text)?;
@@ -109,7 +119,7 @@ pub fn text(path: &Path) -> io::Result<String> {
 /// Reads and checks one file.
 pub fn read(path: &Path) -> Result<Layer, String> {
     let name = path.display();
-    let text = text(path).map_err(|error| format!("{name}: {error}"))?;
+    let text = text_or_pipe(path).map_err(|error| format!("{name}: {error}"))?;
     let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
