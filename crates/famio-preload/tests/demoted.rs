@@ -72,3 +72,22 @@ fn what_it_put_there_by_dup2_is_its_standard_error() {
 fn a_look_by_name_is_no_standard_stream() {
     assert_eq!(run("stat", "").read("atomic"), b"bytes");
 }
+
+/// Read as standard input, the file was the kernel's to that process, which then wrote past its parent's session: what
+/// it had synced was lost without an error.
+#[test]
+fn what_reads_it_as_standard_input_does_not_write_beside_a_session() {
+    let program = build("read_as_stdin");
+    for how in ["inherited", "opened"] {
+        for domain in ["", "emulated"] {
+            let folder = Folder::new(&format!("stdin-{how}-{domain}"));
+            let mut command = under(&folder, &program);
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            let (_, said) = succeed(command.args(["atomic", how]));
+            assert_eq!(said.contains("open for writing refused (EBUSY)"), how == "opened", "{said}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -67,6 +67,12 @@ impl AtomicFile {
         is_free
     }
 
+    /// Whether this process may write the demoted file by its new descriptor `fd`: no other process has a session, and
+    /// from now on one that would begin it sees the note.
+    pub(crate) fn may_be_written_demoted(&self, fd: RawFd) -> bool {
+        !self.is_demoted() || self.fds.has_writable_besides(fd) || self.note_unless_in_session()
+    }
+
     /// Removes this process's note, unless it has mapped the demoted file.
     pub(in crate::file) fn remove_demotion_note(&self) {
         if !self.keeps_note.load(Ordering::Acquire) {

@@ -33,6 +33,24 @@ fn must_stay_atomic(settings: &Settings) -> Option<&'static str> {
 /// Those of its end. `EBUSY`: it belongs to a group, and could not be committed with it any more; or its settings
 /// require protection.
 pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
+    adopt_inherited(file);
+    demote_adopted(file, path, fd, why)
+}
+
+/// In a forked child: with a writable descriptor of its parent's, the file is demoted as one that this process may
+/// write. Otherwise it would be demoted for reading only, and written later beside the parent's session.
+fn adopt_inherited(file: &AtomicFile) {
+    let mut inherited = Vec::new();
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if !handle.is_ours() && handle.file().key() == file.key() {
+            inherited.push(fd);
+        }
+    });
+    inherited.into_iter().for_each(|fd| drop(table::get(fd)));
+}
+
+/// As [`demote_file`], if the parent's descriptors of it are adopted already, or stay the parent's.
+pub(super) fn demote_adopted(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
         if let Some(kept) = must_stay_atomic(file.settings()) {
             let what = format!("{kept}, and can't be demoted to an ordinary file because of {why}");

@@ -16,8 +16,9 @@ use crate::posix::selection::{ordinary, path_text};
 use crate::posix::{Ret, raw};
 use crate::sys::identity;
 use core::ptr;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 
 /// Held while a thread makes a parent's description the child's own.
 static ADOPTING: Lock = Lock::new();
@@ -72,7 +73,7 @@ fn demote_here(fd: RawFd, path: &CStr) -> Result<()> {
     if let Some(file) = AtomicFile::find(stat.st_dev, stat.st_ino)
         && !file.is_demoted()
     {
-        return demote::demote_file(&file, path, fd, "a descriptor that another process has demoted");
+        return demote::demote_adopted(&file, path, fd, "a descriptor that another process has demoted");
     }
     // SAFETY: an empty path is the descriptor itself.
     ordinary::note_for_good(unsafe { ordinary::Identity::of(fd, c"".as_ptr(), &stat) });
@@ -146,7 +147,7 @@ pub(in crate::posix) fn demote_out_of_reach(why: &str) {
     let why = format!("{why} a change of root or user: its control file could not be reached");
     table::for_each(0, u32::MAX, |fd, handle| {
         if handle.is_live() && handle.file().is_out_of_childs_reach() {
-            let handed = demote::demote_file(&handle.file().clone(), handle.path(), fd, &why);
+            let handed = demote::demote_adopted(&handle.file().clone(), handle.path(), fd, &why);
             handed.unwrap_or_else(|error| say_error(handle.path(), &error));
         }
     });
@@ -206,17 +207,27 @@ fn receive_demoted(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
         return Ok(()); // the mark is not Famio's
     }
-    let path = path_text::path_of(fd, c"?");
+    let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
+    install_demoted(config, fd, path_text::path_of(fd, c"?"), asked | (flags | kernel) & KEPT, kernel_access).map(drop)
+}
+
+/// Makes `fd` a descriptor of a file that is ordinary in this process.
+pub(in crate::posix) fn install_demoted(
+    config: &Config,
+    fd: RawFd,
+    path: CString,
+    flags: i32,
+    kernel_access: i32,
+) -> Result<Arc<AtomicFile>> {
     demote_here(fd, &path)?;
     // SAFETY: the descriptor is open, and stays so during the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let settings = config.settings_of(&path);
     let file = AtomicFile::open_demoted(borrowed, table::access(kernel_access), &path, &settings)?;
-    let asked = if writes_only { libc::O_WRONLY } else { kernel_access };
-    let handle = Handle::new(file, path, asked | (flags | kernel) & KEPT, kernel_access, None);
+    let handle = Handle::new(file.clone(), path, flags, kernel_access, None);
     handle.note_demoted();
     table::install(fd, handle);
-    Ok(())
+    Ok(file)
 }
 
 /// After `exec`, at the start: receives the descriptors that the previous program left open.

@@ -5,6 +5,7 @@ pub(super) mod names;
 pub(super) mod open;
 pub(super) mod open_plain;
 pub(super) mod openat2;
+mod ordinary_writer;
 pub(super) mod selected;
 pub(super) mod stat;
 pub(super) mod streams;

@@ -3,7 +3,7 @@
 use super::open_plain;
 use super::open_plain::{Opened, Tried, open_without_links, try_open};
 use super::selected::{asks_for_data, is_open, may_match, wanted, wanted_now};
-use super::{twin, unreadable};
+use super::{ordinary_writer, twin, unreadable};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
 use crate::map::guard;
@@ -69,8 +69,8 @@ pub unsafe fn open_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode:
         };
         match (config, opened) {
             (Some(config), _) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode, opened)),
-            (None, Some(fd)) => fd as Ret,
-            (None, None) => open_other(dirfd, path, flags, mode),
+            (None, Some(fd)) => ordinary_writer::opened(fd as Ret, flags),
+            (None, None) => ordinary_writer::opened(open_other(dirfd, path, flags, mode), flags),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! file is selected depends on where that leads.
 
 use super::open::{adopt, for_kernel, open_atomic, say_write_only};
+use super::ordinary_writer;
 use super::selected::{asks_for_data, is_open};
 use crate::file::AtomicFile;
 use crate::posix::call::look::stat_of;
@@ -58,7 +59,7 @@ pub(in crate::posix) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *
         if !is_selected {
             // It may have become another name of a file that is open here.
             return match kernel() {
-                fd if fd >= 0 => adopt(fd as RawFd, core::ptr::null()),
+                fd if fd >= 0 => ordinary_writer::opened(adopt(fd as RawFd, core::ptr::null()), flags as i32),
                 error => error,
             };
         }
