@@ -128,6 +128,21 @@ fn a_journal_whose_creation_was_cut_short_is_not_unreadable() {
     place.expect(&["status"], 0, "no journals");
 }
 
+/// In a folder it was shown as one whose creation was cut short.
+#[test]
+fn an_emptied_journal_of_a_marked_file_is_unreadable() {
+    let place = Place::crashed();
+    let journal = journals(&place).pop().unwrap();
+    let size = std::fs::metadata(&journal).unwrap().len();
+    let emptied = File::options().write(true).open(&journal).unwrap();
+    emptied.set_len(0).unwrap();
+    emptied.set_len(size).unwrap();
+    for path in [place.file(), place.folder.path().to_path_buf()] {
+        let (code, said) = place.famio(&["status"], &path);
+        assert!(code == 1 && said.contains("unreadable") && !said.contains("needs recovery"), "{said}");
+    }
+}
+
 /// Another way than the one that was advised cannot work: the copy has no journal.
 #[test]
 fn what_to_do_with_a_copy_is_said() {

@@ -207,12 +207,17 @@ fn bad_settings_are_refused() {
 #[test]
 fn settings_may_come_from_a_pipe() {
     let place = Place::new();
-    for (text, status) in [("atomic = ['a']", 0), ("atomik = ['a']", 125)] {
+    for (text, status, says) in [("atomic = ['./a']", 0, "dev"), ("atomik = ['a']", 125, "atomik")] {
         let mut command = place.famio();
-        command.args(["run", "--config", "/dev/stdin", "true"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.args(["run", "--dry-run", "--config", "/dev/stdin", "true"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(status), "{text}");
+        let Output { status: ended, stdout, stderr } = child.wait_with_output().unwrap();
+        let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+        assert_eq!(ended.code(), Some(status), "{text}: {said}");
+        // Paths count from the current folder.
+        let here = place.path().canonicalize().unwrap().join("a").display().to_string();
+        assert!(said.contains(if status == 0 { &here } else { says }), "{text}: {said}");
     }
 }
 

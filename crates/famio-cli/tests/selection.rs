@@ -140,12 +140,55 @@ fn programs_that_close_standard_error_at_their_end_are_reported_on() {
     let nothing = "--atomic '*.sqlite' selected no file that the program wrote";
     for program in [&["cp", "source", "copy"][..], &["dd", "if=source", "of=copy", "status=none"], &["touch", "new"]] {
         place.says(&[&["--atomic", "*.sqlite", "--"], program].concat(), 0, &[nothing]);
-        let failed = "--require: exit status 125 instead of 0";
+        let failed = "--require: an exit status of 0 becomes 125";
         place.says(&[&["--require", "--atomic", "*.sqlite", "--"], program].concat(), 125, &[nothing, failed]);
     }
     // A program that closes it itself does not mean to say anything more.
     place.says(&["--atomic", "*.sqlite", "--", "bash", "-c", "exec 2>&-; exit 0"], 0, &[]);
 }
+
+/// A duplicate of standard error that was kept for the report kept its reader from seeing the end.
+#[test]
+fn a_program_that_waits_for_the_reader_of_its_standard_error_ends() {
+    let Some(place) = Place::new() else { return };
+    std::fs::write(place.path("waits.c"), WAITS).unwrap();
+    let mut command = Command::new("cc");
+    command.arg("-o").arg(place.path("waits")).arg(place.path("waits.c"));
+    assert!(command.status().unwrap().success());
+    place.says(&["--atomic", "app.db", "--", "./waits"], 0, &[]);
+}
+
+const WAITS: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static pid_t reader;
+static void at_end(void) {
+  int status;
+  close(2);
+  waitpid(reader, &status, 0);
+}
+int main(void) {
+  int ends[2], fd;
+  atexit(at_end);
+  if (pipe(ends)) return 1;
+  reader = fork();
+  if (reader == 0) {
+    dup2(ends[0], 0);
+    close(ends[0]);
+    close(ends[1]);
+    execlp("cat", "cat", NULL);
+  }
+  close(ends[0]);
+  dup2(ends[1], 2);
+  close(ends[1]);
+  fd = open("app.db", O_RDWR | O_CREAT, 0644);
+  if (write(fd, "x", 1) != 1 || fsync(fd) || close(fd)) return 2;
+  fprintf(stderr, "hello\n");
+}
+"#;
 
 /// Such a file was written without protection, and the run succeeded.
 #[test]
@@ -158,6 +201,9 @@ fn with_require_a_standard_stream_is_refused() {
         assert!(said.contains(why), "{program:?}: {said}");
         assert_eq!(std::fs::read(place.path("app.db")).unwrap(), b"", "{program:?}");
     }
+    // What standard output was stays open.
+    let script = "import os; fd = os.open('app.db', os.O_RDWR | os.O_CREAT)\ntry: os.dup2(fd, 1)\nexcept OSError: os.fstat(1); os._exit(7)";
+    assert_eq!(place.run(&["--require", "--atomic", "app.db", "--", "python3", "-c", script]).0, 7);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! An exit handler that runs before the program's own, which may close standard error before the report of the run.
+//! An exit handler that runs before the program's own: these may close standard error before the report of the run.
 
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
-use famio::posix::run_record;
+use famio::posix::process;
 
 unsafe extern "C" {
     fn on_exit(function: extern "C" fn(i32, *mut c_void), argument: *mut c_void) -> i32;
@@ -30,7 +30,7 @@ pub fn called() {
 #[cold]
 fn register() {
     extern "C" fn first(_: i32, _: *mut c_void) {
-        run_record::at_exit();
+        process::begin_exit();
     }
     if LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
         // SAFETY: the function stays loaded: the library is linked with -z nodelete.

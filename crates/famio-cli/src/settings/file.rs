@@ -100,10 +100,9 @@ pub fn text(path: &Path) -> io::Result<String> {
     limited(file)
 }
 
-/// As [`text`], or of what a shell passes by `<(COMMAND)` or `/dev/stdin`: a pipe that is open already.
-fn text_or_pipe(path: &Path) -> io::Result<String> {
-    let is_passed = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin");
-    if is_passed { limited(std::fs::File::open(path)?) } else { text(path) }
+/// Whether it is what a shell passes by `<(COMMAND)` or `/dev/stdin`: a pipe that is open already.
+fn is_passed(path: &Path) -> bool {
+    path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin")
 }
 
 fn limited(file: impl Read) -> io::Result<String> {
@@ -119,10 +118,14 @@ fn limited(file: impl Read) -> io::Result<String> {
 /// Reads and checks one file.
 pub fn read(path: &Path) -> Result<Layer, String> {
     let name = path.display();
-    let text = text_or_pipe(path).map_err(|error| format!("{name}: {error}"))?;
+    let text = if is_passed(path) { std::fs::File::open(path).and_then(limited) } else { text(path) };
+    let text = text.map_err(|error| format!("{name}: {error}"))?;
     let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    // A pipe lies in no folder.
+    let here = if is_passed(&path) { std::env::current_dir() } else { Ok(PathBuf::new()) };
+    let here = here.map_err(|error| format!("{name}: the current folder: {error}"))?;
+    let folder = if is_passed(&path) { &*here } else { path.parent().unwrap_or(Path::new("/")) };
     let read = |globs: &[String]| -> Result<Vec<OsString>, String> {
         globs
             .iter()

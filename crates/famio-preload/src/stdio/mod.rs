@@ -205,6 +205,9 @@ pub unsafe fn fclose(stream: *mut FILE) -> i32 {
             stream::forget(stream);
         } else {
             closing(stream);
+            if fileno(stream) == libc::STDERR_FILENO {
+                posix::process::report_before_close();
+            }
         }
         match NEXT.get::<unsafe extern "C" fn(*mut FILE) -> i32>() {
             Some(next) => next(stream),

@@ -18,9 +18,18 @@ int main(int argc, char **argv) {
     CHECK(read(ready[0], &byte, 1) == 1);
     CHECK(close(0) == 0 && open(path, O_RDONLY) == 0);
     if (!is_inherited) {
-      own = open(path, O_RDWR);
+      struct flock lock = {.l_type = F_RDLCK, .l_len = 10};
+      CHECK(fcntl(0, F_SETLK, &lock) == 0);
+      own = open(path, O_RDWR | (strcmp(argv[2], "cut") == 0 ? O_TRUNC : 0));
       if (own < 0) {
         CHECK(errno == EBUSY);
+        if (fork() == 0) { /* the lock is still there */
+          int look = open(path, O_RDONLY);
+          lock.l_type = F_WRLCK;
+          CHECK(fcntl(look, F_GETLK, &lock) == 0 && lock.l_type == F_RDLCK);
+          _exit(5);
+        }
+        CHECK(wait(&status) > 0 && WEXITSTATUS(status) == 5);
         CHECK(write(done[1], "", 1) == 1);
         _exit(0);
       }

@@ -32,10 +32,7 @@ pub(crate) use memory::memory;
 pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
 pub(crate) use process_stat::{ProcessStat, process_stat};
 pub(crate) use quiescence::Quiescence;
-pub(crate) use standard_error::{
-    DEMOTED_SIGNALS, find_standard_error, is_standard_error_kept, keep_standard_error, note_standard_error,
-    tell_of_standard_error,
-};
+pub(crate) use standard_error::{DEMOTED_SIGNALS, find_standard_error, note_standard_error, tell_of_standard_error};
 
 use crate::error::Error;
 use crate::error::Result;

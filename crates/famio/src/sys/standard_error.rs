@@ -1,47 +1,20 @@
 //! Standard error, where it is for messages, and not a file of the program's data.
 
 use crate::kernel::{check, syscall};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
 
 pub(super) fn stderr_line(parts: &[&[u8]]) {
     debug_assert!(parts.len() <= 6);
-    let Some(number) = number_for_messages() else { return };
+    if !is_for_messages(libc::STDERR_FILENO) {
+        return;
+    }
     let mut all: [&[u8]; 8] = [b""; 8];
     all[0] = b"famio: ";
     all[1..].iter_mut().zip(parts.iter().copied().chain([&b"\n"[..]])).for_each(|(to, part)| *to = part);
     let vector = all.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: the pieces are alive during the call, which reads them.
-    unsafe { syscall(libc::SYS_writev, [number as usize, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
-}
-
-/// A duplicate for messages after the program has closed standard error in an exit handler, as coreutils do; 0: none.
-static KEPT: AtomicI32 = AtomicI32::new(0);
-/// Programs expect low numbers to be free.
-const KEPT_FROM: usize = 512;
-
-/// In the first exit handler: keeps standard error for the messages at the end. Not earlier: a daemon that closes it
-/// means to.
-pub(crate) fn keep_standard_error() {
-    if KEPT.load(Ordering::Relaxed) == 0 && is_for_messages(libc::STDERR_FILENO) {
-        let duplicate = |from: usize| {
-            // SAFETY: no memory is passed.
-            check(unsafe { syscall(libc::SYS_fcntl, [2, libc::F_DUPFD_CLOEXEC as usize, from, 0, 0, 0]) })
-        };
-        if let Ok(kept) = duplicate(KEPT_FROM).or_else(|_| duplicate(3)) {
-            KEPT.store(kept as i32, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Whether there is one.
-pub(crate) fn is_standard_error_kept() -> bool {
-    KEPT.load(Ordering::Relaxed) != 0
-}
-
-fn number_for_messages() -> Option<i32> {
-    let kept = KEPT.load(Ordering::Relaxed);
-    if is_for_messages(libc::STDERR_FILENO) { Some(libc::STDERR_FILENO) } else { (kept != 0).then_some(kept) }
+    unsafe { syscall(libc::SYS_writev, [2, vector.as_ptr() as usize, vector.len(), 0, 0, 0]) };
 }
 
 /// Device and inode of the file that is known to be standard error, from the start or by `dup2`; 0: none.

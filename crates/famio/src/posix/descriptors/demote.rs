@@ -17,13 +17,28 @@ use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Why a file with such settings must not be demoted.
-fn must_stay_atomic(settings: &Settings) -> Option<&'static str> {
-    match settings {
-        Settings { group: Some(_), .. } => Some("it belongs to a group"),
-        Settings { require: true, .. } => Some("it is to be protected (require)"),
-        _ => None,
+/// # Errors
+/// `EBUSY`: the file belongs to a group, or its settings require protection.
+fn may_be_demoted(file: &AtomicFile, path: &CStr, why: &str) -> Result<()> {
+    let kept = match file.settings() {
+        Settings { group: Some(_), .. } => "it belongs to a group",
+        Settings { require: true, .. } => "it is to be protected (require)",
+        _ => return Ok(()),
+    };
+    let what = format!("{kept}, and can't be demoted to an ordinary file because of {why}");
+    Err(Error::with(libc::EBUSY, what).context(path.to_string_lossy()))
+}
+
+const STANDARD: &str = "its use as a standard stream";
+
+/// Before `new` becomes a duplicate of `handle`'s descriptor: 0, or the error with which that is refused, so that what
+/// `new` was stays open.
+pub(super) fn check_standard(handle: &Description, new: RawFd) -> Ret {
+    let is_standard = (0..=libc::STDERR_FILENO).contains(&new) && handle.is_ours() && !handle.is_demoted();
+    if !is_standard || handle.file().is_demoted() {
+        return 0;
     }
+    may_be_demoted(handle.file(), handle.path(), STANDARD).map_or_else(|error| verify::failed(handle, &error), |()| 0)
 }
 
 /// Demotes `file`: commits it, checkpoints it, closes its journal clean, and then gives position and flags of every
@@ -52,10 +67,7 @@ fn adopt_inherited(file: &AtomicFile) {
 /// As [`demote_file`], if the parent's descriptors of it are adopted already, or stay the parent's.
 pub(super) fn demote_adopted(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why: &str) -> Result<()> {
     if !file.is_demoted() {
-        if let Some(kept) = must_stay_atomic(file.settings()) {
-            let what = format!("{kept}, and can't be demoted to an ordinary file because of {why}");
-            return Err(Error::with(libc::EBUSY, what).context(path.to_string_lossy()));
-        }
+        may_be_demoted(file, path, why)?;
         file.split_if_left()?;
         let stat = stat_of(fd).map_err(Error::new)?;
         // SAFETY: an empty path is the descriptor itself.
@@ -117,7 +129,7 @@ pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
     });
     let demoted = match &appends {
         Some(handle) if handle.file().may_have_others() => refuse_to_append(handle),
-        _ => demote_descriptor(fd as RawFd, "its use as a standard stream"),
+        _ => demote_descriptor(fd as RawFd, STANDARD),
     };
     let demoted = match &appends {
         // Processes that have the description, but have not attached to the file, will find it demoted.

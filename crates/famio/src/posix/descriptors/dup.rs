@@ -197,6 +197,10 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
         return good;
     }
     let handle = table::get(old);
+    match handle.as_ref().map_or(0, |handle| demote::check_standard(handle, new)) {
+        0 => {}
+        refused => return refused,
+    }
     close::release(new);
     let result = match &handle {
         Some(handle) if handle.is_ours() => replace(new, || handle.file().duplicate(old, plain)),

@@ -4,7 +4,6 @@ use crate::file;
 use crate::name_prefilter::NamePrefilter;
 use crate::posix::descriptors::verify::is_still;
 use crate::posix::descriptors::{inherit, table};
-use crate::posix::raw;
 use crate::posix::run::{report, run_record};
 use crate::posix::runtime::say::error_notice;
 pub use crate::posix::runtime::state::is_on;
@@ -16,9 +15,11 @@ use crate::posix::selection::config;
 use crate::posix::selection::config::Config;
 use crate::posix::selection::current::{publish_config, published_config};
 use crate::posix::selection::{current, environment};
+use crate::posix::{Ret, raw};
 use crate::sys;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::RawFd;
 
 static STARTER: AtomicUsize = AtomicUsize::new(0);
 
@@ -204,6 +205,7 @@ fn forget_parent() {
     inherit::forget();
     crate::posix::descriptors::rights::forget();
     file::disown_all();
+    [&IS_EXITING, &HAS_REPORTED].iter().for_each(|flag| flag.store(false, Ordering::Relaxed));
     run_record::enter();
 }
 
@@ -217,7 +219,39 @@ pub fn end() {
     }
     let config = published_config();
     end_files();
-    if config.is_some_and(report::at_end) {
+    report(config);
+}
+
+/// Whether the program's exit handlers run.
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
+static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// In the first exit handler.
+pub fn begin_exit() {
+    IS_EXITING.store(true, Ordering::Relaxed);
+}
+
+/// The program is about to close standard error. If it does so in an exit handler, as coreutils do, the report comes
+/// now.
+pub fn report_before_close() {
+    if IS_EXITING.load(Ordering::Relaxed) && STATE.load(Ordering::Acquire) == ON && !in_vfork_child() {
+        report(published_config());
+        if HAS_FAILED.load(Ordering::Relaxed) && run_record::may_say() {
+            sys::notice("--require: an exit status of 0 becomes 125");
+        }
+    }
+}
+
+/// `close(2)`, called by the program.
+pub fn close(fd: RawFd) -> Ret {
+    if fd == libc::STDERR_FILENO {
+        report_before_close();
+    }
+    crate::posix::close(fd)
+}
+
+fn report(config: Option<&Config>) {
+    if !HAS_REPORTED.swap(true, Ordering::Relaxed) && config.is_some_and(report::at_end) {
         HAS_FAILED.store(true, Ordering::Relaxed);
     }
 }

@@ -70,7 +70,7 @@ pub unsafe fn open_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode:
         match (config, opened) {
             (Some(config), _) => demote::unless_standard(open_atomic(config, dirfd, path, flags, mode, opened)),
             (None, Some(fd)) => ordinary_writer::opened(fd as Ret, flags),
-            (None, None) => ordinary_writer::opened(open_other(dirfd, path, flags, mode), flags),
+            (None, None) => ordinary_writer::open(dirfd, path, flags, |flags| open_other(dirfd, path, flags, mode)),
         }
     }
 }

@@ -58,9 +58,17 @@ pub(in crate::posix) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *
         drop(passing);
         if !is_selected {
             // It may have become another name of a file that is open here.
-            return match kernel() {
-                fd if fd >= 0 => ordinary_writer::opened(adopt(fd as RawFd, core::ptr::null()), flags as i32),
-                error => error,
+            let open = |now: i32| {
+                let with = || table::fresh(with_lowest(|| open_by_kernel(dirfd, path, now, mode, resolve)));
+                match if now == flags as i32 { kernel() } else { with() } {
+                    fd if fd >= 0 => adopt(fd as RawFd, core::ptr::null()),
+                    error => error,
+                }
+            };
+            return match resolve {
+                0 => ordinary_writer::open(dirfd, path, flags as i32, open),
+                // The path as written may have another meaning.
+                _ => ordinary_writer::opened(open(flags as i32), flags as i32),
             };
         }
         let (access, kernel_flags) = for_kernel(flags as i32);

@@ -1,29 +1,87 @@
 //! The open for writing of a file that is ordinary in this process. Another process may have a session of it, which
 //! would overwrite what this one writes: it sees the note that a demoted file gets, but only when it begins a session.
 
+use crate::file::AtomicFile;
+use crate::journal::mark;
 use crate::posix::call::lock::not_reentered;
-use crate::posix::call::look::stat_of;
+use crate::posix::call::look::{look, stat_at, stat_of};
 use crate::posix::descriptors::description::KEPT;
 use crate::posix::descriptors::{inherit, table};
 use crate::posix::life::process;
 use crate::posix::runtime::say::say;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::{ordinary, path_text};
-use crate::posix::{Ret, fail};
-use std::os::fd::RawFd;
+use crate::posix::{Ret, fail, raw};
+use core::ffi::{CStr, c_char};
+use std::os::fd::{AsFd, RawFd};
 
 const IN_SESSION: &str = "open for writing refused (EBUSY): this process uses it as an ordinary file, and another process has changed it as an atomic file, or was killed then; close it there, or run famio recover";
 
-/// After an `open` with `flags` that returned `fd`, or an error: notes that this process writes the file, or closes
-/// the descriptor again and returns `EBUSY`.
-pub(super) fn opened(fd: Ret, flags: i32) -> Ret {
-    if fd < 0 || flags & libc::O_ACCMODE == libc::O_RDONLY || !ordinary::any() || table::is_managed(fd as RawFd) {
+/// Opens a path by `open`, which gets the flags. If it leads to such a file, that is noted; or it is `EBUSY`, before the
+/// file is opened: `O_TRUNC` would have cut it, and closing it again would drop the program's locks.
+///
+/// # Safety
+/// As [`openat`](super::open::openat).
+pub(super) unsafe fn open(dirfd: RawFd, path: *const c_char, flags: i32, open: impl FnOnce(i32) -> Ret) -> Ret {
+    // SAFETY: the caller's promise.
+    if !may_be_one(flags) || !unsafe { is_ordinary(dirfd, path, flags) } {
+        return opened(open(flags), flags); // it may have become one
+    }
+    // SAFETY: the kernel has just read the path to its end.
+    if unsafe { is_in_session(dirfd, path, flags) } {
+        // SAFETY: as above.
+        say(unsafe { CStr::from_ptr(path) }, IN_SESSION);
+        return fail(libc::EBUSY);
+    }
+    let fd = opened(open(flags & !libc::O_TRUNC), flags);
+    if fd < 0 || flags & libc::O_TRUNC == 0 {
         return fd;
     }
-    match in_vfork_child() || not_reentered().is_err() {
-        true => fd,
-        false => note_writer(fd as RawFd, flags),
+    // SAFETY: no memory is passed.
+    let cut = unsafe { raw!(SYS_ftruncate, fd, 0) };
+    if cut < 0 {
+        crate::posix::close(fd as RawFd);
     }
+    if cut < 0 { cut } else { fd }
+}
+
+fn may_be_one(flags: i32) -> bool {
+    let makes = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+        && flags & libc::O_PATH == 0
+        && !makes
+        && ordinary::any()
+        && !in_vfork_child()
+        && not_reentered().is_ok()
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn is_ordinary(dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+    let nofollow = if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+    // SAFETY: the kernel checks the path; afterwards it is good.
+    unsafe {
+        stat_at(dirfd, path, nofollow)
+            .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && ordinary::is(dirfd, path, &stat, true))
+    }
+}
+
+/// Whether another process has a session, or was killed in one, and this one does not write the file already.
+///
+/// # Safety
+/// The path is good.
+unsafe fn is_in_session(dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(looked) = (unsafe { look(dirfd, path, flags & libc::O_NOFOLLOW != 0) }) else { return false };
+    let key = crate::sys::identity(looked.as_fd());
+    let writes = |key: (u64, u64)| AtomicFile::find(key.0, key.1).is_some_and(|file| file.is_open_for_writing());
+    !key.is_ok_and(writes) && !matches!(mark::of_looked_at(looked.as_fd()), Ok(None))
+}
+
+/// After an `open` with `flags` that returned `fd`, or an error: notes that this process writes the file. If another
+/// process has begun a session meanwhile, closes the descriptor again and returns `EBUSY`.
+pub(super) fn opened(fd: Ret, flags: i32) -> Ret {
+    if fd < 0 || !may_be_one(flags) || table::is_managed(fd as RawFd) { fd } else { note_writer(fd as RawFd, flags) }
 }
 
 #[cold]

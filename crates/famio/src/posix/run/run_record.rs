@@ -12,8 +12,8 @@ use crate::posix::selection::environment;
 use crate::posix::selection::globs::MOST_TOLD_APART;
 use crate::posix::selection::path_text::PathText;
 use crate::posix::{fail, raw};
+use crate::sys::events;
 use crate::sys::events::Events;
-use crate::sys::{self, events};
 use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -234,15 +234,6 @@ pub(in crate::posix) static HAS_PROTECTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether descriptor 2 may get messages: a program that closed it may have a file of its own there.
 pub(in crate::posix) fn may_say() -> bool {
-    may_say_to_standard_error() || sys::is_standard_error_kept()
-}
-
-/// In the first exit handler of a program: its own may close standard error before the report.
-pub fn at_exit() {
-    sys::keep_standard_error();
-}
-
-fn may_say_to_standard_error() -> bool {
     let Ok(stat) = stat_of(libc::STDERR_FILENO) else { return false };
     let is_first =
         || STDERR[0].load(Ordering::Relaxed) == stat.st_dev && STDERR[1].load(Ordering::Relaxed) == stat.st_ino;

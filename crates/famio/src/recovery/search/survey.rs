@@ -112,6 +112,7 @@ pub fn survey(path: &Path, settings: &Settings) -> Result<Vec<Found>> {
     let mut all = All { settings, found: Vec::new(), seen: Seen::default() };
     if kind_of(path)? == FileType::Directory {
         walk(path, &mut all)?;
+        all.drop_blank_journals_of_marked_files();
     } else {
         let file = look_at(path)?;
         if !is_regular(&fstat(&file)?) {
@@ -129,6 +130,15 @@ struct All<'a> {
     seen: Seen,
 }
 
+impl All<'_> {
+    /// A journal without a header does not lead to its file; the file leads to it.
+    fn drop_blank_journals_of_marked_files(&mut self) {
+        let unreadable = |found: &&Found| found.state == Found::UNREADABLE && !found.file.as_os_str().is_empty();
+        let known: Vec<PathBuf> = self.found.iter().filter(unreadable).map(|found| found.journal.clone()).collect();
+        self.found.retain(|found| found.state != State::Creating.name() || !known.contains(&found.journal));
+    }
+}
+
 impl Visitor for All<'_> {
     fn journal(&mut self, place: &Place, name: &str) {
         let journal = place.pool.path_of(name);
@@ -141,7 +151,9 @@ impl Visitor for All<'_> {
             self.seen.add(key, &journal);
         }
         let used = located.as_ref().and_then(|located| control_in(&place.pool, located.file.as_fd()));
-        self.found.push(look_into(place, name, located.map(|located| located.path), used.as_ref(), false));
+        let has_mark = |file: BorrowedFd<'_>| !matches!(mark::of_looked_at(file), Ok(None));
+        let is_marked = located.as_ref().is_some_and(|located| has_mark(located.file.as_fd()));
+        self.found.push(look_into(place, name, located.map(|located| located.path), used.as_ref(), is_marked));
     }
 
     fn marked(&mut self, folder: BorrowedFd<'_>, name: &CStr, path: &Path) {
