@@ -91,3 +91,22 @@ fn what_reads_it_as_standard_input_does_not_write_beside_a_session() {
     }
     let _ = std::fs::remove_file(program);
 }
+
+/// The mark of a child that had demoted the description stayed on it: the next child wrote past the parent's session.
+#[test]
+fn one_that_an_ended_child_has_demoted_is_atomic_to_the_next() {
+    let program = build("ended_child");
+    for how in ["opened", "duplicated"] {
+        for domain in ["", "emulated"] {
+            let folder = Folder::new(&format!("ended-{how}-{domain}"));
+            let mut command = under(&folder, &program);
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            succeed(command.args(["atomic", how]));
+            let found = folder.read("atomic");
+            assert!(found.len() == 10_000 && found.starts_with(b"abc\0"), "{how}, {domain}: {}", found.len());
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -6,6 +6,7 @@ use super::description::{Description, Handle, KEPT};
 use super::{demote, description_mark, table};
 use crate::error::{Error, Result};
 use crate::file::AtomicFile;
+use crate::journal::demotion_note;
 use crate::posix::call::lock::{Lock, not_reentered};
 use crate::posix::call::look::stat_of;
 use crate::posix::runtime::numbers::each_descriptor;
@@ -43,7 +44,7 @@ pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
         table::forget(fd);
         return;
     }
-    if theirs.file().is_demoted() || description_mark::demoted_flags(fd).is_some() || is_ordinary(fd) {
+    if theirs.file().is_demoted() || is_demoted_by_another(fd) || is_ordinary(fd) {
         theirs.forget_lock();
         match demote_here(fd, &path_text::path_of(fd, theirs.path())) {
             Ok(()) => drop(theirs.demote(fd)), // the parent's description is not split
@@ -58,6 +59,14 @@ pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
         Ok(own) => drop(own.file().bar_lease()),
         Err(error) => say_error(theirs.path(), &error),
     }
+}
+
+/// Whether a process that lives has demoted the description of `fd`. The mark on it stays when that process ends, and
+/// says nothing then: the parent may have begun a session.
+fn is_demoted_by_another(fd: RawFd) -> bool {
+    // SAFETY: the descriptor is open, and stays so during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    description_mark::demoted_flags(fd).is_some() && demotion_note::of_another(borrowed).is_some()
 }
 
 /// Whether this process has demoted the file behind `fd`, a descriptor that it has not looked at yet.

@@ -75,7 +75,13 @@ unsafe fn is_in_session(dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
     let Some(looked) = (unsafe { look(dirfd, path, flags & libc::O_NOFOLLOW != 0) }) else { return false };
     let key = crate::sys::identity(looked.as_fd());
     let writes = |key: (u64, u64)| AtomicFile::find(key.0, key.1).is_some_and(|file| file.is_open_for_writing());
-    !key.is_ok_and(writes) && !matches!(mark::of_looked_at(looked.as_fd()), Ok(None))
+    let access = if flags & libc::O_ACCMODE == libc::O_RDWR { libc::R_OK | libc::W_OK } else { libc::W_OK };
+    // SAFETY: as above.
+    if unsafe { raw!(SYS_faccessat2, dirfd, path, access, libc::AT_EACCESS) } < 0 {
+        return false; // the kernel says why it can't be opened
+    }
+    // Without the right to look, or without /proc, the descriptor tells later.
+    !key.is_ok_and(writes) && matches!(mark::of_looked_at(looked.as_fd()), Ok(Some(_)))
 }
 
 /// After an `open` with `flags` that returned `fd`, or an error: notes that this process writes the file. If another
