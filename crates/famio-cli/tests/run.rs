@@ -207,6 +207,7 @@ fn bad_settings_are_refused() {
 #[test]
 fn settings_may_come_from_a_pipe() {
     let place = Place::new();
+    std::fs::write(place.path().join("a"), "").unwrap();
     for (text, status, says) in [("atomic = ['./a']", 0, "dev"), ("atomik = ['a']", 125, "atomik")] {
         let mut command = place.famio();
         command.args(["run", "--dry-run", "--config", "/dev/stdin", "true"]);
