@@ -14,7 +14,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// Of commands such as `mv` and `chmod`.
+const NOT_WRITTEN: &str = "selected no file that the program wrote";
 const DEMOTED: &[&str] = &[
+    NOT_WRITTEN,
     "demoted to an ordinary file because of its use as a standard stream",
     "written through freopen(3)",
     "because of posix_spawn(3)",
@@ -145,7 +148,7 @@ fn compare(job: &mut Job, report: &mut Report, script: &str) -> Result<(), Strin
         };
         let expected = one(&without, without.plain(arguments[0]))?;
         let found = one(&with, with.famio(&["atomic*"], arguments[0]))?;
-        let rest = report.said(&found.messages, if demotes { DEMOTED } else { &[] });
+        let rest = report.said(&found.messages, if demotes { DEMOTED } else { &[NOT_WRITTEN] });
         report.check(found.status == expected.status && !found.hung, || {
             format!("{line}: {}, without Famio {}", found.status, expected.status)
         });
