@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use famio::posix::process;
 
 unsafe extern "C" {
-    fn on_exit(function: extern "C" fn(i32, *mut c_void), argument: *mut c_void) -> i32;
+    pub fn on_exit(function: extern "C" fn(i32, *mut c_void), argument: *mut c_void) -> i32;
 }
 
 /// How often it is registered, at the first calls of the program: handlers run from the last to the first, and

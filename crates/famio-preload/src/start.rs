@@ -1,6 +1,7 @@
 //! The library's constructor and destructor.
 
 use crate::entry::{FCNTL, FORK, VFORK};
+use crate::first_exit_handler::on_exit;
 use crate::hooks::NEXT_NAMES;
 use crate::next::find;
 use crate::programs::FEXECVE;
@@ -41,7 +42,6 @@ extern "C" fn famio_find_next(index: usize) -> *const c_void {
 }
 
 unsafe extern "C" {
-    fn on_exit(function: extern "C" fn(i32, *mut c_void), argument: *mut c_void) -> i32;
     fn at_quick_exit(function: extern "C" fn()) -> i32;
     fn pthread_atfork(
         before: Option<extern "C" fn()>,

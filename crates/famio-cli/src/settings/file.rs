@@ -118,14 +118,17 @@ fn limited(file: impl Read) -> io::Result<String> {
 /// Reads and checks one file.
 pub fn read(path: &Path) -> Result<Layer, String> {
     let name = path.display();
-    let text = if is_passed(path) { std::fs::File::open(path).and_then(limited) } else { text(path) };
+    let is_passed = is_passed(path);
+    let text = if is_passed { std::fs::File::open(path).and_then(limited) } else { text(path) };
     let text = text.map_err(|error| format!("{name}: {error}"))?;
     let text: Text = toml::from_str(&text).map_err(|error| format!("{name}: {}", error.to_string().trim_end()))?;
     let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
     // A pipe lies in no folder.
-    let here = if is_passed(&path) { std::env::current_dir() } else { Ok(PathBuf::new()) };
-    let here = here.map_err(|error| format!("{name}: the current folder: {error}"))?;
-    let folder = if is_passed(&path) { &*here } else { path.parent().unwrap_or(Path::new("/")) };
+    let folder = match path.parent() {
+        _ if is_passed => std::env::current_dir().map_err(|error| format!("{name}: the current folder: {error}"))?,
+        parent => parent.unwrap_or(Path::new("/")).to_path_buf(),
+    };
+    let folder = &*folder;
     let read = |globs: &[String]| -> Result<Vec<OsString>, String> {
         globs
             .iter()

@@ -287,16 +287,12 @@ impl Live {
         ended // not synced: a clean journal that reappears after a power cut is never replayed
     }
 
-    /// Removes the mark. Some file systems need room for that (xfs): if there is none, the *clean* journal gives its
-    /// own, unless it is mapped.
+    /// Removes the mark; the *clean* journal gives its room for that, unless it is mapped.
     fn unmark(&self, file: BorrowedFd<'_>) -> Result<()> {
-        match mark::remove(file) {
-            Err(e) if e.is_full() && self.header().kind == Kind::Records => {
-                self.file.run(|journal| self.medium.ftruncate(journal.as_fd(), LEN as u64))?;
-                mark::remove(file)
-            }
-            removed => removed,
-        }
+        mark::remove_with_room(file, || match self.header().kind {
+            Kind::Records => self.file.run(|journal| self.medium.ftruncate(journal.as_fd(), LEN as u64)),
+            Kind::InPlace | Kind::Tiered => Err(Error::new(libc::ENOSPC)),
+        })
     }
 
     /// What a SYNC survives.

@@ -260,6 +260,15 @@ pub fn remove(file: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
+/// As [`remove`]. Some file systems need room for that (xfs): on a full disk, `give_room` frees some, and it is tried
+/// again.
+pub fn remove_with_room(file: BorrowedFd<'_>, give_room: impl FnOnce() -> Result<()>) -> Result<()> {
+    match remove(file) {
+        Err(e) if e.is_full() => give_room().and_then(|()| remove(file)),
+        removed => removed,
+    }
+}
+
 /// Whether this process may mark the file.
 pub fn can_be_changed(file: BorrowedFd<'_>) -> bool {
     // Replacing an attribute that does not exist first checks the right to do so.

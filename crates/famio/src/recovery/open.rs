@@ -292,7 +292,7 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
 pub(crate) fn has_nothing_to_recover(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
     match examine(fd, None, settings, false, FoundFile::default()) {
         Ok(Examined { growing: Some(mark), verdict: Verdict::Growing, .. }) => {
-            mark.is_plain() && growing::has_size(fd, mark.base)
+            growing::has_just_what_is_committed(fd, &mark)
         }
         _ => has_ended(fd, settings),
     }
@@ -415,23 +415,20 @@ fn finish(file: BorrowedFd<'_>, examined: &Examined, header: Option<Header>, dom
     end(file, examined, domain)
 }
 
-/// Some file systems need room to remove a mark (xfs): a *clean* journal gives its own.
+/// A *clean* journal of this file gives its room.
 fn give_room_for_mark(examined: &Examined) -> Result<()> {
     match &examined.journal {
-        Some((journal, _)) => Ok(rustix::fs::ftruncate(journal, HEADER_LEN as u64)?),
-        None => Err(Error::new(libc::ENOSPC)),
+        Some((journal, _)) if examined.has_own_journal() => Ok(rustix::fs::ftruncate(journal, HEADER_LEN as u64)?),
+        _ => Err(Error::new(libc::ENOSPC)),
     }
 }
 
 fn end(file: BorrowedFd<'_>, examined: &Examined, domain: Domain) -> Result<()> {
     if examined.is_marked {
-        match mark::remove(file) {
+        match mark::remove_with_room(file, || give_room_for_mark(examined)) {
             // The journal says clean; both stay.
             Err(e) if e.is_denied() && examined.journal.is_some() => return Ok(()),
-            Err(e) if e.is_full() && examined.has_own_journal() => match give_room_for_mark(examined) {
-                Ok(()) if mark::remove(file).is_ok() => {}
-                _ => return Ok(()),
-            },
+            Err(e) if e.is_full() && examined.has_own_journal() => return Ok(()),
             removed => removed?,
         }
     }

@@ -197,9 +197,9 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
         return good;
     }
     let handle = table::get(old);
-    match handle.as_ref().map_or(0, |handle| demote::check_standard(handle, new)) {
-        0 => {}
-        refused => return refused,
+    let refused = handle.as_ref().map_or(0, |handle| demote::check_standard(handle, new));
+    if refused < 0 {
+        return refused;
     }
     close::release(new);
     let result = match &handle {

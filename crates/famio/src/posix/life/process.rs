@@ -234,11 +234,9 @@ pub fn begin_exit() {
 /// The program is about to close standard error. If it does so in an exit handler, as coreutils do, the report comes
 /// now.
 pub fn report_before_close() {
-    if IS_EXITING.load(Ordering::Relaxed) && STATE.load(Ordering::Acquire) == ON && !in_vfork_child() {
-        report(published_config());
-        if HAS_FAILED.load(Ordering::Relaxed) && run_record::may_say() {
-            sys::notice("--require: an exit status of 0 becomes 125");
-        }
+    let is_exiting = IS_EXITING.load(Ordering::Relaxed) && STATE.load(Ordering::Acquire) == ON && !in_vfork_child();
+    if is_exiting && report(published_config()) && run_record::may_say() {
+        sys::notice("--require: an exit status of 0 becomes 125");
     }
 }
 
@@ -250,10 +248,11 @@ pub fn close(fd: RawFd) -> Ret {
     crate::posix::close(fd)
 }
 
-fn report(config: Option<&Config>) {
-    if !HAS_REPORTED.swap(true, Ordering::Relaxed) && config.is_some_and(report::at_end) {
-        HAS_FAILED.store(true, Ordering::Relaxed);
-    }
+/// The report, once. Returns whether it makes the run fail.
+fn report(config: Option<&Config>) -> bool {
+    let fails = !HAS_REPORTED.swap(true, Ordering::Relaxed) && config.is_some_and(report::at_end);
+    HAS_FAILED.fetch_or(fails, Ordering::Relaxed);
+    fails
 }
 
 /// The exit status to use instead of `status`: with `require`, a run that was not fully protected does not succeed.

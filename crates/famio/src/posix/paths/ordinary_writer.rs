@@ -41,8 +41,9 @@ pub(super) unsafe fn open(dirfd: RawFd, path: *const c_char, flags: i32, open: i
     let cut = unsafe { raw!(SYS_ftruncate, fd, 0) };
     if cut < 0 {
         crate::posix::close(fd as RawFd);
+        return cut;
     }
-    if cut < 0 { cut } else { fd }
+    fd
 }
 
 fn may_be_one(flags: i32) -> bool {

@@ -83,7 +83,7 @@ pub(in crate::recovery) fn recover(
         }
         match end(file, &mark, (committed, size), durability, medium) {
             // A full disk, and one that needs room to remove a mark (xfs): this one says what is so.
-            Err(e) if e.is_full() && mark.is_plain() && has_size(file, mark.base) && committed == mark.base => {}
+            Err(e) if e.is_full() && has_just_what_is_committed(file, &mark) && committed == mark.base => {}
             ended => ended?,
         }
     }
@@ -95,9 +95,9 @@ pub(in crate::recovery) fn recover(
     Ok((outcome, size.saturating_sub(committed)))
 }
 
-/// Whether the file has exactly `size` bytes.
-pub(in crate::recovery) fn has_size(file: BorrowedFd<'_>, size: u64) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == size)
+/// Whether the file has exactly the bytes that its mark alone says are committed.
+pub(in crate::recovery) fn has_just_what_is_committed(file: BorrowedFd<'_>, mark: &GrowingMark) -> bool {
+    mark.is_plain() && rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == mark.base)
 }
 
 /// Writes the hashed bytes once more: if the kernel failed to write them, it still shows them and believes them
