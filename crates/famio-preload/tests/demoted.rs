@@ -110,3 +110,22 @@ fn one_that_an_ended_child_has_demoted_is_atomic_to_the_next() {
     }
     let _ = std::fs::remove_file(program);
 }
+
+/// The second open of a file that is ordinary already left no mark: the next program took the file for an atomic one, and
+/// lost what it wrote by the first program's descriptors.
+#[test]
+fn one_that_was_ordinary_before_an_exec_stays_so() {
+    let program = build("ordinary_before_exec");
+    for how in ["reads", "writes", "only writes"] {
+        for domain in ["", "emulated"] {
+            let folder = Folder::new(&format!("exec-{}-{domain}", how.replace(' ', "-")));
+            let mut command = under(&folder, &program);
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            succeed(command.args(["atomic", how]));
+            assert_eq!(folder.read("atomic"), b"abcd", "{how}, {domain}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -122,7 +122,9 @@ fn allowed(entries: &[Entry], file: i8, case: &Case) -> Allowed {
     let from = synced.map_or(0, |at| at + 1);
     let mut empty = synced.is_none() && case.begins(file).is_none();
     for (at, entry) in entries.iter().enumerate().skip(from) {
-        let may_commit = entry.kind == 2 && (entry.file == file || entry.file < 0) && done(entry);
+        // A file is committed before its `rename` is tried, so also if that is refused.
+        let is_done = done(entry) || entry.what.starts_with("rename");
+        let may_commit = entry.kind == 2 && (entry.file == file || entry.file < 0) && is_done;
         if may_commit || (changes_rights(entry) && had_set_id(&entries[..at], file)) {
             limits.insert(at + 1);
         }

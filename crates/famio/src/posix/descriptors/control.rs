@@ -4,6 +4,7 @@ use super::description::{Description, KEPT};
 use super::verify::may_wait_for;
 use super::{close, description_mark, dup, locks, table};
 use crate::posix::call::user;
+use crate::posix::runtime::numbers::with_lowest;
 use crate::posix::{Ret, fail, raw, steadily};
 use std::os::fd::RawFd;
 
@@ -61,12 +62,12 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
 }
 
 /// Runs a call on the descriptor itself, while no other thread leads the number to another
-/// description (`file::operations::twins`).
+/// description (`file::operations::twins`), and no descriptor of the library has it for a moment.
 fn while_number_stays(fd: RawFd, call: impl FnOnce() -> Ret) -> Ret {
     match table::get(fd) {
         Some(handle) if may_wait_for(&handle) => handle.file().while_numbers_stay(call),
-        None if close::is_hidden(fd) => fail(libc::EBADF),
-        _ => call(),
+        Some(_) => call(),
+        None => with_lowest(|| if close::is_hidden(fd) { fail(libc::EBADF) } else { call() }),
     }
 }
 

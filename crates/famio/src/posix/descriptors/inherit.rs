@@ -213,7 +213,7 @@ fn receive_demoted(config: &Config, fd: RawFd, flags: i32) -> Result<()> {
     // SAFETY: no memory is passed.
     let kernel = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) } as i32;
     let (kernel_access, writes_only) = (kernel & libc::O_ACCMODE, flags & libc::O_WRONLY != 0);
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access != libc::O_RDWR {
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || writes_only && kernel_access == libc::O_RDONLY {
         return Ok(()); // the mark is not Famio's
     }
     let asked = if writes_only { libc::O_WRONLY } else { kernel_access };

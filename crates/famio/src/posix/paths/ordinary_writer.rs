@@ -1,12 +1,14 @@
-//! The open for writing of a file that is ordinary in this process. Another process may have a session of it, which
-//! would overwrite what this one writes: it sees the note that a demoted file gets, but only when it begins a session.
+//! The open of a file that is ordinary in this process. If that is for writing, another process may have a session of
+//! it, which would overwrite what this one writes: it sees the note that a demoted file gets, but only when it begins a
+//! session. The description is marked: the program after an `exec` would otherwise take the file for an atomic one, and
+//! write it past a log by this description.
 
 use crate::file::AtomicFile;
 use crate::journal::mark;
 use crate::posix::call::lock::not_reentered;
 use crate::posix::call::look::{look, stat_at, stat_of};
 use crate::posix::descriptors::description::KEPT;
-use crate::posix::descriptors::{inherit, table};
+use crate::posix::descriptors::{description_mark, inherit, table};
 use crate::posix::life::process;
 use crate::posix::runtime::say::say;
 use crate::posix::runtime::state::in_vfork_child;
@@ -24,7 +26,7 @@ const IN_SESSION: &str = "open for writing refused (EBUSY): this process uses it
 /// As [`openat`](super::open::openat).
 pub(super) unsafe fn open(dirfd: RawFd, path: *const c_char, flags: i32, open: impl FnOnce(i32) -> Ret) -> Ret {
     // SAFETY: the caller's promise.
-    if !may_be_one(flags) || !unsafe { is_ordinary(dirfd, path, flags) } {
+    if !writes(flags) || !may_be_one(flags) || !unsafe { is_ordinary(dirfd, path, flags) } {
         return opened(open(flags), flags); // it may have become one
     }
     // SAFETY: the kernel has just read the path to its end.
@@ -46,14 +48,13 @@ pub(super) unsafe fn open(dirfd: RawFd, path: *const c_char, flags: i32, open: i
     fd
 }
 
+fn writes(flags: i32) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
 fn may_be_one(flags: i32) -> bool {
     let makes = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    flags & libc::O_ACCMODE != libc::O_RDONLY
-        && flags & libc::O_PATH == 0
-        && !makes
-        && ordinary::any()
-        && !in_vfork_child()
-        && not_reentered().is_ok()
+    flags & libc::O_PATH == 0 && !makes && ordinary::any() && !in_vfork_child() && not_reentered().is_ok()
 }
 
 /// # Safety
@@ -85,17 +86,26 @@ unsafe fn is_in_session(dirfd: RawFd, path: *const c_char, flags: i32) -> bool {
     !key.is_ok_and(writes) && matches!(mark::of_looked_at(looked.as_fd()), Ok(Some(_)))
 }
 
-/// After an `open` with `flags` that returned `fd`, or an error: notes that this process writes the file. If another
-/// process has begun a session meanwhile, closes the descriptor again and returns `EBUSY`.
+/// After an `open` with `flags` that returned `fd`, or an error: marks the description, and notes if this process
+/// writes the file. If another process has begun a session meanwhile, closes the descriptor again and returns `EBUSY`.
 pub(super) fn opened(fd: Ret, flags: i32) -> Ret {
-    if fd < 0 || !may_be_one(flags) || table::is_managed(fd as RawFd) { fd } else { note_writer(fd as RawFd, flags) }
+    if fd < 0 || !may_be_one(flags) || table::is_managed(fd as RawFd) { fd } else { mark_or_note(fd as RawFd, flags) }
 }
 
 #[cold]
+fn mark_or_note(fd: RawFd, flags: i32) -> Ret {
+    let is_ordinary = stat_of(fd).is_ok_and(|stat| {
+        // SAFETY: an empty path is the descriptor itself.
+        stat.st_mode & libc::S_IFMT == libc::S_IFREG && unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }
+    });
+    if is_ordinary {
+        description_mark::mark_demoted(fd, flags);
+    }
+    if is_ordinary && writes(flags) { note_writer(fd, flags) } else { fd as Ret }
+}
+
 fn note_writer(fd: RawFd, flags: i32) -> Ret {
-    // SAFETY: an empty path is the descriptor itself.
-    let is_ordinary = || stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) });
-    let Some(config) = process::config().filter(|_| is_ordinary()) else { return fd as Ret };
+    let Some(config) = process::config() else { return fd as Ret };
     let access = flags & libc::O_ACCMODE;
     let path = path_text::path_of(fd, c"?");
     match inherit::install_demoted(config, fd, path.clone(), access | flags & KEPT, access) {
