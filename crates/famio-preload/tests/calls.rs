@@ -236,3 +236,23 @@ fn killed_long_after_the_last_write() {
 fn a_limit_on_the_address_space_leaves_the_program_what_it_asked_for() {
     assert_eq!(same("address_space"), "");
 }
+
+/// A child's `sync` returned without having committed what its parent had written.
+#[test]
+fn a_childs_sync_commits_what_its_parent_has_written() {
+    let program = build("child_syncs");
+    for how in ["sync", "syncfs"] {
+        for domain in ["", "emulated"] {
+            let folder = Folder::new(&format!("child-{how}-{domain}"));
+            let mut command = under(&folder, &program);
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            let done = command.args(["atomic", how]).output().unwrap();
+            assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{}", String::from_utf8_lossy(&done.stderr));
+            let (out, _) = succeed(under(&folder, "cat").arg("atomic"));
+            assert_eq!(out, "BBAA", "{how}, {domain}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}

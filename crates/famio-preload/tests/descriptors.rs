@@ -174,3 +174,16 @@ fn the_kernels_table_is_large_before_there_are_threads() {
     let (plain, atomic) = (size(&mut Command::new("grep")), size(&mut under(&folder, "grep")));
     assert!(plain < 1024 && atomic >= 1024, "{plain}, {atomic}");
 }
+
+/// A handle, or another process's descriptor, was the kernel's: it read old bytes, and what it synced was lost.
+#[test]
+fn a_descriptor_without_a_name_leads_to_the_atomic_file() {
+    let program = build("without_a_name");
+    for how in ["handle", "getfd", "write-only"] {
+        for (folder, domain) in folders(how) {
+            succeed(&mut run(&folder, &program, how, domain));
+            assert!(folder.read("atomic").ends_with(b"D"), "{how}");
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}

@@ -1,6 +1,7 @@
 //! The identity of a file: what stays the same through renames and reboots, and differs for every copy.
 
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
+use super::file_system_id;
 use crate::error::{Error, Result};
 use crate::sys::internal::undisturbed::Answer;
 use crate::sys::{check, syscall, with_number};
@@ -56,7 +57,7 @@ impl Identity {
     }
 
     fn ask(fd: BorrowedFd<'_>) -> Result<Identity> {
-        let fsid = fs_id(fd)?;
+        let fsid = file_system_id::of(fd)?;
         let raw = file_handle(fd)?;
         let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
         let born = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
@@ -156,14 +157,6 @@ impl fmt::Debug for Identity {
             self.fsid, self.handle_type, self.birth.0, self.birth.1
         )
     }
-}
-
-/// `f_fsid` of the file's file system. Read directly, since rustix and libc hide its value.
-fn fs_id(fd: BorrowedFd<'_>) -> Result<u64> {
-    let mut statfs = [0u64; 16]; // struct statfs: 15 words, the eighth is f_fsid
-    // SAFETY: the kernel writes 120 bytes.
-    check(unsafe { syscall(libc::SYS_fstatfs, [fd.as_raw_fd() as usize, statfs.as_mut_ptr() as usize, 0, 0, 0, 0]) })?;
-    Ok(statfs[7])
 }
 
 /// The file's handle: one that can open it, or else one that only identifies it.

@@ -31,6 +31,7 @@ mod boot;
 mod bytes;
 pub(crate) mod control;
 pub(crate) mod demotion_note;
+mod file_system_id;
 mod growing_mark;
 pub mod header;
 mod identity;

@@ -65,6 +65,21 @@ impl Small {
         self.dir.path().join("mnt")
     }
 
+    /// Mounts the image anew, by another loop device.
+    pub fn mount_by_another_device(&self) {
+        use std::os::unix::fs::MetadataExt;
+        let device = || fs::metadata(self.path()).unwrap().dev();
+        let (before, point, image) = (device(), self.path(), self.dir.path().join("image"));
+        let other = self.dir.path().join("other");
+        File::create(&other).unwrap().set_len(1 << 20).unwrap();
+        run("umount", &[point.to_str().unwrap()]).unwrap();
+        let taken = Command::new("losetup").args(["-f", "--show", other.to_str().unwrap()]).output().unwrap();
+        let mounted = run("mount", &["-o", "loop", image.to_str().unwrap(), point.to_str().unwrap()]);
+        run("losetup", &["-d", String::from_utf8(taken.stdout).unwrap().trim()]).unwrap();
+        mounted.unwrap();
+        assert_ne!(device(), before);
+    }
+
     /// Takes all the free space except this many bytes.
     pub fn fill(&self, leave: u64) -> PathBuf {
         let path = self.path().join("filler");

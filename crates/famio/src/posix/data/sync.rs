@@ -40,6 +40,7 @@ pub fn sync_file_range(fd: RawFd, offset: i64, length: i64, flags: u32) -> Ret {
 
 /// Commits every atomic file of this process for which `wanted` is true; returns the first error.
 fn commit_all(wanted: impl Fn(&AtomicFile) -> bool) -> Ret {
+    table::adopt_all(|handle| wanted(handle.file()));
     let mut done: Vec<Arc<AtomicFile>> = Vec::new();
     let mut result = 0;
     table::for_each(0, u32::MAX, |fd, handle| {

@@ -55,13 +55,7 @@ pub(in crate::posix) fn demote_file(file: &Arc<AtomicFile>, path: &CStr, fd: Raw
 /// In a forked child: with a writable descriptor of its parent's, the file is demoted as one that this process may
 /// write. Otherwise it would be demoted for reading only, and written later beside the parent's session.
 fn adopt_inherited(file: &AtomicFile) {
-    let mut inherited = Vec::new();
-    table::for_each(0, u32::MAX, |fd, handle| {
-        if !handle.is_ours() && handle.file().key() == file.key() {
-            inherited.push(fd);
-        }
-    });
-    inherited.into_iter().for_each(|fd| drop(table::get(fd)));
+    table::adopt_all(|handle| handle.file().key() == file.key());
 }
 
 /// As [`demote_file`], if the parent's descriptors of it are adopted already, or stay the parent's.

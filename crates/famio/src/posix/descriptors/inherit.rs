@@ -172,6 +172,11 @@ pub fn pass_descriptor(fd: RawFd) {
     }
 }
 
+/// Whether the description of `fd` has a mark.
+pub(in crate::posix) fn is_marked(fd: RawFd) -> bool {
+    description_mark::demoted_flags(fd).is_some() || description_mark::get(fd).is_some()
+}
+
 /// Makes a descriptor from elsewhere an atomic file's if it is marked. If that fails, the descriptor is closed: used
 /// past the log, it would read and write wrong data.
 ///

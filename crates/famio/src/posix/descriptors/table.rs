@@ -249,6 +249,17 @@ pub(in crate::posix) fn for_each(first: u32, last: u32, mut visit: impl FnMut(Ra
     }
 }
 
+/// In a forked child: makes the parent's descriptions for which `wanted` is true the child's own.
+pub(in crate::posix) fn adopt_all(wanted: impl Fn(&Handle) -> bool) {
+    let mut inherited = Vec::new();
+    for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_foreign() && wanted(handle) {
+            inherited.push(fd);
+        }
+    });
+    inherited.into_iter().for_each(|fd| drop(get(fd)));
+}
+
 /// The [`Access`] for a kernel's access mode.
 pub(in crate::posix) fn access(kernel: i32) -> Access {
     if kernel == libc::O_RDONLY { Access::Read } else { Access::Write }

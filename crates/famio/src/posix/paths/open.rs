@@ -14,7 +14,7 @@ use crate::posix::descriptors::attach::O_ATOMIC;
 use crate::posix::descriptors::attach::attach;
 use crate::posix::descriptors::attach::attach_as;
 use crate::posix::descriptors::description::{EMULATED, Handle, KEPT};
-use crate::posix::descriptors::{demote, table};
+use crate::posix::descriptors::{demote, inherit, table};
 use crate::posix::life::process;
 use crate::posix::run::run_notes;
 use crate::posix::runtime::say::{Once, say, say_error, say_once};
@@ -404,15 +404,29 @@ fn refused(path: &CStr, error: &Error) -> Ret {
     fail(error.errno())
 }
 
-/// After a libc function has opened `fd` by its own means (`mkstemp`, `open_by_handle_at`): if the path is selected,
-/// or the file is open here as an atomic file, `fd` becomes one of its descriptors. If that is impossible, the file
-/// is demoted.
+/// After a call that made `fd` by its own means (`mkstemp`; without a path `open_by_handle_at`, `pidfd_getfd`): if the
+/// file is selected, or open here as an atomic file, `fd` becomes one of its descriptors. If that is impossible, the
+/// file is demoted.
 ///
 /// # Safety
 /// `path` is null or a C string.
 pub unsafe fn adopt(fd: RawFd, path: *const c_char) -> Ret {
     // SAFETY: the caller's promise.
     demote::unless_standard(unsafe { join(fd, path) })
+}
+
+/// A selected file that is not open here, by a descriptor that can't be an atomic file's: it is the kernel's.
+#[cold]
+fn leave_ordinary(config: &Config, fd: RawFd, flags: i32) -> Ret {
+    const WHY: &str = "it can't be protected by a write-only or O_SYNC descriptor that was not opened by a name";
+    let path = path_text::path_of(fd, c"?");
+    if config.settings_of(&path).require {
+        // SAFETY: the program never sees the descriptor.
+        unsafe { raw!(SYS_close, fd) };
+        return refused(&path, &Error::with(libc::EBUSY, WHY));
+    }
+    say(&path, &format!("{WHY}: ordinary"));
+    ordinary_writer::note(fd, flags)
 }
 
 /// # Safety
@@ -425,9 +439,15 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     // SAFETY: the caller's promise.
     let said = if path.is_null() { c"?" } else { unsafe { CStr::from_ptr(path) } };
+    if path.is_null() && inherit::is_marked(fd) {
+        return inherit::receive(config, fd).map_or_else(|error| fail(error.errno()), |()| fd as Ret);
+    }
     let Ok(stat) = stat_of(fd) else { return fd as Ret };
     let open = AtomicFile::find(stat.st_dev, stat.st_ino);
-    let selected = !path.is_null() && config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true);
+    let selected = match path.is_null() {
+        true => config.globs.matches_open(fd),
+        false => config.globs.matches(libc::AT_FDCWD, said.to_bytes(), true),
+    };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG
         || !(selected || open.is_some())
         // SAFETY: as above.
@@ -449,7 +469,7 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
             unsafe { raw!(SYS_close, fd) };
             return refused(said, &error);
         }
-        return fd as Ret;
+        return leave_ordinary(config, fd, flags);
     }
     if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 {
         // SAFETY: no memory is passed.

@@ -101,10 +101,12 @@ fn mark_or_note(fd: RawFd, flags: i32) -> Ret {
     if is_ordinary {
         description_mark::mark_demoted(fd, flags);
     }
-    if is_ordinary && writes(flags) { note_writer(fd, flags) } else { fd as Ret }
+    if is_ordinary && writes(flags) { note(fd, flags) } else { fd as Ret }
 }
 
-fn note_writer(fd: RawFd, flags: i32) -> Ret {
+/// Makes the file behind `fd` ordinary in this process, and notes that it writes it. `EBUSY`: another process has
+/// begun a session; then `fd` is closed.
+pub(super) fn note(fd: RawFd, flags: i32) -> Ret {
     let Some(config) = process::config() else { return fd as Ret };
     let access = flags & libc::O_ACCMODE;
     let path = path_text::path_of(fd, c"?");
