@@ -85,6 +85,11 @@ impl Identity {
             && self.open(beside).is_err_and(|e| e.errno() == libc::ESTALE)
     }
 
+    /// Whether both files are on one file system, or on copies of it.
+    pub(crate) fn is_on_one_file_system(&self, other: &Self) -> bool {
+        self.fsid == other.fsid
+    }
+
     /// The file's path now, if it has one: by its handle, on the file system of `beside`. Only root can know.
     pub(crate) fn path_of(&self, beside: BorrowedFd<'_>) -> Option<std::path::PathBuf> {
         if Self::of_fd(beside).ok()?.fsid != self.fsid {

@@ -1,7 +1,7 @@
 //! Examines a file: its mark, its journal, and the verdict that follows.
 
 use super::found_file::{FoundFile, pool_of};
-use super::outsider;
+use super::{outsider, same_identity};
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
 use crate::journal::header::{first_bytes, is_blank};
@@ -30,6 +30,8 @@ pub(super) struct Examined {
     pub header: Option<Header>,
     pub file_path: PathBuf,
     pub journal_path: PathBuf,
+    /// The journal is not to be touched, since it may be another file's: the file is a copy, with its file system.
+    pub is_of_another: bool,
     pub verdict: Verdict,
 }
 
@@ -165,7 +167,27 @@ pub(super) fn examine(
     {
         decided = stopped(what, &file_path, &journal_path);
     }
-    Ok(Examined { identity, is_marked, growing, journal, pool, header, file_path, journal_path, verdict: decided })
+    let is_of_another = match (&journal, &header) {
+        (Some((journal, _)), Some(header)) if decided != Verdict::Nothing && header.identity == identity => {
+            same_identity::is_of_another(file, journal.as_fd(), &identity, &header.path_hint)
+        }
+        _ => false,
+    };
+    if is_of_another && let Some(header) = &header {
+        decided = of_another(&file_path, &journal_path, &header.path_hint);
+    }
+    Ok(Examined {
+        identity,
+        is_marked,
+        growing,
+        journal,
+        pool,
+        header,
+        file_path,
+        journal_path,
+        is_of_another,
+        verdict: decided,
+    })
 }
 
 /// Whether the mark is about this very journal.
@@ -177,6 +199,13 @@ fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdic
     let (file, journal) = (file.display(), journal.display());
     Verdict::Conflict(format!(
         "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+    ))
+}
+
+fn of_another(file: &Path, journal: &Path, other: &Path) -> Verdict {
+    let (file, journal, other) = (file.display(), journal.display(), other.display());
+    Verdict::Conflict(format!(
+        "{file} and {other} are on two file systems with the same UUID, of which one is a copy, and journal {journal} belongs to one of them; unmount the file system that it does not belong to; or famio recover --use=file {file} takes that file as it is, and keeps the journal"
     ))
 }
 

@@ -12,6 +12,7 @@ mod formats;
 mod found_file;
 mod open;
 mod outsider;
+mod same_identity;
 mod search;
 mod unfinished;
 

@@ -318,6 +318,18 @@ pub(super) fn recover(
         }
         return Ok((outcome, 0, cut));
     }
+    if examined.is_of_another {
+        return match (verdict, options.on_conflict) {
+            (_, Use::File) => {
+                if !options.dry_run {
+                    mark::remove(file)?;
+                }
+                Ok((Outcome::Discarded, 0, 0))
+            }
+            (Verdict::Conflict(text), _) => Ok((Outcome::Conflict(text.clone()), 0, 0)),
+            _ => Err(Error::with(libc::EIO, "the journal is another file's")),
+        };
+    }
     let own = header.as_ref().filter(|header| header.identity == examined.identity);
     let act = match (verdict, options.on_conflict) {
         (Verdict::Nothing | Verdict::Growing, _) => return Ok((Outcome::NothingToDo, 0, 0)),

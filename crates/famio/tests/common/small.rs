@@ -72,12 +72,26 @@ impl Small {
         let (before, point, image) = (device(), self.path(), self.dir.path().join("image"));
         let other = self.dir.path().join("other");
         File::create(&other).unwrap().set_len(1 << 20).unwrap();
-        run("umount", &[point.to_str().unwrap()]).unwrap();
-        let taken = Command::new("losetup").args(["-f", "--show", other.to_str().unwrap()]).output().unwrap();
-        let mounted = run("mount", &["-o", "loop", image.to_str().unwrap(), point.to_str().unwrap()]);
-        run("losetup", &["-d", String::from_utf8(taken.stdout).unwrap().trim()]).unwrap();
-        mounted.unwrap();
-        assert_ne!(device(), before);
+        let (point, image, other) = (point.to_str().unwrap(), image.to_str().unwrap(), other.to_str().unwrap());
+        let mut taken = Vec::new();
+        while device() == before {
+            run("umount", &[point]).unwrap();
+            taken.push(Command::new("losetup").args(["-f", "--show", other]).output().unwrap().stdout);
+            run("mount", &["-o", "loop", image, point]).unwrap();
+        }
+        for device in taken {
+            run("losetup", &["-d", String::from_utf8(device).unwrap().trim()]).unwrap();
+        }
+    }
+
+    /// Mounts a copy of the image beside it, as a snapshot.
+    pub fn mount_a_copy(&self) -> PathBuf {
+        let [image, copy, point] = ["image", "copy", "copied"].map(|name| self.dir.path().join(name));
+        run("sync", &["-f", self.path().to_str().unwrap()]).unwrap();
+        fs::copy(image, &copy).unwrap();
+        fs::create_dir(&point).unwrap();
+        run("mount", &["-o", "loop", copy.to_str().unwrap(), point.to_str().unwrap()]).unwrap();
+        point
     }
 
     /// Takes all the free space except this many bytes.

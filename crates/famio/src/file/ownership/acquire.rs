@@ -202,6 +202,7 @@ impl AtomicFile {
 
     fn attach_by(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+        self.ownership.membership.set_device(self.key().0);
         self.ownership.membership.attach(open, || self.is_journal_left(fd))
     }
 

@@ -153,6 +153,8 @@ pub(crate) struct Page {
     pub(in crate::index) flush: FlushWords,
     /// 1: a growing file is about to get a session. Until that has begun, the kernel's size is not the file's.
     pub(in crate::index) grows_no_more: AtomicU64,
+    /// The device of the members' file; 0: not known. A copy of the file system, mounted beside it, has another.
+    pub(in crate::index) device: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= SIZE);

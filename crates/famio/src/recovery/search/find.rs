@@ -108,6 +108,12 @@ impl Place {
                 .is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino)),
             _ => false,
         };
+        // If journal and file were on one file system, and now are on two, one of these is a copy of the other.
+        let is_apart = fstat(self.pool.folder()).is_ok_and(|pool| pool.st_dev != stat.st_dev)
+            && Identity::of_fd(self.pool.folder()).is_ok_and(|pool| pool.is_on_one_file_system(&header.identity));
+        if is_apart {
+            return None;
+        }
         Some(Located { path: path.to_path_buf(), file, is_beside })
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct Membership {
     control: Mutex<Option<Arc<Control>>>,
     /// Device and inode of the control file that this process attached to last.
     of: [AtomicU64; 2],
+    /// The device of the file; 0: not known.
+    device: AtomicU64,
     /// This process has attached, and has not been refused since, so the page describes this file's members.
     has_attached: AtomicBool,
     /// The last attach found members that share memory in another folder.
@@ -78,6 +80,7 @@ impl Membership {
             page: AtomicPtr::new(core::ptr::null_mut()),
             control: Mutex::new(None),
             of: Default::default(),
+            device: AtomicU64::new(0),
             has_attached: AtomicBool::new(false),
             is_kept_out: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
@@ -86,6 +89,11 @@ impl Membership {
             writes: AtomicU16::new(0),
             maps: AtomicU64::new(0),
         }
+    }
+
+    /// Before an attach: the file is on this device.
+    pub fn set_device(&self, device: u64) {
+        self.device.store(device, Ordering::Relaxed);
     }
 
     /// Whether this process has ever attached.
@@ -219,6 +227,7 @@ impl Membership {
             page.no_hand_over.store(0, Ordering::Relaxed);
             page.all_killed.store(left.into(), Ordering::Relaxed);
             page.grows_no_more.store(0, Ordering::Relaxed);
+            page.device.store(0, Ordering::Relaxed);
             page.shm.store(shm.0, Ordering::Release);
             page.shm_inode.store(shm.1, Ordering::Release);
             page.magic.store(MAGIC, Ordering::Release);
@@ -227,7 +236,25 @@ impl Membership {
             self.is_kept_out.store(true, Ordering::Release);
             return Err(control.kept_out());
         }
+        self.check_device(page, control)?;
         self.take_slot(control).inspect_err(|_| self.is_full.store(true, Ordering::Release))
+    }
+
+    /// Whether the members have this very file open. A copy of its file system (a snapshot, an image) has files of the
+    /// same identity, whose control files are the same, too, if they lie in a pool.
+    fn check_device(&self, page: &Page, control: &Control) -> Result<()> {
+        let mine = self.device.load(Ordering::Relaxed);
+        let known = page.device.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire);
+        match known {
+            Err(theirs) if ![0, theirs].contains(&mine) => Err(Error::with(
+                libc::EBUSY,
+                format!(
+                    "processes have the same file of another file system with the same UUID open, of which this one is a copy, or the other way round; unmount one of them, or give one a UUID of its own; its control file is {}",
+                    control.path()
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn page(&self) -> &Page {
