@@ -120,6 +120,32 @@ def test_what_makes_no_sense_is_refused(tmp_path):
     assert error.value.errno in (errno.EINVAL, errno.EISDIR)
 
 
+def test_threads_that_share_a_raw_file_write_one_after_the_other(folder):
+    """Two threads wrote at one position: what one of them had written was lost."""
+    path = folder / "raw"
+    with famio.open(path, "wb", 0) as raw:
+
+        def work(letter):
+            for _ in range(4000):
+                raw.write(letter * 10)
+
+        threads = [threading.Thread(target=work, args=(letter,)) for letter in (b"a", b"b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with famio.open(path, "rb") as file:
+        data = file.read()
+    assert (len(data), data.count(b"a"), data.count(b"b")) == (80_000, 40_000, 40_000)
+
+
+def test_a_text_file_has_the_mode_that_was_asked_for(folder):
+    with famio.open(folder / "text", "w+") as file:
+        assert file.mode == "w+"
+        with pytest.raises(OSError):
+            file.truncate(-1)
+
+
 def test_threads_append_whole_pieces(folder):
     path = folder / "file"
 

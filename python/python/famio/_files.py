@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import threading
 from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from . import _famio
@@ -44,6 +46,9 @@ class AtomicRaw(io.RawIOBase):
         self.name = path
         self.mode = mode
         self._position = 0
+        # The file's calls let other threads run: without it, two of these would write at one position. A signal handler may
+        # interrupt its own thread in a call.
+        self._moves = threading.RLock()
         self._readable = kind == "r" or "+" in mode
         self._writable = kind != "r" or "+" in mode
         self._appends = kind == "a"
@@ -87,39 +92,41 @@ class AtomicRaw(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Reads into a buffer and returns the number of bytes."""
         self._check(self._readable, "readable")
-        with memoryview(buffer).cast("B") as view:
+        with memoryview(buffer).cast("B") as view, self._moves:
             done = self._file.read_into(view, self._position)
-        self._position += done
+            self._position += done
         return done
 
     def readall(self) -> bytes:
         """Reads up to the end of the file."""
         self._check(self._readable, "readable")
-        data = self._file.read(max(self._file.size() - self._position, 0), self._position)
-        self._position += len(data)
+        with self._moves:
+            data = self._file.read(max(self._file.size() - self._position, 0), self._position)
+            self._position += len(data)
         return data
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Writes all of the data; a crash before ``sync()`` undoes it."""
         self._check(self._writable, "writable")
-        with memoryview(data).cast("B") as view:
+        with memoryview(data).cast("B") as view, self._moves:
             if self._appends:
                 self._position = self._file.append(view) + len(view)
                 return len(view)
             done = self._file.write(view, self._position)
-        self._position += done
+            self._position += done
         return done
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Moves the position."""
         self._check(True, "")
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size()}.get(whence)
-        if base is None:
-            raise ValueError(f"invalid whence: {whence!r}")
-        if base + offset < 0:
-            raise ValueError(f"negative seek position {base + offset}")
-        self._position = base + offset
-        return self._position
+        with self._moves:
+            base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size()}.get(whence)
+            if base is None:
+                raise ValueError(f"invalid whence: {whence!r}")
+            if base + offset < 0:
+                raise ValueError(f"negative seek position {base + offset}")
+            self._position = base + offset
+            return self._position
 
     def tell(self) -> int:
         """The position."""
@@ -130,6 +137,8 @@ class AtomicRaw(io.RawIOBase):
         """Sets the size, by default to the current position. A crash before ``sync()`` undoes it."""
         self._check(self._writable, "writable")
         size = self._position if size is None else size
+        if size < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self._file.set_size(size)
         return size
 
@@ -310,7 +319,9 @@ def open(
             buffered = _Reader(raw, size)
         if binary:
             return buffered
-        return AtomicText(buffered, io.text_encoding(encoding), errors, newline, line_buffering=buffering == 1)
+        lines = AtomicText(buffered, io.text_encoding(encoding), errors, newline, line_buffering=buffering == 1)
+        lines.mode = mode  # type: ignore[misc]
+        return lines
     except BaseException:
         raw.close()
         raise

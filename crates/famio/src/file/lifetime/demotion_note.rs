@@ -84,6 +84,12 @@ impl AtomicFile {
     fn end_demotion_note(&self) {
         let own = process_id();
         if self.noted_by.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // First: without the note, a process that wants the file takes an owner that keeps it for an error.
+            if self.is_demoted()
+                && let Some(mut inner) = self.inner.try_lock()
+            {
+                self.release_owner_lock(&mut inner);
+            }
             let _ = self.fds.with(false, |fd| {
                 demotion_note::remove(fd);
                 Ok(())
