@@ -3,6 +3,7 @@
 //! character conversion), the file is demoted first.
 
 mod mode;
+pub mod seek;
 mod stream;
 pub mod wide;
 
@@ -20,6 +21,11 @@ use libc::FILE;
 fn missing() -> *mut FILE {
     set_errno(-(libc::ENOSYS as isize));
     null_mut()
+}
+
+fn missing_number() -> i32 {
+    set_errno(-(libc::ENOSYS as isize));
+    -1
 }
 
 fn failed(error: isize) -> *mut FILE {
@@ -68,23 +74,23 @@ unsafe fn open_ours(path: *const c_char, mode: *const c_char, asked: Mode) -> *m
     if fd < 0 {
         return null_mut();
     }
+    // `fdopen` does this only where it has to set `O_APPEND`.
+    if asked.begins_at_end() {
+        to_the_end(fd);
+    }
     if !posix::table::is_managed(fd) {
         // SAFETY: a fresh descriptor, and the caller's mode.
         return unsafe { libcs_fdopen(fd, mode) };
     }
-    let stream = over(fd, asked);
+    let stream = stream::over(fd, asked);
     if stream.is_null() {
         quietly(|| posix::close(fd));
     }
     stream
 }
 
-/// A stream of ours over `fd`; like libc's, it begins at the end if it only appends.
-fn over(fd: i32, mode: Mode) -> *mut FILE {
-    if mode.begins_at_end() {
-        quietly(|| posix::lseek(fd, 0, libc::SEEK_END) as isize);
-    }
-    stream::over(fd, mode)
+fn to_the_end(fd: i32) {
+    quietly(|| posix::lseek(fd, 0, libc::SEEK_END) as isize);
 }
 
 unsafe fn libcs_fdopen(fd: i32, mode: *const c_char) -> *mut FILE {
@@ -124,8 +130,12 @@ pub unsafe fn fdopen(fd: i32, mode: *const c_char) -> *mut FILE {
             if set < 0 {
                 return failed(set);
             }
+            // As libc: a descriptor that appends already stays where it is.
+            if asked.begins_at_end() {
+                to_the_end(fd);
+            }
         }
-        over(fd, asked)
+        stream::over(fd, asked)
     }
 }
 
@@ -227,10 +237,7 @@ pub unsafe fn fileno(stream: *mut FILE) -> i32 {
     match unsafe { NEXT.get::<unsafe extern "C" fn(*mut FILE) -> i32>() } {
         // SAFETY: the caller's promise.
         Some(next) => unsafe { next(stream) },
-        None => {
-            set_errno(-(libc::ENOSYS as isize));
-            -1
-        }
+        None => missing_number(),
     }
 }
 

@@ -82,6 +82,12 @@ static void descriptors(void) {
   f = fdopen(fd, "a");
   assert(f && (fcntl(fd, F_GETFL) & O_APPEND) && fputs("!", f) >= 0 && fclose(f) == 0);
   assert(!strcmp(content(), "by stream!"));
+
+  /* One that appends already stays where it is. */
+  fd = open(path, O_RDWR | O_APPEND);
+  f = fdopen(fd, "a");
+  assert(f && lseek(fd, 0, SEEK_CUR) == 0 && ftell(f) == 0 && fputs("?", f) >= 0 && fclose(f) == 0);
+  assert(!strcmp(content(), "by stream!?"));
 }
 
 static void buffers(void) {
@@ -115,6 +121,66 @@ static void buffers(void) {
   assert(fclose(f) == 0);
   f = fopen(path, "r");
   assert(fread(back, sizeof back, 1, f) == 1 && !memcmp(big, back, sizeof big) && fclose(f) == 0);
+}
+
+struct record {
+  int number, updates;
+  char rest[92];
+};
+enum { RECORDS = 100 };
+
+/* The kinds of seek back to a record that was read, and of seek after it was written. */
+static void back(FILE *f, int how, fpos_t *at, long offset) {
+  if (how % 4 == 0) assert(fseek(f, offset, SEEK_SET) == 0);
+  if (how % 4 == 1) assert(fsetpos(f, at) == 0);
+  if (how % 4 == 2) assert(fseeko(f, -(off_t)sizeof(struct record), SEEK_CUR) == 0);
+  if (how % 4 == 3) {
+    rewind(f);
+    assert(fseek(f, offset, SEEK_CUR) == 0);
+  }
+}
+static void onward(FILE *f, int how, long offset) {
+  fpos_t here;
+  if (how / 4 == 0) assert(fseek(f, 0, SEEK_CUR) == 0);
+  if (how / 4 == 1) assert(fseeko(f, 0, SEEK_CUR) == 0);
+  if (how / 4 == 2) assert(fgetpos(f, &here) == 0 && fsetpos(f, &here) == 0);
+  if (how / 4 == 3) assert(fseek(f, offset + (long)sizeof(struct record), SEEK_SET) == 0);
+  if (how / 4 == 4) assert(fflush(f) == 0);
+}
+
+/* Reads each record, goes back, writes it, and goes on to the next. */
+static void records(void) {
+  for (int how = 0; how < 20; how++) {
+    struct record r;
+    memset(&r, '.', sizeof r);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; i < RECORDS; i++) {
+      r.number = i;
+      r.updates = 0;
+      assert(fwrite(&r, sizeof r, 1, f) == 1);
+    }
+    assert(fclose(f) == 0);
+
+    f = fopen(path, "r+");
+    int seen = 0;
+    for (;;) {
+      fpos_t at;
+      long offset = ftell(f);
+      assert(fgetpos(f, &at) == 0);
+      if (fread(&r, sizeof r, 1, f) != 1) break;
+      assert(seen < RECORDS && offset == seen * (long)sizeof r && r.number == seen && r.updates == 0);
+      seen++;
+      r.updates++;
+      back(f, how, &at, offset);
+      assert(fwrite(&r, sizeof r, 1, f) == 1);
+      onward(f, how, offset);
+    }
+    assert(seen == RECORDS && fclose(f) == 0);
+
+    f = fopen(path, "r");
+    for (int i = 0; i < RECORDS; i++) assert(fread(&r, sizeof r, 1, f) == 1 && r.number == i && r.updates == 1);
+    assert(fgetc(f) == EOF && fclose(f) == 0);
+  }
 }
 
 static void again(void) {
@@ -186,6 +252,15 @@ int main(int count, char **arguments) {
     appending("a", "w");
     appending("a+", "w+");
     appending("w", "a");
+    return 0;
+  }
+  if (count == 3 && !strcmp(arguments[2], "end")) {
+    FILE *f = fopen(path, "a");
+    assert(f && ftell(f) == 6 && fputs("more\n", f) >= 0 && ftell(f) == 11 && fclose(f) == 0);
+    return 0;
+  }
+  if (count == 3 && !strcmp(arguments[2], "records")) {
+    records();
     return 0;
   }
   if (count == 2) {
