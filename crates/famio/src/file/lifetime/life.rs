@@ -25,6 +25,8 @@ const LARGE: &[u8] =
 
 /// Attempts to leave a file to the kernel that others change alternately with this process.
 const TRIES_TO_LEAVE: u32 = 1000;
+/// Owners that end just when they have refused, one after the other, before the last refusal counts.
+const OWNERS_THAT_END: u32 = 3;
 
 /// A session that a call uses, and that stays meanwhile.
 pub(in crate::file) struct InUse<'a> {
@@ -118,6 +120,15 @@ impl AtomicFile {
         if self.ownership.membership.is_attached() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
     }
 
+    /// Whether the refusal was that of an owner which has ended since. Until then it may have been one that had demoted
+    /// the file, as this process would do now.
+    #[cold]
+    fn has_owner_ended(&self, refusal: &Refusal) -> bool {
+        refusal.is_error(libc::EBUSY)
+            && !self.is_demoted_elsewhere()
+            && self.ownership.membership.control().is_some_and(|control| !control.is_owned())
+    }
+
     /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
     fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Answer<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
@@ -143,7 +154,14 @@ impl AtomicFile {
                 }
                 Ok(has_session)
             };
-            match come(inner) {
+            let mut came = come(inner);
+            for _ in 0..OWNERS_THAT_END {
+                match &came {
+                    Err(refusal) if self.has_owner_ended(refusal) => came = come(inner),
+                    _ => break,
+                }
+            }
+            match came {
                 Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
                 Err(refusal) => return self.leave_to_kernel(inner, tail, refusal.into()),
                 Ok(true) => return Ok(()),
