@@ -3,11 +3,11 @@
 #![allow(clippy::too_many_arguments, clippy::unused_unit, unused_unsafe)]
 
 use crate::outcome::{finish, note, plain};
-use crate::{aio, asynchronous, entry, fortify, fresh, old_stat, passing, programs, signals, stdio, temporary};
+use crate::{aio, asynchronous, entry, fortify, old_stat, programs, signals, stdio, temporary};
 use core::ffi::{CStr, c_char, c_long, c_void};
 use famio::file::UserBuf;
 use famio::posix::unpreloaded::Program;
-use famio::posix::{self, process};
+use famio::posix::{self, passing, process};
 use famio::sys::syscall as raw;
 
 include!(concat!(env!("OUT_DIR"), "/hooks.rs"));

@@ -5,7 +5,6 @@ mod asynchronous;
 mod entry;
 mod first_exit_handler;
 mod fortify;
-mod fresh;
 mod memory;
 #[macro_use]
 mod jump;
@@ -13,7 +12,6 @@ mod hooks;
 mod next;
 mod old_stat;
 mod outcome;
-mod passing;
 mod programs;
 mod signals;
 mod start;

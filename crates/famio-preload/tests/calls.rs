@@ -18,6 +18,12 @@ fn reads_writes_sizes_and_stat() {
     assert!(said.lines().count() == 1 && said.contains("because of a limit on file sizes"), "{said}");
 }
 
+/// Names, rights and descriptors by number used to go past the library.
+#[test]
+fn calls_by_number() {
+    assert_eq!(same("by_number"), "");
+}
+
 #[test]
 fn duplicates_ranges_and_locks() {
     same("dup");

@@ -110,7 +110,7 @@ fn names_change_under_an_open_file() {
         ("failed", &[("_", "first, then"), ("_-other", "old")]),
     ];
     let program = Program(build("names"));
-    for on_disk in [false, true] {
+    for (on_disk, number) in [(false, None), (true, None), (false, Some("number")), (true, Some("number"))] {
         for (what, end) in cases {
             let folder = place(what, on_disk);
             let arenas = arenas(&folder);
@@ -121,7 +121,7 @@ fn names_change_under_an_open_file() {
             }
             succeed(Command::new(&program.0).args(["plain", what]).current_dir(folder.path()).env_remove("LD_PRELOAD"));
             check_end(&folder, "plain", end, what);
-            succeed(under(&folder, &program.0).args(["atomic", what]));
+            succeed(under(&folder, &program.0).args(["atomic", what]).args(number));
             check_end(&folder, "atomic", end, what);
             nothing_left(&folder, &arenas, what);
         }
@@ -168,12 +168,12 @@ fn a_file_that_grew_keeps_its_size_for_others_while_it_gets_a_session() {
 #[test]
 fn killed_after_a_new_name() {
     let program = Program(build("names"));
-    for on_disk in [false, true] {
+    for (on_disk, number) in [(false, None), (true, None), (false, Some("number")), (true, Some("number"))] {
         for (what, text) in [("killed", "first"), ("killed-later", "first, then")] {
             for by_recover in [false, true] {
                 let folder = place(what, on_disk);
                 let arenas = arenas(&folder);
-                let done = under(&folder, &program.0).args(["atomic", what]).output().unwrap();
+                let done = under(&folder, &program.0).args(["atomic", what]).args(number).output().unwrap();
                 assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{what}: {done:?}");
                 if by_recover {
                     let reports = recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent);

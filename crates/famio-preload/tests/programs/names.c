@@ -1,10 +1,36 @@
-/* Names that change while the file is open. Usage: names FILE WHAT. The file holds "old"; the test defines the
- * final state. */
+/* Names that change while the file is open. Usage: names FILE WHAT [number]. The file holds "old"; the test defines the
+ * final state. With "number", the calls are made by syscall(2). */
 #include "check.h"
 #include <signal.h>
 
 static const char *path;
 
+static bool by_number;
+#ifndef SYS_rename
+#define SYS_rename -1
+#define SYS_unlink -1
+#define SYS_link -1
+#define OLD false
+#else
+#define OLD true
+#endif
+static int rename_by(const char *from, const char *to) {
+  if (!by_number) return rename(from, to);
+  if (OLD) return (int)syscall(SYS_rename, from, to);
+  return (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
+}
+static int exchange(const char *from, const char *to) {
+  if (by_number) return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE);
+  return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE);
+}
+static int unlink_by(const char *name) {
+  if (!by_number) return unlink(name);
+  return (int)(OLD ? syscall(SYS_unlink, name) : syscall(SYS_unlinkat, AT_FDCWD, name, 0));
+}
+static int link_by(const char *from, const char *to) {
+  if (!by_number) return link(from, to);
+  return (int)(OLD ? syscall(SYS_link, from, to) : syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
 static int opened(const char *name) {
   int fd = open(name, O_RDWR | O_CREAT, 0600);
   CHECK(fd >= 0);
@@ -35,7 +61,8 @@ static void your_turn(void) {
 }
 
 int main(int argc, char **argv) {
-  CHECK(argc == 3);
+  CHECK(argc == 3 || argc == 4);
+  by_number = argc == 4;
   path = argv[1];
   const char *what = argv[2];
 #define IS(name) (strcmp(what, name) == 0)
@@ -44,7 +71,7 @@ int main(int argc, char **argv) {
     int a = opened(path), b = opened(other);
     put(a, "from", 0);
     put(b, "that", 0);
-    CHECK((IS("over") ? rename(path, other) : renameat2(AT_FDCWD, path, AT_FDCWD, other, RENAME_EXCHANGE)) == 0);
+    CHECK((IS("over") ? rename_by(path, other) : exchange(path, other)) == 0);
     CHECK(holds(a, "from") && holds(b, "that"));
     put(a, " here", 4);
     put(b, " there", 4);
@@ -56,7 +83,7 @@ int main(int argc, char **argv) {
   int fd = opened(path);
   struct stat st;
   if (IS("unlink-first")) {
-    CHECK(unlink(path) == 0);
+    CHECK(unlink_by(path) == 0);
     put(fd, "anew", 0);
     CHECK(fsync(fd) == 0 && holds(fd, "anew") && fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size == 4);
     CHECK(close(fd) == 0);
@@ -64,25 +91,25 @@ int main(int argc, char **argv) {
   }
   put(fd, "first", 0);
   if (IS("dirty")) {
-    CHECK(rename(path, elsewhere()) == 0);
+    CHECK(rename_by(path, elsewhere()) == 0);
   } else if (IS("clean")) {
-    CHECK(fsync(fd) == 0 && rename(path, elsewhere()) == 0);
+    CHECK(fsync(fd) == 0 && rename_by(path, elsewhere()) == 0);
   } else if (IS("same")) {
-    CHECK(rename(path, beside("-other")) == 0);
+    CHECK(rename_by(path, beside("-other")) == 0);
   } else if (IS("link")) {
-    CHECK(link(path, beside("-other")) == 0);
+    CHECK(link_by(path, beside("-other")) == 0);
   } else if (IS("link-unlink")) {
-    CHECK(link(path, beside("-other")) == 0);
+    CHECK(link_by(path, beside("-other")) == 0);
     put(fd, "FIRST", 0);
-    CHECK(unlink(path) == 0);
+    CHECK(unlink_by(path) == 0);
   } else if (IS("failed")) {
     /* The call fails: nothing may be different. */
-    FAILS(rename(path, "no such folder/name"), ENOENT);
-    FAILS(link(path, path), EEXIST);
+    FAILS(rename_by(path, "no such folder/name"), ENOENT);
+    FAILS(link_by(path, path), EEXIST);
     FAILS(unlinkat(AT_FDCWD, path, AT_REMOVEDIR), ENOTDIR);
   } else if (IS("unlink") || IS("unlink-clean")) {
     if (IS("unlink-clean")) CHECK(fsync(fd) == 0);
-    CHECK(unlink(path) == 0 && holds(fd, "first"));
+    CHECK(unlink_by(path) == 0 && holds(fd, "first"));
     /* A new file with the same name is a different file. */
     int other = opened(path);
     put(other, "other", 0);
@@ -93,10 +120,10 @@ int main(int argc, char **argv) {
     put(fd, " again", 5);
     CHECK(holds(fd, "first again"));
   } else if (IS("killed")) {
-    CHECK(rename(path, elsewhere()) == 0);
+    CHECK(rename_by(path, elsewhere()) == 0);
     raise(SIGKILL);
   } else if (IS("killed-later")) {
-    CHECK(rename(path, elsewhere()) == 0);
+    CHECK(rename_by(path, elsewhere()) == 0);
     put(fd, ", then", 5);
     CHECK(fsync(fd) == 0);
     put(fd, "never committed", 0);

@@ -249,7 +249,7 @@ fn make_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<InternalFd> 
     let complete = || {
         give_to_writers_of(file, made.as_fd())?;
         // With blocks allocated, so that stores in its page need no space later.
-        write_at(&made, 0, &Control::first_page()?)
+        write_at(&made, 0, &Control::first_page()?[..])
     };
     if let Err(e) = complete() {
         if !is_nameless {

@@ -126,7 +126,7 @@ fn has_ended(process: &ProcessStat) -> bool {
 
 /// Calls `visit` with each note on the file, and with what this process's would be. One system call if there is none.
 fn each(file: BorrowedFd<'_>, mut visit: impl FnMut(&str, &Note, Says)) -> Result<()> {
-    let mut few = [0; 2048];
+    let mut few = [0; 256];
     let mut many = Vec::new();
     let list = match flistxattr(file, &mut few[..]) {
         Ok(length) => &few[..length],

@@ -193,29 +193,30 @@ impl Header {
         })
     }
 
-    /// Encodes one copy.
-    pub fn encode(&self) -> [u8; COPY_LEN] {
+    /// Encodes one copy. On the heap: the caller's stack may be small.
+    pub fn encode(&self) -> Box<[u8; COPY_LEN]> {
         let hint = self.path_hint.as_os_str().as_bytes();
         let hint = if hint.len() <= HINT_MAX { hint } else { &[] };
-        let mut out = [0; COPY_LEN];
-        put(&mut out, MAGIC, MAGIC_BYTES);
-        put(&mut out, VERSION, &VERSION_NOW.to_le_bytes());
-        put(&mut out, KIND, &code(&Kind::ALL, self.kind).to_le_bytes());
-        put(&mut out, STATE, &code(&State::ALL, self.state).to_le_bytes());
-        put(&mut out, DOMAIN, &code(&Domain::ALL, self.domain).to_le_bytes());
-        put(&mut out, FILE_DOMAIN, &code(&Domain::ALL, self.file_domain).to_le_bytes());
-        put(&mut out, SEQUENCE, &self.sequence.to_le_bytes());
-        put(&mut out, JOURNAL_ID, &self.journal_id.0);
-        put(&mut out, BOOT_ID, &self.boot_id.0);
-        put(&mut out, IDENTITY, &self.identity.encode());
+        let mut room = Box::new([0; COPY_LEN]);
+        let out = &mut room[..];
+        put(out, MAGIC, MAGIC_BYTES);
+        put(out, VERSION, &VERSION_NOW.to_le_bytes());
+        put(out, KIND, &code(&Kind::ALL, self.kind).to_le_bytes());
+        put(out, STATE, &code(&State::ALL, self.state).to_le_bytes());
+        put(out, DOMAIN, &code(&Domain::ALL, self.domain).to_le_bytes());
+        put(out, FILE_DOMAIN, &code(&Domain::ALL, self.file_domain).to_le_bytes());
+        put(out, SEQUENCE, &self.sequence.to_le_bytes());
+        put(out, JOURNAL_ID, &self.journal_id.0);
+        put(out, BOOT_ID, &self.boot_id.0);
+        put(out, IDENTITY, &self.identity.encode());
         for (i, word) in self.geometry.iter().enumerate() {
-            put(&mut out, GEOMETRY + 8 * i, &word.to_le_bytes());
+            put(out, GEOMETRY + 8 * i, &word.to_le_bytes());
         }
-        put(&mut out, HINT_LEN, &(hint.len() as u64).to_le_bytes());
-        put(&mut out, HINT, hint);
+        put(out, HINT_LEN, &(hint.len() as u64).to_le_bytes());
+        put(out, HINT, hint);
         let sum = xxh3_128(&out[..CHECKSUM]);
-        put(&mut out, CHECKSUM, &sum.to_le_bytes());
-        out
+        put(out, CHECKSUM, &sum.to_le_bytes());
+        room
     }
 
     /// Decodes one copy; the error says what is wrong with it.
@@ -256,12 +257,12 @@ impl Header {
 
     /// Reads the header from a journal's first bytes: the valid copy, or the later one if both are valid.
     pub fn read(bytes: &[u8]) -> Result<(Header, Found)> {
-        if bytes.len() < LEN {
+        let copies = (bytes.first_chunk(), bytes.get(COPY_LEN..).and_then(|rest| rest.first_chunk()));
+        let (Some(primary), Some(mirror)) = copies else {
             let text = format!("too short for a journal: {} bytes, the header alone has {LEN}", bytes.len());
             return Err(Error::with(libc::EIO, text));
-        }
-        let primary = Self::decode(&bytes_at(bytes, 0));
-        let mirror = Self::decode(&bytes_at(bytes, COPY_LEN));
+        };
+        let (primary, mirror) = (Self::decode(primary), Self::decode(mirror));
         let (mut header, weaker, found) = match (primary, mirror) {
             (Ok(p), Ok(m)) if p.sequence >= m.sequence => {
                 let found = if p == m { Found::Whole } else { Found::OneCopy };
@@ -342,7 +343,7 @@ impl Header {
         self.copies.first = Copy::Primary;
     }
 
-    fn next(&mut self) -> [u8; COPY_LEN] {
+    fn next(&mut self) -> Box<[u8; COPY_LEN]> {
         self.sequence += 1;
         self.encode()
     }
@@ -357,10 +358,10 @@ pub fn is_blank(bytes: &[u8]) -> bool {
     is_zero(&bytes[..bytes.len().min(COPY_LEN)])
 }
 
-/// The first [`LEN`] bytes of a journal, and how many of them exist.
-pub fn first_bytes(journal: BorrowedFd<'_>) -> Result<([u8; LEN], usize)> {
-    let mut bytes = [0; LEN];
-    let length = read_at(journal, 0, &mut bytes).map_err(|e| e.context("reading the header"))?;
+/// The first [`LEN`] bytes of a journal, and how many of them exist. On the heap: the caller's stack may be small.
+pub fn first_bytes(journal: BorrowedFd<'_>) -> Result<(Box<[u8; LEN]>, usize)> {
+    let mut bytes = Box::new([0; LEN]);
+    let length = read_at(journal, 0, &mut bytes[..]).map_err(|e| e.context("reading the header"))?;
     Ok((bytes, length))
 }
 

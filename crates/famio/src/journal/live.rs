@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How often a journal is made again whose folder is removed meanwhile.
 const MAKES: u32 = 16;
@@ -78,7 +79,7 @@ impl Live {
         (domain, file_domain): (Domain, Domain),
         medium: &'static dyn Medium,
         through_cache: Option<&Detected>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let identity = Identity::of_fd(file)?;
         let name = journal_name(&identity);
         let create = || Pool::create_for(file, settings.pool.as_deref(), &name);
@@ -87,10 +88,34 @@ impl Live {
             created => created?,
         };
         lock::begin(&journal);
-        let path = pool.path_of(&name);
         let charge = Charge::of(&pool, settings).inspect_err(|_| {
             let _ = pool.remove(&name); // nothing refers to it yet
         })?;
+        let made = (&pool, journal, name, identity);
+        let live = Self::new(file, settings, kind, (domain, file_domain), medium, through_cache, made, charge)?;
+        if let Err(e) = live.reserve_header().and_then(|()| live.store(State::Creating)) {
+            let _ = pool.remove(&live.name); // nothing refers to it yet
+            pool.remove_if_empty();
+            return Err(e);
+        }
+        *live.made_in.lock() = Some(pool);
+        Ok(live)
+    }
+
+    /// Not inlined: it is made on the stack, which is needed for other things before and afterwards, and may be small.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "it is a part of `create`")]
+    fn new(
+        file: BorrowedFd<'_>,
+        settings: &Settings,
+        kind: Kind,
+        (domain, file_domain): (Domain, Domain),
+        medium: &'static dyn Medium,
+        through_cache: Option<&Detected>,
+        (pool, journal, name, identity): (&Pool, InternalFd, String, Identity),
+        charge: Option<Arc<Charge>>,
+    ) -> Result<Arc<Self>> {
+        let path = pool.path_of(&name);
         let header = Header::new(kind, domain, file_domain, identity, &super::path_of(file)?)?;
         // Under another name of the file, there may be another `.famio/`: the mark says which one counts.
         let stat = rustix::fs::fstat(file)?;
@@ -99,7 +124,7 @@ impl Live {
             && TestHooks::current().medium.is_none() // the recorder has no order of files and marks
             && rustix::fs::fstat(&journal)?.st_dev == stat.st_dev
             && through_cache.is_some_and(|d| keeps_order(file, d) && keeps_order(journal.as_fd(), d));
-        let live = Self {
+        Ok(Arc::new(Self {
             file: journal,
             header: Mutex::new(header),
             pool: (settings.pool.is_some() || has_other_names).then(|| pool.path().to_path_buf()),
@@ -112,14 +137,7 @@ impl Live {
             medium,
             limit: Limit::new(settings.journal_limit, charge),
             keeps_order: AtomicBool::new(keeps_order),
-        };
-        if let Err(e) = live.reserve_header().and_then(|()| live.store(State::Creating)) {
-            let _ = pool.remove(&live.name); // nothing refers to it yet
-            pool.remove_if_empty();
-            return Err(e);
-        }
-        *live.made_in.lock() = Some(pool);
-        Ok(live)
+        }))
     }
 
     /// The journal of `file` in a session that another process began and this process now owns.

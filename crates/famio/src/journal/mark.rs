@@ -41,6 +41,8 @@ const IDENTITY: usize = JOURNAL_ID + 16;
 const CHECKSUM: usize = IDENTITY + 16;
 const POOL: usize = CHECKSUM + 8;
 const LEN_MAX: usize = POOL + POOL_MAX;
+/// Most marks are not longer.
+const FEW: usize = 256;
 
 /// The random name of one journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -217,17 +219,13 @@ pub fn get(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
 
 /// The file's mark; `None` if it has none.
 pub fn get_any(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
-    let mut bytes = [0; LEN_MAX];
-    let length = access::as_owner(file, || rustix::fs::fgetxattr(file, NAME, &mut bytes[..]));
-    decoded(length, &bytes)
+    read(|bytes| access::as_owner(file, || rustix::fs::fgetxattr(file, NAME, &mut *bytes)))
 }
 
 /// As [`get_any`], on an `O_PATH` descriptor.
 pub(crate) fn of_looked_at(file: BorrowedFd<'_>) -> Result<Option<Marked>> {
-    let mut bytes = [0; LEN_MAX];
     let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
-    let length = rustix::fs::getxattr(&*link, NAME, &mut bytes);
-    decoded(length, &bytes)
+    read(|bytes| rustix::fs::getxattr(&*link, NAME, bytes))
 }
 
 /// Whether the file `name` in a folder has a mark, even a damaged one. One system call, which opens nothing.
@@ -238,6 +236,18 @@ pub(crate) fn is_on(folder: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
         Ok(_) | Err(Errno::RANGE) => Ok(true),
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => Ok(false),
         Err(e) => Err(refused(e, "asked for its mark")),
+    }
+}
+
+/// Only a mark that names a pool is long. The stack may be small.
+fn read(get: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Result<Option<Marked>> {
+    let mut few = [0; FEW];
+    match get(&mut few) {
+        Err(Errno::RANGE) => {
+            let mut many = vec![0; LEN_MAX];
+            decoded(get(&mut many), &many)
+        }
+        length => decoded(length, &few),
     }
 }
 

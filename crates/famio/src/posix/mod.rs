@@ -16,7 +16,7 @@ mod run;
 mod runtime;
 mod selection;
 
-pub use descriptors::table;
+pub use descriptors::{passing, table};
 pub use life::{exec, process, unpreloaded};
 pub use run::{run_notes, run_record};
 pub use runtime::handlers;
@@ -38,11 +38,9 @@ pub use descriptors::close::{close, close_each_from, close_range, is_hidden as i
 pub use descriptors::control::{fcntl, ioctl, lockf};
 pub use descriptors::demote::{demote_descriptor, demote_for_stream};
 pub use descriptors::dup::{dup, dup2, dup3};
-pub use descriptors::inherit::pass_descriptor;
 pub use descriptors::locks::flock;
 pub use descriptors::rights::{before_change as before_change_of_rights, change as change_of_rights};
 pub use life::limits::{begin as begin_limits, getrlimit, prlimit, setrlimit};
-pub use life::process::receive_descriptor;
 pub(crate) use nv::is_elsewhere as is_interposed_elsewhere;
 pub use paths::names::{linkat, remove, renameat2, truncate, unlinkat};
 pub use paths::open::{adopt, may_be_atomic, open_selected, openat};

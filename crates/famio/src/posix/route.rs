@@ -1,7 +1,8 @@
 //! `syscall(2)` by number: file calls go to the functions that the hooks of their names use.
 
-use super::Ret;
+use super::{Ret, passing};
 use crate::file::UserBuf;
+use crate::posix::call::user;
 use crate::posix::descriptors::table;
 use crate::posix::life::exec::has_library;
 use crate::posix::life::unpreloaded::{Program, note_program};
@@ -25,14 +26,60 @@ const fn mark(mut table: [bool; 512], numbers: &[c_long]) -> [bool; 512] {
     table
 }
 
+/// libc has no names for these on every architecture.
+const SYS_RENAMEAT: c_long = if cfg!(target_arch = "x86_64") { 264 } else { 38 };
+const SYS_FCHMODAT2: c_long = 452;
+
 /// Calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
-const OLD: [c_long; 5] = [libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_dup2];
+const OLD: [c_long; 15] = [
+    libc::SYS_open,
+    libc::SYS_creat,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_dup2,
+    libc::SYS_rename,
+    libc::SYS_unlink,
+    libc::SYS_link,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_chmod,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_pipe,
+];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD: [c_long; 0] = [];
 
 /// Calls by path or without a descriptor, and those that check their descriptors themselves.
-const OTHERS: [c_long; 32] = [
+const OTHERS: [c_long; 57] = [
+    SYS_RENAMEAT,
+    SYS_FCHMODAT2,
+    libc::SYS_renameat2,
+    libc::SYS_unlinkat,
+    libc::SYS_linkat,
+    libc::SYS_fchownat,
+    libc::SYS_fchmodat,
+    libc::SYS_utimensat,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+    libc::SYS_chroot,
+    libc::SYS_pipe2,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_io_uring_setup,
     libc::SYS_open_by_handle_at,
     libc::SYS_pidfd_getfd,
     libc::SYS_openat,
@@ -58,7 +105,6 @@ const OTHERS: [c_long; 32] = [
     libc::SYS_copy_file_range,
     libc::SYS_splice,
     libc::SYS_io_submit,
-    libc::SYS_io_uring_setup,
     libc::SYS_prlimit64,
     libc::SYS_setrlimit,
     libc::SYS_getrlimit,
@@ -68,7 +114,9 @@ const OTHERS: [c_long; 32] = [
 ];
 
 /// Calls by descriptor that do not check themselves whether the descriptor is internal.
-const BY_DESCRIPTOR: [c_long; 20] = [
+const BY_DESCRIPTOR: [c_long; 22] = [
+    libc::SYS_fchown,
+    libc::SYS_fchmod,
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,
@@ -117,9 +165,89 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
                 return super::fstatat(libc::AT_FDCWD, path, a[1] as *mut _, libc::AT_SYMLINK_NOFOLLOW);
             }
             libc::SYS_dup2 => return super::dup2(fd, a[1] as RawFd),
+            libc::SYS_rename => {
+                return super::renameat2(libc::AT_FDCWD, path, libc::AT_FDCWD, a[1] as *const c_char, 0);
+            }
+            libc::SYS_unlink => return super::unlinkat(libc::AT_FDCWD, path, 0),
+            libc::SYS_link => return super::linkat(libc::AT_FDCWD, path, libc::AT_FDCWD, a[1] as *const c_char, 0),
+            libc::SYS_chown | libc::SYS_lchown => {
+                let flags = if number == libc::SYS_lchown { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+                return then(number, a, |done| super::owner_was_set(libc::AT_FDCWD, path, flags, done));
+            }
+            libc::SYS_chmod => {
+                return then(number, a, |done| super::mode_was_set(libc::AT_FDCWD, path, a[1] as u32, 0, done));
+            }
+            libc::SYS_utime | libc::SYS_utimes => {
+                return then(number, a, |done| super::set_by_path(libc::AT_FDCWD, path, core::ptr::null(), 0, done));
+            }
+            libc::SYS_futimesat => {
+                return then(number, a, |done| super::set_by_path(fd, path_at, core::ptr::null(), 0, done));
+            }
+            libc::SYS_pipe => return table::fresh_pair(sys::syscall(number, a), a[0] as *const _),
             _ => {}
         }
         match number {
+            SYS_RENAMEAT => super::renameat2(fd, path_at, a[2] as RawFd, a[3] as *const c_char, 0),
+            libc::SYS_renameat2 => super::renameat2(fd, path_at, a[2] as RawFd, a[3] as *const c_char, a[4] as u32),
+            libc::SYS_unlinkat => super::unlinkat(fd, path_at, a[2] as i32),
+            libc::SYS_linkat => super::linkat(fd, path_at, a[2] as RawFd, a[3] as *const c_char, a[4] as i32),
+            libc::SYS_fchown => then(number, a, |done| super::owner_was_set(fd, core::ptr::null(), 0, done)),
+            libc::SYS_fchownat => then(number, a, |done| super::owner_was_set(fd, path_at, a[4] as i32, done)),
+            libc::SYS_fchmod => {
+                then(number, a, |done| super::mode_was_set(fd, core::ptr::null(), a[1] as u32, 0, done))
+            }
+            libc::SYS_fchmodat => then(number, a, |done| super::mode_was_set(fd, path_at, a[2] as u32, 0, done)),
+            SYS_FCHMODAT2 => then(number, a, |done| super::mode_was_set(fd, path_at, a[2] as u32, a[3] as i32, done)),
+            // Without a path: of the descriptor.
+            libc::SYS_utimensat if a[1] == 0 && super::is_internal(fd) => super::fail(libc::EBADF),
+            libc::SYS_utimensat => {
+                then(number, a, |done| super::set_by_path(fd, path_at, a[2] as *const _, a[3] as i32, done))
+            }
+            libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+            | libc::SYS_setgroups => {
+                // Of this thread alone, unlike libc's functions. The preparation is the same, since it is for what
+                // this thread does next; the background keeps its rights.
+                super::change_of_rights(None);
+                then(number, a, |done| super::change_of_rights(Some(done)))
+            }
+            libc::SYS_chroot => {
+                super::before_change_of_rights();
+                sys::syscall(number, a)
+            }
+            libc::SYS_pipe2 => table::fresh_pair(sys::syscall(number, a), a[0] as *const _),
+            libc::SYS_socketpair => table::fresh_pair(sys::syscall(number, a), a[3] as *const _),
+            libc::SYS_socket => table::fresh(sys::syscall(number, a)),
+            libc::SYS_sendmsg => {
+                let message = a[1] as *const libc::msghdr;
+                if table::any() && user::get(message).is_ok() {
+                    passing::sends(message);
+                }
+                sys::syscall(number, a)
+            }
+            libc::SYS_sendmmsg => {
+                let messages = a[1] as *const libc::mmsghdr;
+                // The kernel sends no more at once.
+                for message in (0..a[2].min(1024)).map(|index| messages.wrapping_add(index)) {
+                    if !table::any() || user::get(message).is_err() {
+                        break;
+                    }
+                    passing::sends(&raw const (*message).msg_hdr);
+                }
+                sys::syscall(number, a)
+            }
+            libc::SYS_recvmsg => {
+                let done = sys::syscall(number, a);
+                passing::received(a[1] as *const _, done);
+                done
+            }
+            libc::SYS_recvmmsg => then(number, a, |done| passing::received_many(a[1] as *const _, done)),
             libc::SYS_openat => super::openat(fd, path_at, a[2] as i32, a[3] as u32),
             libc::SYS_openat2 => crate::posix::paths::openat2::openat2(fd, path_at, a[2] as *const [u64; 3], a[3]),
             libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => match sys::syscall(number, a) {
@@ -196,4 +324,15 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             _ => sys::syscall(number, a),
         }
     }
+}
+
+/// The kernel's call, and what the library does after it.
+///
+/// # Safety
+/// As the system call.
+unsafe fn then(number: c_long, a: [usize; 6], noted: impl FnOnce(i32)) -> Ret {
+    // SAFETY: the caller's promise.
+    let done = unsafe { sys::syscall(number, a) };
+    noted(done as i32);
+    done
 }

@@ -45,7 +45,7 @@ fn look(thread: u32) -> Seen {
         let path = format!("/proc/self/task/{thread}/status");
         crate::sys::openat(CWD, &*path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     };
-    let mut text = [0u8; 4096];
+    let mut text = vec![0u8; 4096];
     let read = open(thread).and_then(|status| rustix::io::read(&status, &mut text));
     match read {
         Ok(length) => parse(&text[..length]),

@@ -251,8 +251,8 @@ pub(crate) trait Engine: Send + Sync {
     /// The destination is the caller's buffer, which may be bad.
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()>;
 
-    /// Writes bytes `start..end` of a block, which lie at the same offsets of `buf`; the rest of `buf` is room for
-    /// completing granules. The caller is inside the gate, without a lock.
+    /// Writes bytes `start..end` of a block, which lie at the same offsets of `buf`; the rest of the granules that
+    /// they touch is room for completing them. The caller is inside the gate, without a lock.
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()>;
 
     /// Makes sure that a later `write_block` of bytes `start..end` of the block, by this thread before any other

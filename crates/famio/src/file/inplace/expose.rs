@@ -60,7 +60,7 @@ impl InPlace {
         let committed = state.committed_in_log() & below(block, size);
         let Some((which, version)) = state.committed.filter(|_| committed != 0) else { return Ok(()) };
         cx.room_for(block, size.saturating_sub(block * BLOCK as u64).min(BLOCK as u64) as usize)?;
-        let mut aside = BlockBuf::new();
+        let mut aside = Box::<BlockBuf>::new_uninit(); // the stack may be small
         let aside = aside.as_mut_ptr().cast::<u8>();
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let (log, entry) = (self.log.block(state.entry), self.log.entry(state.entry));
@@ -90,7 +90,7 @@ impl InPlace {
 
     /// The pre-images go back to the file; the granules of the entry now live in the log.
     fn expose_undo(&self, cx: &Context<'_>, cell: &Cell, block: u64, state: State, open: Version) -> Result<()> {
-        let mut aside = BlockBuf::new();
+        let mut aside = Box::<BlockBuf>::new_uninit(); // the stack may be small
         let aside = aside.as_mut_ptr().cast::<u8>();
         let home = cx.home.ptr(block * BLOCK as u64, BLOCK)?;
         let log = self.log.block(state.entry);

@@ -95,11 +95,28 @@ impl AtomicFile {
         crate::map::guard::install()?;
         background_wakeup::set_work(background::work);
         lease_wakeup::set_work(lease::work);
-        let file = Arc::new(Self {
+        let file = Self::new(state, (device, inode), path, settings.into_owned(), looked.size);
+        file.add_descriptor(fd.as_raw_fd(), access);
+        groups::join(&file); // before a recovery, which may commit something
+        if state == PLAIN
+            && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
+        {
+            groups::leave(&file);
+            file.ownership.membership.leave();
+            return Err(file.named(e)); // becoming a member has named it already
+        }
+        files.insert((device, inode), file.clone());
+        Ok(file)
+    }
+
+    /// Not inlined: it is made on the stack, which is needed for other things afterwards, and may be small.
+    #[inline(never)]
+    fn new(state: u8, (device, inode): (u64, u64), path: &CStr, settings: Settings, size: u64) -> Arc<Self> {
+        Arc::new(Self {
             device,
             inode,
             path: path.to_owned(),
-            settings: settings.into_owned(),
+            settings,
             fds: Descriptors::of((device, inode)),
             state: AtomicU8::new(state),
             session: AtomicPtr::new(core::ptr::null_mut()),
@@ -113,7 +130,7 @@ impl AtomicFile {
             }),
             plain: PlainReads::default(),
             growing: Growing::default(),
-            found_size: looked.size,
+            found_size: size,
             kernels_size: KernelsSize::default(),
             lease: Lease::default(),
             locks: Locks::default(),
@@ -129,18 +146,7 @@ impl AtomicFile {
             pending_notice: AtomicI32::new(0),
             noted_by: AtomicU32::new(0),
             keeps_note: AtomicBool::new(false),
-        });
-        file.add_descriptor(fd.as_raw_fd(), access);
-        groups::join(&file); // before a recovery, which may commit something
-        if state == PLAIN
-            && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
-        {
-            groups::leave(&file);
-            file.ownership.membership.leave();
-            return Err(file.named(e)); // becoming a member has named it already
-        }
-        files.insert((device, inode), file.clone());
-        Ok(file)
+        })
     }
 
     fn reopen(&self, fd: BorrowedFd<'_>, access: Access) -> Result<()> {

@@ -12,10 +12,10 @@ use crate::journal::inplace::mapped::Mapped;
 use crate::journal::live::Live;
 use crate::journal::records::{Geometry, Keeper, RecordLog};
 use crate::journal::tiered::TieredLog;
-use crate::pmem::{Detected, Domain, medium};
+use crate::pmem::{Detected, Domain, Medium, medium};
 use crate::settings::Settings;
 use core::sync::atomic::Ordering;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// The home and the engine of a session that another process began.
@@ -66,7 +66,7 @@ pub(in crate::file) fn attach_tiered(
     // As in `attach`.
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
-        let live = Arc::new(Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file, None)?);
+        let live = Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file, None)?;
         let geometry = Geometry::of_new();
         let made = (|| {
             live.describe(|words| geometry.put(0, words));
@@ -107,15 +107,9 @@ pub(in crate::file) fn attach(
     fds.with(true, |fd| {
         let domains = (journal.domain, file.domain);
         let through_cache = (domains == (Domain::PageCache, Domain::PageCache)).then_some(file);
-        let live = Arc::new(Live::create(fd, settings, Kind::Records, domains, medium, through_cache)?);
-        let made = RecordLog::create(live.clone(), shared.size(), Geometry::of_new(), live.limit(), medium)
-            .and_then(|log| live.activate(fd).map(|()| log));
-        match made {
-            Ok(log) => {
-                let log = EpochLog::Pages(log);
-                let engine: Box<dyn Engine> = Box::new(Records::new(log, None, live, shared.size(), medium));
-                Ok((home, engine))
-            }
+        let live = Live::create(fd, settings, Kind::Records, domains, medium, through_cache)?;
+        match begin(&live, fd, shared.size(), medium) {
+            Ok(engine) => Ok((home, engine)),
             Err(e) => {
                 let path = live.path().display().to_string();
                 live.abandon(fd);
@@ -123,4 +117,12 @@ pub(in crate::file) fn attach(
             }
         }
     })
+}
+
+/// Not inlined: `attach` needs the stack, which may be small, for other things before.
+#[inline(never)]
+fn begin(live: &Arc<Live>, fd: BorrowedFd<'_>, size: u64, medium: &'static dyn Medium) -> Result<Box<dyn Engine>> {
+    let log = RecordLog::create(live.clone(), size, Geometry::of_new(), live.limit(), medium)?;
+    live.activate(fd)?;
+    Ok(Box::new(Records::new(EpochLog::Pages(log), None, live.clone(), size, medium)))
 }

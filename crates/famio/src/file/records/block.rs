@@ -69,7 +69,7 @@ impl Records {
         runs(bits, |first, count| {
             let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
             // SAFETY: both are our buffers of a whole block, and do not overlap.
-            unsafe { to.add(from).copy_from_nonoverlapping(buf.add(from), until - from) };
+            unsafe { to.add(from).copy_from_nonoverlapping(buf.wrapping_add(from), until - from) };
             Ok(())
         })?;
         cell.entry.store(number + 1, Ordering::Relaxed);
@@ -134,9 +134,10 @@ impl Records {
         if self.tier.is_some() && state.held & bits == 0 {
             return Ok(bits); // comparing would need a read of the file; the next write finds the block in the buffer
         }
-        let mut live = BlockBuf::new();
-        let live = live.as_mut_ptr().cast::<u8>();
-        if bits & !state.held != 0 {
+        // On the heap: the stack, which may be small, already has a block of the caller's bytes.
+        let mut room = (bits & !state.held != 0).then(Box::<BlockBuf>::new_uninit);
+        let live = room.as_mut().map_or(core::ptr::null_mut(), |room| room.as_mut_ptr().cast::<u8>());
+        if !live.is_null() {
             // SAFETY: within our buffer.
             unsafe {
                 cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.valid_end(cx))?;
@@ -166,9 +167,9 @@ impl Records {
             // SAFETY: both are our buffers of a whole block; no thread writes to them while the block's lock is held.
             let same = unsafe {
                 if until - from == GRANULE {
-                    is_same_granule(buf.add(from), source.add(from))
+                    is_same_granule(buf.wrapping_add(from), source.add(from))
                 } else {
-                    core::slice::from_raw_parts(buf.add(from), until - from)
+                    core::slice::from_raw_parts(buf.wrapping_add(from), until - from)
                         == core::slice::from_raw_parts(source.add(from), until - from)
                 }
             };

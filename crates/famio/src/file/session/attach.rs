@@ -42,6 +42,7 @@ fn plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     KNOWN.of_file(fd, || make_plan(fd, settings))
 }
 
+#[inline(never)] // the stack may be small
 fn make_plan(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Plan> {
     let file = detect(fd, settings)?;
     let mut journal = match &settings.pool {
@@ -132,7 +133,7 @@ pub(in crate::file) fn attach(
         Kind::InPlace => {
             let medium = medium(plan.file.domain, plan.file.eadr);
             let home = Home::new(fds, plan.file.domain, true, medium)?;
-            (home, Box::new(in_place(fds, arena.shared(), &plan, settings, medium)?))
+            (home, in_place(fds, arena.shared(), &plan, settings, medium)?)
         }
         Kind::Records => crate::file::records::attach(fds, arena.shared(), (&plan.journal, &plan.file), settings)?,
         Kind::Tiered => {
@@ -210,6 +211,7 @@ pub(in crate::file) fn join(
 
 /// The folder for the part of an arena that has no room in memory: the journal's, or the one of a `.famio/` that is
 /// not made yet.
+#[inline(never)] // the stack may be small
 pub(in crate::file) fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Result<PathBuf> {
     match &settings.pool {
         Some(pool) => Ok(pool.clone()),
@@ -218,6 +220,7 @@ pub(in crate::file) fn spills_to(fd: BorrowedFd<'_>, settings: &Settings) -> Res
 }
 
 /// Records in the arena where the file is and its journal will be.
+#[inline(never)] // the stack may be small
 fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Result<()> {
     let (file, name) = (path_of(fd)?, journal_name(&Identity::of_fd(fd)?));
     let journal = match &settings.pool {
@@ -231,6 +234,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
 }
 
 /// Prepares the shared state of a file without a journal. Returns the session's generation.
+#[inline(never)] // the stack may be small
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
     let size = fds.stat()?.st_size as u64;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
@@ -278,7 +282,7 @@ fn in_place(
     plan: &Plan,
     settings: &Settings,
     medium: &'static dyn Medium,
-) -> Result<InPlace> {
+) -> Result<Box<InPlace>> {
     fds.with(true, |fd| {
         let domains = (plan.journal.domain, plan.file.domain);
         let live = Live::create(fd, settings, Kind::InPlace, domains, medium, None)?;
@@ -298,7 +302,7 @@ fn in_place(
             Ok(log)
         })();
         match made {
-            Ok(log) => Ok(InPlace::new(log, live, medium)),
+            Ok(log) => in_place_engine(log, live, medium),
             Err(e) => {
                 let e: Error = e;
                 let path = live.path().display().to_string();
@@ -307,6 +311,13 @@ fn in_place(
             }
         }
     })
+}
+
+/// Not inlined: it is made on the stack, which may be small.
+#[inline(never)]
+fn in_place_engine(log: Log, live: Arc<Live>, medium: &'static dyn Medium) -> Result<Box<InPlace>> {
+    let live = Arc::into_inner(live).ok_or(Error::new(libc::EBUSY))?; // nothing else has it yet
+    Ok(Box::new(InPlace::new(log, live, medium)))
 }
 
 /// The errors of a process that may not make the journal or mark the file, because of permissions, a limit or the

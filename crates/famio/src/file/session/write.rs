@@ -73,6 +73,9 @@ impl Source<'_> {
     }
 }
 
+/// So many bytes are written through less memory than a block.
+const FEW: usize = 512;
+
 impl Session {
     /// Writes the caller's buffers. Fewer bytes than asked for if room, the size limit or the caller's memory end.
     ///
@@ -214,7 +217,49 @@ impl Session {
 
     /// # Safety
     /// As `write`.
+    #[inline]
     unsafe fn write_blocks(
+        &self,
+        cx: &Context<'_>,
+        offset: u64,
+        total: usize,
+        source: &mut Source<'_>,
+    ) -> (usize, Result<()>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if total <= FEW {
+                self.write_few(cx, offset, total, source)
+            } else {
+                self.write_many(cx, offset, total, source)
+            }
+        }
+    }
+
+    /// A signal handler that writes a few bytes may have a stack of 8 KiB, of which the kernel has taken the half.
+    ///
+    /// # Safety
+    /// As `write`. At most [`FEW`] bytes.
+    #[inline(never)]
+    unsafe fn write_few(
+        &self,
+        cx: &Context<'_>,
+        offset: u64,
+        total: usize,
+        source: &mut Source<'_>,
+    ) -> (usize, Result<()>) {
+        /// With the rest of the first and the last granule.
+        #[repr(C, align(64))]
+        struct Few([u8; FEW + 2 * GRANULE]);
+        let mut buf = core::mem::MaybeUninit::<Few>::uninit();
+        let buf = buf.as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller's promise. Nothing but the granules that a part touches is used of a block.
+        unsafe { self.write_through(cx, offset, total, source, |start| buf.wrapping_sub(start / GRANULE * GRANULE)) }
+    }
+
+    /// # Safety
+    /// As `write`.
+    #[inline(never)]
+    unsafe fn write_many(
         &self,
         cx: &Context<'_>,
         offset: u64,
@@ -223,11 +268,30 @@ impl Session {
     ) -> (usize, Result<()>) {
         let mut buf = BlockBuf::new();
         let buf = buf.as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller's promise.
+        unsafe { self.write_through(cx, offset, total, source, |_| buf) }
+    }
+
+    /// `buf_of`: where a block would begin of which the bytes from here on are written. There is room for the granules
+    /// that they touch.
+    ///
+    /// # Safety
+    /// As `write`.
+    #[inline(always)]
+    unsafe fn write_through(
+        &self,
+        cx: &Context<'_>,
+        offset: u64,
+        total: usize,
+        source: &mut Source<'_>,
+        buf_of: impl Fn(usize) -> *mut u8,
+    ) -> (usize, Result<()>) {
         let mut done = 0;
         while done < total {
             let at = offset + done as u64;
             let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
             let want = (total - done).min(BLOCK - start);
+            let buf = buf_of(start);
             if cx.exclusive
                 && start.is_multiple_of(GRANULE)
                 && want.is_multiple_of(GRANULE)

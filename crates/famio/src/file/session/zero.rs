@@ -49,7 +49,7 @@ impl Session {
 
     /// Writes zeros block by block to `to`; `at` is how far it came.
     pub(in crate::file) fn write_zeros(&self, cx: Context<'_>, at: &mut u64, to: u64) -> Result<()> {
-        let mut buf = BlockBuf::new();
+        let mut buf = Box::<BlockBuf>::new_uninit(); // the stack may be small
         let buf = buf.as_mut_ptr().cast::<u8>();
         while *at < to {
             let (block, start) = (*at / BLOCK as u64, (*at % BLOCK as u64) as usize);

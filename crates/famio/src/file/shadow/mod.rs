@@ -60,10 +60,8 @@ pub(crate) fn before_fork() {
 
 /// Runs `work` with a piece of memory for bytes of the range.
 fn in_piece(range: &Range<u64>, work: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-    match range.end.saturating_sub(range.start) {
-        len if len <= PAGE as u64 => work(&mut [0; PAGE][..len as usize]),
-        len => work(&mut vec![0; PIECE.min(len as usize)]),
-    }
+    // On the heap: the stack may be small, and `work` needs some of it.
+    work(&mut vec![0; PIECE.min(range.end.saturating_sub(range.start) as usize)])
 }
 
 fn is_writable(fd: BorrowedFd<'_>) -> bool {

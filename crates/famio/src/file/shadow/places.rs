@@ -157,12 +157,29 @@ impl Chunk {
     fn new(start: usize, end: usize, maps: &[Slot]) -> Arc<Self> {
         let none = |start, next| Slot { start, end: start, next, offset: 0, stores: false, file: None, ahead: None };
         let next = |index: usize| maps.get(index).map_or(end, |slot| slot.start);
-        let slots: [Slot; CHUNK] = core::array::from_fn(|index| match index.checked_sub(1).map(|at| maps.get(at)) {
+        let slot = |index: usize| match index.checked_sub(1).map(|at| maps.get(at)) {
             None => none(start, next(0)),
             Some(Some(slot)) => Slot { next: next(index), ..slot.clone() },
             Some(None) => none(usize::MAX, usize::MAX),
-        });
-        Arc::new(Self { starts: slots.each_ref().map(|slot| slot.start), slots, maps: maps.len(), start, end })
+        };
+        // Made in its place: it is large, and the stack may be small.
+        let mut made = Box::<Self>::new_uninit();
+        let to = made.as_mut_ptr();
+        for index in 0..CHUNK {
+            let slot = slot(index);
+            // SAFETY: within the new chunk.
+            unsafe {
+                (&raw mut (*to).starts[index]).write(slot.start);
+                (&raw mut (*to).slots[index]).write(slot);
+            }
+        }
+        // SAFETY: with these, everything in it is initialized.
+        unsafe {
+            (&raw mut (*to).maps).write(maps.len());
+            (&raw mut (*to).start).write(start);
+            (&raw mut (*to).end).write(end);
+            made.assume_init().into()
+        }
     }
 
     fn maps(&self) -> &[Slot] {

@@ -103,8 +103,8 @@ impl Control {
     ///
     /// # Errors
     /// Those of `getrandom(2)`.
-    pub fn first_page() -> Result<[u8; SIZE]> {
-        let mut page = [0; SIZE];
+    pub fn first_page() -> Result<Box<[u8; SIZE]>> {
+        let mut page = Box::new([0; SIZE]); // the caller's stack may be small
         page[offset_of!(Page, key)..][..8].copy_from_slice(&random()?.to_ne_bytes());
         Ok(page)
     }

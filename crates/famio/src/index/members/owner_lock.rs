@@ -105,10 +105,10 @@ impl OwnerLock {
 
     /// The first page of the arena of the last session, whose process has died or is this one. `None`: there is none,
     /// or it belongs to another user.
-    pub fn arena_page(&self) -> Option<[u8; 4096]> {
+    pub fn arena_page(&self) -> Option<Box<[u8; 4096]>> {
         let arena = self.open_arena().ok()??;
-        let mut page = [0; 4096];
-        matches!(read_at(&arena, 0, &mut page), Ok(4096)).then_some(page)
+        let mut page = Box::new([0; 4096]); // the caller's stack may be small
+        matches!(read_at(&arena, 0, &mut page[..]), Ok(4096)).then_some(page)
     }
 
     /// Opens the arena of the last session, whose process has died, for reading. `None`: there is none.
@@ -243,10 +243,10 @@ mod tests {
             .collect();
         assert_ne!(paths[0], paths[1]);
         assert_eq!(paths.iter().map(|path| std::path::Path::new(path).exists()).collect::<Vec<_>>(), [false, true]);
-        assert_eq!(owner_lock.arena_page(), Some([7; 4096]));
+        assert_eq!(owner_lock.arena_page().as_deref(), Some(&[7; 4096]));
         owner_lock.leave();
         let owner_lock = OwnerLock::take(Arc::new(file.again()), true).unwrap();
-        assert_eq!(owner_lock.arena_page(), Some([7; 4096]));
+        assert_eq!(owner_lock.arena_page().as_deref(), Some(&[7; 4096]));
         owner_lock.release();
         assert!(!std::path::Path::new(&paths[1]).exists() && file.again().arena_path().is_none());
     }

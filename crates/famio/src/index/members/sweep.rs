@@ -104,7 +104,7 @@ fn kind_of(name: &str) -> Option<Kind> {
 /// removed (`rm -r .famio`), and which are about to move it.
 fn is_stale_memory(folder: &InternalFd, name: &CStr) -> bool {
     let Ok(memory) = crate::sys::openat(folder, name, OFlags::RDONLY | FLAGS, Mode::empty()) else { return false };
-    let mut text = [0u8; 2 * libc::PATH_MAX as usize];
+    let mut text = vec![0u8; 2 * libc::PATH_MAX as usize]; // the caller's stack may be small
     let length = rustix::fs::fgetxattr(&memory, SIGN, &mut text).unwrap_or(0);
     let here = namespaces::of_paths() + " ";
     let Some(path) = text[..length].strip_prefix(here.as_bytes()) else { return false };
@@ -160,8 +160,8 @@ struct Hints {
 
 impl Hints {
     fn of(arena: &InternalFd) -> Option<Self> {
-        let mut page = [0u8; size_of::<Shared>()];
-        if !matches!(rustix::io::pread(arena, &mut page, 0), Ok(n) if n == page.len()) {
+        let mut page = vec![0u8; size_of::<Shared>()]; // the caller's stack may be small
+        if !matches!(rustix::io::pread(arena, &mut page[..], 0), Ok(n) if n == page.len()) {
             return None;
         }
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));

@@ -29,8 +29,8 @@ pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u
             break;
         }
         let page = reader.page(at)?;
-        match SegmentHead::get(&page) {
-            None if page == ZERO_PAGE || !strict => {}
+        match SegmentHead::get(&page[..]) {
+            None if *page == ZERO_PAGE || !strict => {}
             None => problems.push((at, "the head of a segment is damaged".into())),
             Some(head) if head.journal_id != header.journal_id => {
                 problems.push((at, format!("the head of a segment is of journal {}", head.journal_id)));

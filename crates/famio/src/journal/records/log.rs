@@ -175,10 +175,11 @@ impl RecordLog {
     /// Learns the checks of these pages of a segment.
     fn know(&mut self, index: usize, pages: core::ops::Range<u64>) -> Result<()> {
         let segment = &mut self.segments[index];
-        let mut page = [0; PAGE];
+        let mut page = Vec::new(); // seldom needed, and the stack may be small
         for number in pages.start..pages.end.min(segment.checks.len() as u64) {
             let check = &mut segment.checks[number as usize];
             if *check == UNKNOWN {
+                page.resize(PAGE, 0);
                 let offset = segment.place.offset + number * PAGE as u64;
                 let got = self.shared.journal().run(|journal| crate::sys::read_at(journal, offset, &mut page))?;
                 if got != PAGE {

@@ -136,8 +136,8 @@ impl Source for Pages<'_> {
             || Error::with(libc::EIO, format!("the journal changed while it was read, at {}", record.position));
         buffer.resize(PAGE, 0);
         read_exactly(self.journal, buffer, record.position)?;
-        let head: [u8; PAGE] = buffer[..].try_into().map_err(|_| changed())?;
-        let parsed = parse(&head)?.filter(|parsed| parsed.hash == record.hash).ok_or_else(changed)?;
+        let head = buffer.clone(); // a page
+        let parsed = parse(&head[..])?.filter(|parsed| parsed.hash == record.hash).ok_or_else(changed)?;
         if parsed.head.kind == Kind::Note || !parsed.list().any(|listed| mine(listed.block)) {
             return Ok(None);
         }

@@ -109,11 +109,11 @@ impl Scanner<'_> {
     fn segments(&mut self, header: &Header, places: impl Iterator<Item = Place>) -> Result<()> {
         for place in places {
             let page = self.reader.page(place.offset)?;
-            match SegmentHead::get(&page) {
+            match SegmentHead::get(&page[..]) {
                 Some(head) if head.journal_id == header.journal_id && head.position == place.offset => {
                     self.entered.push((place, head));
                 }
-                None if page == ZERO_PAGE => {}
+                None if *page == ZERO_PAGE => {}
                 _ if self.strict => {
                     return Err(damage(&format!("the head of the segment at byte {}", place.offset)));
                 }

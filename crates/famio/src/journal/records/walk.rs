@@ -164,12 +164,13 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// One page, without what follows it, unless that was read already.
-    pub fn page(&mut self, at: u64) -> Result<[u8; PAGE]> {
-        let mut page = [0; PAGE];
+    /// One page, without what follows it, unless that was read already. On the heap: the
+    /// caller's stack may be small.
+    pub fn page(&mut self, at: u64) -> Result<Box<[u8; PAGE]>> {
+        let mut page = Box::new([0; PAGE]);
         match at.checked_sub(self.window_at).and_then(|from| self.window.get(from as usize..)?.get(..PAGE)) {
             Some(bytes) => page.copy_from_slice(bytes),
-            None => read_exactly(self.fd, &mut page, at)?,
+            None => read_exactly(self.fd, &mut page[..], at)?,
         }
         Ok(page)
     }

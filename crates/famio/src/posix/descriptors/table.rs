@@ -220,6 +220,20 @@ pub fn fresh(fd: isize) -> isize {
     fd
 }
 
+/// As [`fresh`], after a call that returns two descriptors.
+///
+/// # Safety
+/// The kernel has just filled in `fds`, if `result` is 0.
+pub unsafe fn fresh_pair(result: isize, fds: *const [RawFd; 2]) -> isize {
+    if result == 0 && any() {
+        // SAFETY: the caller's promise.
+        for fd in unsafe { *fds } {
+            fresh(fd as isize);
+        }
+    }
+    result
+}
+
 fn release(fd: RawFd, handle: Handle) {
     if !handle.is_ours() {
         return;

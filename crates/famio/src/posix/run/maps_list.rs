@@ -36,7 +36,7 @@ fn shared_file_in(line: &[u8], address: usize) -> Option<((u64, u64), &[u8])> {
 struct Lines {
     fd: Ret,
     _passing: Option<sys::internal::Passing>,
-    text: [u8; 8192],
+    text: Vec<u8>, // the stack may be small
     from: usize,
     to: usize,
 }
@@ -49,7 +49,7 @@ impl Lines {
         let fd = crate::posix::with_number(|| unsafe {
             raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/maps".as_ptr(), flags, 0)
         });
-        Self { fd, _passing: passing, text: [0; 8192], from: 0, to: 0 }
+        Self { fd, _passing: passing, text: vec![0; 8192], from: 0, to: 0 }
     }
 
     fn next(&mut self) -> Option<&[u8]> {

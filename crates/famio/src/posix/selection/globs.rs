@@ -284,8 +284,8 @@ impl Globs {
         self.paths.iter().any(|place| fits(&place.last, name))
     }
 
-    /// Whether an open file is selected, by the kernel's name for it. Uses no heap: an allocator may be opening the
-    /// file for itself, with its lock held.
+    /// Whether an open file is selected, by the kernel's name for it. Uses no other heap than the library's own: an
+    /// allocator may be opening the file for itself, with its lock held.
     pub(in crate::posix) fn matches_open(&self, fd: RawFd) -> bool {
         let mut text = PathText::new();
         descriptor_path(fd, &mut text) && self.matches_name(libc::AT_FDCWD, text.get(), None)

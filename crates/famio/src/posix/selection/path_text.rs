@@ -1,4 +1,4 @@
-//! Paths as text without the heap: joined, resolved, and asked of the kernel.
+//! Paths as text: joined, resolved, and asked of the kernel. Short ones without the heap.
 
 use crate::name_prefilter::name_start;
 use crate::posix::raw;
@@ -8,23 +8,45 @@ use std::os::fd::RawFd;
 
 const PATH: usize = libc::PATH_MAX as usize;
 
+/// Room for a path of usual length. A call on a file may run on a small stack: a signal handler's, or a thread's.
+const FEW: usize = 256;
+
 /// A path under construction.
 ///
-/// Invariant: the first `length` bytes are initialized, and `length` is less than [`PATH`]. The rest is not: zeroing a
-/// page at every `open` would take a tenth of a microsecond.
+/// Invariant: the first `length` bytes are initialized, and `length` is less than the room: [`FEW`], or [`PATH`] with
+/// `many`. The rest is not: zeroing a page at every `open` would take a tenth of a microsecond.
 pub(in crate::posix) struct PathText {
-    bytes: [MaybeUninit<u8>; PATH],
+    few: [MaybeUninit<u8>; FEW],
+    /// In place of `few`, for a long path. The library's heap may be used in any call: see `crate::heap`.
+    many: Option<Box<[MaybeUninit<u8>]>>,
     length: usize,
 }
 
 impl PathText {
     pub(in crate::posix) fn new() -> Self {
-        Self { bytes: [const { MaybeUninit::uninit() }; PATH], length: 0 }
+        Self { few: [const { MaybeUninit::uninit() }; FEW], many: None, length: 0 }
+    }
+
+    fn room(&self) -> &[MaybeUninit<u8>] {
+        self.many.as_deref().unwrap_or(&self.few)
+    }
+
+    fn room_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.many.as_deref_mut().unwrap_or(&mut self.few)
+    }
+
+    /// Makes room for a long path.
+    #[cold]
+    #[inline(never)]
+    fn enlarge(&mut self) {
+        let mut many = Box::new_uninit_slice(PATH);
+        many[..self.length].copy_from_slice(&self.few[..self.length]);
+        self.many = Some(many);
     }
 
     pub(in crate::posix) fn get(&self) -> &[u8] {
         // SAFETY: these bytes are initialized (see the invariant).
-        unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
+        unsafe { core::slice::from_raw_parts(self.room().as_ptr().cast(), self.length) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -40,23 +62,46 @@ impl PathText {
         self.length = self.length.min(length);
     }
 
-    /// Becomes what a system call writes. Returns whether it has written anything.
+    /// Becomes what a system call writes. Returns whether it has written anything. The call is made again if what it
+    /// writes may be longer than the usual room.
     ///
     /// # Safety
     /// The call gets a buffer and its length, and returns how many bytes at its beginning it has written, at most the
-    /// length; or zero, or an error below zero.
-    pub(super) unsafe fn fill(&mut self, call: impl FnOnce(*mut u8, usize) -> isize) -> bool {
-        self.length = usize::try_from(call(self.bytes.as_mut_ptr().cast(), PATH - 1)).unwrap_or(0);
+    /// length; or zero, or an error below zero, `ERANGE` if the buffer is too short.
+    pub(super) unsafe fn fill(&mut self, mut call: impl FnMut(*mut u8, usize) -> isize) -> bool {
+        self.length = 0;
+        let room = self.room_mut();
+        let mut done = call(room.as_mut_ptr().cast(), room.len() - 1);
+        if self.many.is_none() && (done == (FEW - 1) as isize || done == -(libc::ERANGE as isize)) {
+            self.enlarge();
+            done = call(self.room_mut().as_mut_ptr().cast(), PATH - 1);
+        }
+        self.length = usize::try_from(done).unwrap_or(0);
         self.length > 0
     }
 
     /// Appends bytes; false if they do not fit with a terminating zero.
     pub(in crate::posix) fn push(&mut self, bytes: &[u8]) -> bool {
         let end = self.length + bytes.len();
+        if end >= FEW || self.many.is_some() {
+            return self.push_long(bytes);
+        }
+        self.few[self.length..end].iter_mut().zip(bytes).for_each(|(to, from)| *to = MaybeUninit::new(*from));
+        self.length = end;
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_long(&mut self, bytes: &[u8]) -> bool {
+        let (start, end) = (self.length, self.length + bytes.len());
         if end >= PATH {
             return false;
         }
-        self.bytes[self.length..end].iter_mut().zip(bytes).for_each(|(to, from)| *to = MaybeUninit::new(*from));
+        if self.many.is_none() {
+            self.enlarge();
+        }
+        self.room_mut()[start..end].iter_mut().zip(bytes).for_each(|(to, from)| *to = MaybeUninit::new(*from));
         self.length = end;
         true
     }
@@ -78,8 +123,9 @@ impl PathText {
     }
 
     pub(in crate::posix) fn c_str(&mut self) -> *const u8 {
-        self.bytes[self.length].write(0);
-        self.bytes.as_ptr().cast()
+        let end = self.length;
+        self.room_mut()[end].write(0);
+        self.room().as_ptr().cast()
     }
 }
 
@@ -156,7 +202,12 @@ pub(super) fn start(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool {
         return descriptor_path(dirfd, text);
     }
     // SAFETY: the kernel writes at most the buffer's length.
-    let found = unsafe { text.fill(|to, length| raw!(SYS_getcwd, to, length) - 1) }; // with the zero at its end
+    let found = unsafe {
+        text.fill(|to, length| match raw!(SYS_getcwd, to, length) {
+            with_zero if with_zero > 0 => with_zero - 1,
+            error => error,
+        })
+    };
     let is_absolute = found && text.get()[0] == b'/';
     if text.get() == b"/" {
         text.clear();
@@ -190,6 +241,36 @@ pub(super) fn real_path(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_paths() {
+        let mut text = PathText::new();
+        let long = [b'x'; PATH];
+        for length in [0, 1, FEW - 1, FEW, PATH - 1] {
+            text.clear();
+            assert!(text.push(&long[..length / 2]) && text.push(&long[length / 2..length]));
+            assert_eq!(text.get(), &long[..length]);
+            // SAFETY: the text ends with a zero.
+            assert_eq!(unsafe { CStr::from_ptr(text.c_str().cast()) }.to_bytes(), &long[..length]);
+        }
+        assert!(!text.push(b"x"));
+        for (length, errno) in
+            [(1, None), (FEW - 2, None), (FEW - 1, None), (FEW, Some(libc::ERANGE)), (PATH - 1, None)]
+        {
+            let mut text = PathText::new();
+            // SAFETY: it writes no more than the room.
+            let found = unsafe {
+                text.fill(|to, room| {
+                    if let Some(errno) = errno.filter(|_| length > room) {
+                        return -(errno as isize);
+                    }
+                    to.write_bytes(b'y', length.min(room));
+                    length.min(room) as isize
+                })
+            };
+            assert!(found && text.get() == vec![b'y'; length]);
+        }
+    }
 
     #[test]
     fn paths_without_links() {

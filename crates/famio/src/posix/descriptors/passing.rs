@@ -1,6 +1,7 @@
 //! Descriptors that go from process to process through sockets (`SCM_RIGHTS`).
 
-use famio::posix::{self, process, table};
+use super::{inherit, table};
+use crate::posix::life::process;
 use libc::{mmsghdr, msghdr};
 use std::os::fd::RawFd;
 
@@ -36,7 +37,7 @@ unsafe fn each(message: *const msghdr, mut visit: impl FnMut(RawFd)) {
 pub unsafe fn sends(message: *const msghdr) {
     if table::any() {
         // SAFETY: the caller's promise.
-        unsafe { each(message, posix::pass_descriptor) };
+        unsafe { each(message, inherit::pass_descriptor) };
     }
 }
 
@@ -60,7 +61,7 @@ pub unsafe fn sends_many(messages: *const mmsghdr, count: u32) {
 pub unsafe fn received(message: *const msghdr, result: isize) {
     if result >= 0 && process::is_on() {
         // SAFETY: the kernel has filled it in.
-        unsafe { each(message, posix::receive_descriptor) };
+        unsafe { each(message, process::receive_descriptor) };
     }
 }
 
