@@ -324,22 +324,6 @@ impl AtomicFile {
         self.state.load(Ordering::Acquire) == DEMOTED
     }
 
-    /// The file has another name: its members move to where processes that open it by that name find them.
-    pub(crate) fn follow_its_name(&self) {
-        let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN && self.ownership.membership.is_attached() {
-            let _ = self.follow_control_file(&mut inner); // the next write tries again, and reports errors
-        }
-    }
-
-    /// Commits, makes a checkpoint and closes the journal clean, as before a rename; the next write attaches again.
-    ///
-    /// # Errors
-    /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.commit_all()
-    }
-
     /// Commits, makes a checkpoint and closes the journal clean; the next write attaches again.
     pub(in crate::file) fn close_session(&self) -> Result<()> {
         self.take_stores()?;
