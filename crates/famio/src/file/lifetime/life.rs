@@ -193,7 +193,8 @@ impl AtomicFile {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
                     // Without any other it does not survive a crash: there is nothing to commit with its group.
-                    if self.settings.group.is_some() && self.fds.stat()?.st_nlink > 0 {
+                    let has_other_names = self.fds.stat()?.st_nlink > 0;
+                    if self.settings.group.is_some() && has_other_names {
                         let what = "the name by which it was opened is gone, so that it can't be protected; open it by its other name";
                         return Err(self.named(Error::with(libc::ESTALE, what)).into());
                     }
@@ -202,11 +203,13 @@ impl AtomicFile {
                         return Err(self.mapped_by_others().into());
                     }
                     self.maps_to_kernel()?;
-                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    if has_other_names {
+                        crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                        crate::sys::events::count_demotion();
+                    }
                     self.note_demotion();
                     self.put_in_kernels_file()?;
                     self.demote_with_tail(tail)?;
-                    crate::sys::events::count_demotion();
                     self.late_copies_to_kernel();
                     return Ok(());
                 }
