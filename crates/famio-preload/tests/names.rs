@@ -235,3 +235,78 @@ fn a_control_file_goes_with_its_file() {
         assert!(!pools[1].exists());
     }
 }
+
+/// A call that failed, or changed nothing, left the file to the kernel without a word, so that a kill left half an
+/// epoch; or it committed that half. One that fails unforeseen is a SYNC, and no more.
+#[test]
+fn a_call_that_fails_takes_no_protection_away() {
+    const HALF: usize = 4096;
+    let whole = [b'A'; 2 * HALF];
+    let committed = [[b'B'; HALF], [b'A'; HALF]].concat();
+    let nothing = ["none", "same", "same-exchange", "noreplace", "missing", "folder", "flags", "link", "elsewhere"];
+    let program = Program(build("names_refused"));
+    for (domain, on_disk) in [("", false), ("emulated", false), ("", true)] {
+        let run = |what: &str| {
+            let folder = if on_disk {
+                Folder::on_disk("names-refused")
+            } else {
+                Folder::new(&format!("names-refused-{domain}"))
+            };
+            let mut command = under(&folder, &program.0);
+            command
+                .args(["atomic", what])
+                .env("ELSEWHERE", if on_disk { "/dev/shm" } else { env!("CARGO_TARGET_TMPDIR") });
+            command.env("FAMIO_REQUIRE", "1");
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            let done = command.output().unwrap();
+            let reports = recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent).unwrap();
+            let is_sound = |o: &Outcome| matches!(o, Outcome::NothingToDo | Outcome::Clean | Outcome::Recovered);
+            assert!(reports.iter().all(|r| is_sound(&r.outcome)), "{what}: {reports:?} {done:?}");
+            (folder, done)
+        };
+        let check = |what: &str, name: &str, expected: &[u8]| {
+            let (folder, done) = run(what);
+            if done.status.code() == Some(77) {
+                return println!("SKIPPED: {what}, not root");
+            }
+            assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{what}: {done:?}");
+            let text = |bytes: &[u8]| bytes.chunks(HALF).map(|half| half[0] as char).collect::<String>();
+            let found = folder.read(name);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(found == expected, "{what} {domain:?} {on_disk}: {} {said}", text(&found));
+        };
+        for what in nothing {
+            check(what, "atomic", &whole);
+        }
+        for what in ["folder-rights", "sticky"] {
+            check(what, "rights/atomic", &whole);
+        }
+        for what in ["unforeseen-unlink", "unforeseen-rename"] {
+            check(what, "atomic", &committed);
+        }
+        check("moved-against-foresight", "empty/atomic", &committed);
+        let (folder, done) = run("gone-against-foresight");
+        assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{done:?}");
+        assert_eq!(folder.names(), ["empty", "ordinary"]);
+    }
+}
+
+/// The process that removes the name leaves the file to the kernel only where no other process has more of it.
+#[test]
+fn processes_share_a_file_whose_name_is_gone() {
+    let program = Program(build("names_shared"));
+    for (domain, on_disk) in [("", false), ("emulated", false), ("", true)] {
+        let folder = if on_disk { Folder::on_disk("names-shared") } else { Folder::new("names-shared") };
+        for how in ["reads", "writes", "came"] {
+            let mut command = under(&folder, &program.0);
+            if !domain.is_empty() {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            succeed(command.args(["atomic", how]));
+            succeed(under(&folder, &program.0).env_remove("LD_PRELOAD").args(["plain", how]));
+            assert!(folder.names().is_empty(), "{how}: {:?}", folder.names());
+        }
+    }
+}

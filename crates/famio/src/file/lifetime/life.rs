@@ -211,7 +211,8 @@ impl AtomicFile {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
                     // Its other names are not known, so a journal could not be found after a crash.
                     // Without any other it does not survive a crash: there is nothing to commit with its group.
-                    if self.settings.group.is_some() && self.fds.stat()?.st_nlink > 0 {
+                    let has_other_names = self.fds.stat()?.st_nlink > 0;
+                    if self.settings.group.is_some() && has_other_names {
                         let what = "the name by which it was opened is gone, so that it can't be protected; open it by its other name";
                         return Err(self.named(Error::with(libc::ESTALE, what)).into());
                     }
@@ -220,11 +221,13 @@ impl AtomicFile {
                         return Err(self.mapped_by_others().into());
                     }
                     self.maps_to_kernel()?;
-                    crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                    if has_other_names {
+                        crate::sys::notice_parts(&[self.path.to_bytes(), LOST]);
+                        crate::sys::events::count_demotion();
+                    }
                     self.note_demotion();
                     self.put_in_kernels_file()?;
                     self.demote_with_tail(tail)?;
-                    crate::sys::events::count_demotion();
                     self.late_copies_to_kernel();
                     return Ok(());
                 }
@@ -340,22 +343,6 @@ impl AtomicFile {
     /// Whether the file was demoted.
     pub fn is_demoted(&self) -> bool {
         self.state.load(Ordering::Acquire) == DEMOTED
-    }
-
-    /// The file has another name: its members move to where processes that open it by that name find them.
-    pub(crate) fn follow_its_name(&self) {
-        let mut inner = self.inner();
-        if self.state.load(Ordering::Acquire) == PLAIN && self.ownership.membership.is_attached() {
-            let _ = self.follow_control_file(&mut inner); // the next write tries again, and reports errors
-        }
-    }
-
-    /// Commits, makes a checkpoint and closes the journal clean, as before a rename; the next write attaches again.
-    ///
-    /// # Errors
-    /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
-    pub fn checkpoint(&self) -> Result<()> {
-        self.commit_all()
     }
 
     /// Commits, makes a checkpoint and closes the journal clean; the next write attaches again.

@@ -5,6 +5,7 @@ pub(super) mod demotion_note;
 pub(super) mod flush;
 pub(super) mod flush_wanted;
 pub(super) mod life;
+pub(super) mod names;
 pub(super) mod opening;
 pub(super) mod process;
 pub(super) mod recover;

@@ -1,11 +1,13 @@
 //! Calls that name a file by its path: open, stat, rename, remove; and libc's streams. Decides whether a path
 //! leads to an atomic file.
 
+mod foresee;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod open_plain;
 pub(super) mod openat2;
 mod ordinary_writer;
+mod prepared;
 pub(super) mod selected;
 pub(super) mod stat;
 pub(super) mod streams;
