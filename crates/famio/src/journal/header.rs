@@ -193,8 +193,13 @@ impl Header {
         })
     }
 
-    /// Encodes one copy. On the heap: the caller's stack may be small.
-    pub fn encode(&self) -> Box<[u8; COPY_LEN]> {
+    /// Encodes one copy.
+    pub fn encode(&self) -> [u8; COPY_LEN] {
+        *self.encode_on_heap()
+    }
+
+    /// As [`encode`](Self::encode), for callers with a small stack.
+    fn encode_on_heap(&self) -> Box<[u8; COPY_LEN]> {
         let hint = self.path_hint.as_os_str().as_bytes();
         let hint = if hint.len() <= HINT_MAX { hint } else { &[] };
         let mut room = Box::new([0; COPY_LEN]);
@@ -331,7 +336,7 @@ impl Header {
     /// from once more, and flushes it. That copy may be only in a cache, left by a process that died or by a flush
     /// that failed; a power cut during a store of the other copy would then lose both.
     pub fn secure(&mut self, journal: BorrowedFd<'_>, medium: &dyn Medium) -> Result<()> {
-        write_copy(self.copies.first.other(), &self.encode(), journal, medium)?;
+        write_copy(self.copies.first.other(), &self.encode_on_heap(), journal, medium)?;
         medium.fdatasync(journal)?;
         self.copies.is_other_durable = true;
         Ok(())
@@ -345,7 +350,7 @@ impl Header {
 
     fn next(&mut self) -> Box<[u8; COPY_LEN]> {
         self.sequence += 1;
-        self.encode()
+        self.encode_on_heap()
     }
 }
 

@@ -121,7 +121,7 @@ fn a_store_cut_anywhere_leaves_the_old_or_the_new_state() {
                 let (read, _) = Header::read(&cut).unwrap();
                 assert!(matches!(read.state, State::Creating | State::Clean), "{broken:?} {at} {torn}");
             }
-            after[at..at + COPY_LEN].copy_from_slice(&bytes);
+            after[at..at + COPY_LEN].copy_from_slice(&bytes[..]);
             assert_eq!(Header::read(&after).unwrap().0.state, State::Clean);
         }
         fs::write(dir.path("j"), &old).unwrap();

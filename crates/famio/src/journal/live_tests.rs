@@ -28,7 +28,7 @@ fn journals_come_and_go_beside_each_other() {
 }
 
 /// A file with an active journal.
-fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Live) {
+fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Arc<Live>) {
     let path = dir.path("file");
     std::fs::write(&path, b"x").unwrap();
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
@@ -70,7 +70,7 @@ fn where_the_order_is_kept_the_flush_of_the_mark_takes_the_header() {
     let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
     assert_eq!(Header::read(&bytes[..length]).unwrap().0.state, State::Clean);
     let found = [0, COPY_LEN].map(|copy| {
-        let mut bytes = bytes;
+        let mut bytes = bytes.clone();
         bytes[copy..copy + COPY_LEN].fill(0);
         Header::read(&bytes[..length]).unwrap().0.state
     });

@@ -16,8 +16,8 @@ mod run;
 mod runtime;
 mod selection;
 
-pub use descriptors::{passing, table};
-pub use life::{exec, process, unpreloaded};
+pub use descriptors::table;
+pub use life::{exec, passing, process, unpreloaded};
 pub use run::{run_notes, run_record};
 pub use runtime::handlers;
 pub use selection::{config, keywords, patterns};

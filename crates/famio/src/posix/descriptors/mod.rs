@@ -12,7 +12,6 @@ pub(super) mod description_mark;
 pub(super) mod dup;
 pub(super) mod inherit;
 pub(super) mod locks;
-pub mod passing;
 pub(super) mod position;
 pub(super) mod rights;
 pub(super) mod spare;

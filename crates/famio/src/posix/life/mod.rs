@@ -4,5 +4,6 @@
 pub(super) mod by_program;
 pub mod exec;
 pub(super) mod limits;
+pub mod passing;
 pub mod process;
 pub mod unpreloaded;

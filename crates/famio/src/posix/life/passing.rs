@@ -1,7 +1,7 @@
 //! Descriptors that go from process to process through sockets (`SCM_RIGHTS`).
 
-use super::{inherit, table};
-use crate::posix::life::process;
+use super::process;
+use crate::posix::descriptors::{inherit, table};
 use libc::{mmsghdr, msghdr};
 use std::os::fd::RawFd;
 
