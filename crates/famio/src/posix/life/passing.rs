@@ -33,7 +33,7 @@ unsafe fn each(message: *const msghdr, mut visit: impl FnMut(RawFd)) {
 /// Before a message is sent.
 ///
 /// # Safety
-/// As [`each`].
+/// `message` is null, or valid for the kernel, which has received it or is about to.
 pub unsafe fn sends(message: *const msghdr) {
     if table::any() {
         // SAFETY: the caller's promise.
@@ -44,7 +44,7 @@ pub unsafe fn sends(message: *const msghdr) {
 /// Before `count` messages are sent.
 ///
 /// # Safety
-/// As [`each`], for this many.
+/// They are null, or this many, each null or valid for the kernel.
 pub unsafe fn sends_many(messages: *const mmsghdr, count: u32) {
     if table::any() && !messages.is_null() {
         for index in 0..count as usize {
@@ -57,7 +57,7 @@ pub unsafe fn sends_many(messages: *const mmsghdr, count: u32) {
 /// After a message was received, or an error.
 ///
 /// # Safety
-/// As [`each`].
+/// `message` is null, or valid for the kernel, which has received it or is about to.
 pub unsafe fn received(message: *const msghdr, result: isize) {
     if result >= 0 && process::is_on() {
         // SAFETY: the kernel has filled it in.
@@ -68,7 +68,7 @@ pub unsafe fn received(message: *const msghdr, result: isize) {
 /// After `result` messages were received, or an error.
 ///
 /// # Safety
-/// As [`each`], for this many.
+/// They are null, or this many, each null or valid for the kernel.
 pub unsafe fn received_many(messages: *const mmsghdr, result: i32) {
     for index in 0..result.max(0) as usize {
         // SAFETY: the kernel has filled in this many.
