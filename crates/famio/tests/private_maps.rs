@@ -88,7 +88,8 @@ fn stores_copies_and_writes_are_of_one_epoch() {
             region.sync().unwrap();
         }
         assert_eq!(file.rollback().err().unwrap().errno(), libc::EBUSY);
-        assert!(copied(&region) < 100 * PAGE as u64, "{}", copied(&region));
+        // A dozen pages; the kernel may copy more around each.
+        assert!(copied(&region) < 2 * MIB, "{}", copied(&region));
         store(&region, 7 << 20, &[77]); // committed when the map ends
         drop(region);
         file.close().unwrap();
