@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, build, only, same, succeed, under};
+use common::{Folder, build, only, same, succeed, under, under_domain};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -250,10 +250,7 @@ fn a_childs_sync_commits_what_its_parent_has_written() {
     for how in ["sync", "syncfs"] {
         for domain in ["", "emulated"] {
             let folder = Folder::new(&format!("child-{how}-{domain}"));
-            let mut command = under(&folder, &program);
-            if !domain.is_empty() {
-                command.env("FAMIO_DOMAIN", domain);
-            }
+            let mut command = under_domain(&folder, &program, domain);
             let done = command.args(["atomic", how]).output().unwrap();
             assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{}", String::from_utf8_lossy(&done.stderr));
             let (out, _) = succeed(under(&folder, "cat").arg("atomic"));

@@ -2,15 +2,12 @@
 
 mod common;
 
-use common::{Folder, build, succeed, under};
+use common::{Folder, build, succeed, under_domain};
 
 fn run(how: &str, domain: &str) -> Folder {
     let program = build("demoted");
     let folder = Folder::new(&format!("handed-back-{how}"));
-    let mut command = under(&folder, &program);
-    if !domain.is_empty() {
-        command.env("FAMIO_DOMAIN", domain);
-    }
+    let mut command = under_domain(&folder, &program, domain);
     succeed(command.args(["atomic", how]));
     let _ = std::fs::remove_file(program);
     folder
@@ -81,10 +78,7 @@ fn what_reads_it_as_standard_input_does_not_write_beside_a_session() {
     for how in ["inherited", "opened", "cut"] {
         for domain in ["", "emulated"] {
             let folder = Folder::new(&format!("stdin-{how}-{domain}"));
-            let mut command = under(&folder, &program);
-            if !domain.is_empty() {
-                command.env("FAMIO_DOMAIN", domain);
-            }
+            let mut command = under_domain(&folder, &program, domain);
             let (_, said) = succeed(command.args(["atomic", how]));
             assert_eq!(said.contains("open for writing refused (EBUSY)"), how != "inherited", "{said}");
         }
@@ -99,10 +93,7 @@ fn one_that_an_ended_child_has_demoted_is_atomic_to_the_next() {
     for how in ["opened", "duplicated"] {
         for domain in ["", "emulated"] {
             let folder = Folder::new(&format!("ended-{how}-{domain}"));
-            let mut command = under(&folder, &program);
-            if !domain.is_empty() {
-                command.env("FAMIO_DOMAIN", domain);
-            }
+            let mut command = under_domain(&folder, &program, domain);
             succeed(command.args(["atomic", how]));
             let found = folder.read("atomic");
             assert!(found.len() == 10_000 && found.starts_with(b"abc\0"), "{how}, {domain}: {}", found.len());
@@ -119,10 +110,7 @@ fn one_that_was_ordinary_before_an_exec_stays_so() {
     for how in ["reads", "writes", "only writes"] {
         for domain in ["", "emulated"] {
             let folder = Folder::new(&format!("exec-{}-{domain}", how.replace(' ', "-")));
-            let mut command = under(&folder, &program);
-            if !domain.is_empty() {
-                command.env("FAMIO_DOMAIN", domain);
-            }
+            let mut command = under_domain(&folder, &program, domain);
             succeed(command.args(["atomic", how]));
             assert_eq!(folder.read("atomic"), b"abcd", "{how}, {domain}");
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, build, succeed, under};
+use common::{Folder, build, succeed, under, under_domain};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -14,11 +14,8 @@ fn is_all(folder: &Folder, letter: u8) -> bool {
 }
 
 fn run(folder: &Folder, program: &Path, how: &str, domain: &str) -> Command {
-    let mut command = under(folder, program);
+    let mut command = under_domain(folder, program, domain);
     command.args(["atomic", how]);
-    if !domain.is_empty() {
-        command.env("FAMIO_DOMAIN", domain);
-    }
     command
 }
 

@@ -97,6 +97,15 @@ pub fn under(folder: &Folder, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// As [`under`], in a domain; empty: the one that is found.
+pub fn under_domain(folder: &Folder, program: impl AsRef<OsStr>, domain: &str) -> Command {
+    let mut command = under(folder, program);
+    if !domain.is_empty() {
+        command.env("FAMIO_DOMAIN", domain);
+    }
+    command
+}
+
 /// Runs a command, which must succeed; returns stdout and stderr.
 pub fn succeed(command: &mut Command) -> (String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();

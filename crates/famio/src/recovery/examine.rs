@@ -167,13 +167,13 @@ pub(super) fn examine(
     {
         decided = stopped(what, &file_path, &journal_path);
     }
-    let is_of_another = match (&journal, &header) {
-        (Some((journal, _)), Some(header)) if decided != Verdict::Nothing && header.identity == identity => {
-            same_identity::is_of_another(file, journal.as_fd(), &identity, &header.path_hint)
-        }
-        _ => false,
-    };
-    if is_of_another && let Some(header) = &header {
+    let mut is_of_another = false;
+    if decided != Verdict::Nothing
+        && let (Some((journal, _)), Some(header)) = (&journal, &header)
+        && header.identity == identity
+        && same_identity::is_of_another(file, journal.as_fd(), &identity, &header.path_hint)
+    {
+        is_of_another = true;
         decided = of_another(&file_path, &journal_path, &header.path_hint);
     }
     Ok(Examined {

@@ -70,7 +70,7 @@ fn is_demoted_by_another(fd: RawFd) -> bool {
 }
 
 /// Whether this process has demoted the file behind `fd`, a descriptor that it has not looked at yet.
-fn is_ordinary(fd: RawFd) -> bool {
+pub(in crate::posix) fn is_ordinary(fd: RawFd) -> bool {
     // SAFETY: an empty path is the descriptor itself.
     ordinary::any() && stat_of(fd).is_ok_and(|stat| unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) })
 }
@@ -170,11 +170,6 @@ pub fn pass_descriptor(fd: RawFd) {
     } else if handle.file().bar_lease().is_ok() {
         handle.pass_on(fd);
     }
-}
-
-/// Whether the description of `fd` has a mark.
-pub(in crate::posix) fn is_marked(fd: RawFd) -> bool {
-    description_mark::demoted_flags(fd).is_some() || description_mark::get(fd).is_some()
 }
 
 /// Makes a descriptor from elsewhere an atomic file's if it is marked. If that fails, the descriptor is closed: used

@@ -2,6 +2,7 @@
 //! a call that fails, or that changes nothing. The kernel is asked in any case.
 
 use crate::posix::raw;
+use crate::posix::selection::path_text::PathText;
 use core::ffi::{CStr, c_char};
 use libc::statx as Statx;
 use rustix::thread::CapabilitySet;
@@ -91,13 +92,16 @@ impl Seen {
         };
         // SAFETY: the kernel has read it to its end.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-        let mut room = [0; libc::PATH_MAX as usize];
-        let folder = folder_of(path, file.as_ref().is_some_and(is_folder), &mut room)?;
+        let mut folder = PathText::new();
+        if !folder_of(path, file.as_ref().is_some_and(is_folder), &mut folder) {
+            return None;
+        }
+        let folder = folder.c_str().cast();
         // SAFETY: a C string; no other memory is passed.
         let (looked, answer) = unsafe {
             let access = (libc::W_OK | libc::X_OK, libc::AT_EACCESS);
-            let answer = raw!(SYS_faccessat2, dirfd, folder.as_ptr(), access.0, access.1);
-            (look((dirfd, folder.as_ptr()), 0).ok()?, -answer as i32)
+            let answer = raw!(SYS_faccessat2, dirfd, folder, access.0, access.1);
+            (look((dirfd, folder), 0).ok()?, -answer as i32)
         };
         // Another error may come from a sandbox, or from an old kernel.
         let may_write_folder = ![libc::EACCES, libc::EROFS].contains(&answer);
@@ -141,19 +145,13 @@ unsafe fn look((dirfd, path): Name, flags: i32) -> Result<Statx, i32> {
     }
 }
 
-/// The path of the folder that holds the last name of `path`. `None`: there is no such name, or only a folder could have
-/// it.
-fn folder_of<'a>(path: &[u8], is_folder: bool, room: &'a mut [u8]) -> Option<&'a CStr> {
+/// Appends the path of the folder that holds the last name of `path`. False: there is no such name, or only a folder could
+/// have it.
+fn folder_of(path: &[u8], is_folder: bool, folder: &mut PathText) -> bool {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     let begin = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     let is_name = ![&b""[..], b".", b".."].contains(&&path[begin..end]);
-    if !is_name || end < path.len() && !is_folder {
-        return None;
-    }
-    let folder = if begin == 0 { b"." } else { &path[..begin] };
-    let room = room.get_mut(..=folder.len())?;
-    room[..folder.len()].copy_from_slice(folder);
-    CStr::from_bytes_with_nul(room).ok()
+    is_name && (end == path.len() || is_folder) && folder.push(if begin == 0 { b"." } else { &path[..begin] })
 }
 
 fn is_folder(seen: &Statx) -> bool {
@@ -186,13 +184,14 @@ fn are_together(one: &Statx, other: &Statx) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::folder_of;
+    use super::{PathText, folder_of};
 
     #[test]
     fn the_folder_of_a_path() {
         let of = |path: &str, is_folder| {
-            let mut room = [0; 4096];
-            folder_of(path.as_bytes(), is_folder, &mut room).map(|folder| folder.to_str().unwrap().to_owned())
+            let mut folder = PathText::new();
+            let found = folder_of(path.as_bytes(), is_folder, &mut folder);
+            found.then(|| String::from_utf8(folder.get().to_vec()).unwrap())
         };
         for (path, folder) in [("a", "."), ("./a", "./"), ("/a", "/"), ("b//a", "b//"), ("../b/a", "../b/")] {
             assert_eq!(of(path, false).as_deref(), Some(folder), "{path}");

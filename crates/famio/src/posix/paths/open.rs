@@ -439,8 +439,14 @@ unsafe fn join(fd: RawFd, path: *const c_char) -> Ret {
     }
     // SAFETY: the caller's promise.
     let said = if path.is_null() { c"?" } else { unsafe { CStr::from_ptr(path) } };
-    if path.is_null() && inherit::is_marked(fd) {
-        return inherit::receive(config, fd).map_or_else(|error| fail(error.errno()), |()| fd as Ret);
+    if path.is_null() {
+        // Another process's description may have a mark.
+        if let Err(error) = inherit::receive(config, fd) {
+            return fail(error.errno());
+        }
+        if table::is_managed(fd) {
+            return fd as Ret;
+        }
     }
     let Ok(stat) = stat_of(fd) else { return fd as Ret };
     let open = AtomicFile::find(stat.st_dev, stat.st_ino);

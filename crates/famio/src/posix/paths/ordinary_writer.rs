@@ -6,7 +6,7 @@
 use crate::file::AtomicFile;
 use crate::journal::mark;
 use crate::posix::call::lock::not_reentered;
-use crate::posix::call::look::{look, stat_at, stat_of};
+use crate::posix::call::look::{look, stat_at};
 use crate::posix::descriptors::description::KEPT;
 use crate::posix::descriptors::{description_mark, inherit, table};
 use crate::posix::life::process;
@@ -94,14 +94,11 @@ pub(super) fn opened(fd: Ret, flags: i32) -> Ret {
 
 #[cold]
 fn mark_or_note(fd: RawFd, flags: i32) -> Ret {
-    let is_ordinary = stat_of(fd).is_ok_and(|stat| {
-        // SAFETY: an empty path is the descriptor itself.
-        stat.st_mode & libc::S_IFMT == libc::S_IFREG && unsafe { ordinary::is(fd, c"".as_ptr(), &stat, true) }
-    });
-    if is_ordinary {
-        description_mark::mark_demoted(fd, flags);
+    if !inherit::is_ordinary(fd) {
+        return fd as Ret;
     }
-    if is_ordinary && writes(flags) { note(fd, flags) } else { fd as Ret }
+    description_mark::mark_demoted(fd, flags);
+    if writes(flags) { note(fd, flags) } else { fd as Ret }
 }
 
 /// Makes the file behind `fd` ordinary in this process, and notes that it writes it. `EBUSY`: another process has
