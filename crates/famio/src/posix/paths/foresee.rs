@@ -145,8 +145,8 @@ unsafe fn look((dirfd, path): Name, flags: i32) -> Result<Statx, i32> {
     }
 }
 
-/// Appends the path of the folder that holds the last name of `path`. False: there is no such name, or only a folder could
-/// have it.
+/// Appends the path of the folder that holds the last name of `path`. False: there is no such name, or only a folder
+/// could have it.
 fn folder_of(path: &[u8], is_folder: bool, folder: &mut PathText) -> bool {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
     let begin = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
