@@ -1,6 +1,7 @@
 //! An atomic file as Python's raw files need it: they keep the position.
 
 use crate::os_error;
+use crate::path::AnyPath;
 use crate::region::Map;
 use crate::transaction::Transaction;
 use famio::{AtomicFile, Durability, OnKill, PolicyChoice, Settings};
@@ -8,7 +9,6 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn settings(
     durability: &str,
     policy: &str,
     on_kill: &str,
-    pool: Option<PathBuf>,
-    shm: Option<PathBuf>,
+    pool: Option<AnyPath>,
+    shm: Option<AnyPath>,
 ) -> PyResult<Settings> {
     let bad = |name: &str, value: &str, known: &str| Err(PyValueError::new_err(format!("{name}: {value:?} is not one of: {known}")));
     let durability = match durability {
@@ -51,6 +51,7 @@ fn settings(
         "keep" => OnKill::Keep,
         other => return bad("on_kill", other, "rollback, keep"),
     };
+    let (pool, shm) = (pool.map(AnyPath::into_inner), shm.map(AnyPath::into_inner));
     Ok(Settings { durability, policy, on_kill, pool, shm, ..Settings::default() })
 }
 
@@ -63,7 +64,7 @@ impl File {
     #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "Python's keywords")]
     fn new(
         py: Python<'_>,
-        path: PathBuf,
+        path: AnyPath,
         read_only: bool,
         create: bool,
         exclusive: bool,
@@ -72,13 +73,13 @@ impl File {
         durability: &str,
         policy: &str,
         on_kill: &str,
-        pool: Option<PathBuf>,
-        shm: Option<PathBuf>,
+        pool: Option<AnyPath>,
+        shm: Option<AnyPath>,
     ) -> PyResult<Self> {
         let settings = settings(durability, policy, on_kill, pool, shm)?;
         let mut options = AtomicFile::options();
         options.read_only(read_only).create(create).create_new(exclusive).truncate(truncate).mode(permissions).settings(settings);
-        let file = py.detach(|| options.open(path)).map_err(|error| os_error(&error))?;
+        let file = py.detach(|| options.open(path.into_inner())).map_err(|error| os_error(&error))?;
         Ok(Self { file: RwLock::new(Some(Arc::new(file))) })
     }
 

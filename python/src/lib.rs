@@ -1,6 +1,7 @@
 //! The Python module `famio._famio`: files, maps and recovery. `famio/__init__.py` adds what Python expects.
 
 mod file;
+mod path;
 mod recover;
 mod region;
 mod transaction;

@@ -1,23 +1,23 @@
 //! Recovery of files, folders and pools.
 
 use crate::os_error;
+use crate::path::AnyPath;
 use famio::Settings;
 use famio::recovery::{self, Options, Outcome, Silent, Use};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::PathBuf;
 
 /// Recovers what is at a path; returns a dict for each journal.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=false, winner=None, pool=None, shm=None))]
 pub fn recover<'py>(
     py: Python<'py>,
-    path: PathBuf,
+    path: AnyPath,
     dry_run: bool,
     winner: Option<&str>,
-    pool: Option<PathBuf>,
-    shm: Option<PathBuf>,
+    pool: Option<AnyPath>,
+    shm: Option<AnyPath>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let on_conflict = match winner {
         None => Use::Refuse,
@@ -25,6 +25,7 @@ pub fn recover<'py>(
         Some("file") => Use::File,
         Some(other) => return Err(PyValueError::new_err(format!("use: {other:?} is not one of: journal, file"))),
     };
+    let (path, pool, shm) = (path.into_inner(), pool.map(AnyPath::into_inner), shm.map(AnyPath::into_inner));
     let settings = Settings { pool, shm, ..Settings::default() };
     let options = Options { dry_run, on_conflict, threads: 0 };
     let reports = py.detach(|| recovery::recover_path(&path, &settings, &options, &Silent)).map_err(|error| os_error(&error))?;

@@ -226,3 +226,17 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.ok and done.outcome == "recovered"
     assert done.journal is None and done.cut == len(b"not synced")
     assert path.read_bytes() == b"synced"
+
+
+def test_paths_are_text_or_bytes_or_have_one(folder):
+    for path in (os.fsencode(folder) + b"/\xff", os.fsdecode(os.fsencode(folder) + b"/\xff"), folder / "text"):
+        with famio.open(path, "w+b") as file:
+            assert file.raw.name == path
+            file.write(b"bytes")
+        with famio.open(os.fsencode(path), "rb", pool=os.fsencode(folder / "pool")) as file:
+            assert file.read() == b"bytes"
+        assert famio.recover(os.fsencode(path)) == famio.recover(path)
+        with open(path, "rb") as file:
+            assert file.read() == b"bytes"
+    with pytest.raises(TypeError):
+        famio.recover(1)

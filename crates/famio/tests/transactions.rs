@@ -662,3 +662,44 @@ fn what_is_cut_off_and_grown_again_is_zeros_in_a_map() {
         assert!(std::fs::read(&path).unwrap() == expected, "{which}");
     }
 }
+
+/// Commits once went on while a backup waited for the next SYNC, and the backup ended with `EAGAIN`.
+#[test]
+fn a_copy_is_of_one_commit_while_threads_commit() {
+    // Commits without a pause fill a tier's journal faster than it can be copied: that may be `EAGAIN`.
+    for (name, settings, scratch) in everywhere("backup").into_iter().filter(|(name, ..)| !name.starts_with("tier")) {
+        for threads in [1, 2] {
+            let path = scratch.path().join(format!("file-{threads}"));
+            let file = open(&path, &settings);
+            let done = AtomicBool::new(false);
+            let commit = |letter: u8| {
+                let mut transaction = file.transaction().unwrap();
+                for block in 0..64 {
+                    transaction.write_at(&[letter; BLOCK as usize], block * BLOCK).unwrap();
+                }
+                transaction.commit().unwrap();
+            };
+            commit(0);
+            let copied = std::thread::scope(|scope| {
+                for first in 0..threads {
+                    let (commit, done) = (&commit, &done);
+                    scope.spawn(move || {
+                        (first..=u8::MAX).cycle().take_while(|_| !done.load(Ordering::Relaxed)).for_each(commit);
+                    });
+                }
+                let copy = |round| {
+                    let to = scratch.path().join(format!("copy-{threads}-{round}"));
+                    let copied = famio::recovery::backup(&path, &to, false, &settings, &|_| {});
+                    copied.map(|_| std::fs::read(to).unwrap())
+                };
+                let copied: Vec<_> = (0..5).map(copy).collect();
+                done.store(true, Ordering::Relaxed);
+                copied
+            });
+            for copied in copied {
+                let bytes = copied.unwrap_or_else(|error| panic!("{name}, {threads} threads: {error}"));
+                assert!(bytes.len() as u64 == 64 * BLOCK && bytes.iter().all(|&byte| byte == bytes[0]), "{name}");
+            }
+        }
+    }
+}

@@ -5,10 +5,12 @@ from _typeshed import ReadableBuffer, WriteableBuffer
 
 __version__: str
 
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
 class File:
     def __init__(
         self,
-        path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+        path: AnyPath,
         *,
         read_only: bool = ...,
         create: bool = ...,
@@ -18,8 +20,8 @@ class File:
         durability: str = ...,
         policy: str = ...,
         on_kill: str = ...,
-        pool: str | os.PathLike[str] | None = ...,
-        shm: str | os.PathLike[str] | None = ...,
+        pool: AnyPath | None = ...,
+        shm: AnyPath | None = ...,
     ) -> None: ...
     def read_into(self, buffer: WriteableBuffer, offset: int) -> int: ...
     def read(self, length: int, offset: int) -> bytes: ...
@@ -57,10 +59,10 @@ class Map:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def recover(
-    path: str | os.PathLike[str],
+    path: AnyPath,
     *,
     dry_run: bool = ...,
     winner: Literal["journal", "file"] | None = ...,
-    pool: str | os.PathLike[str] | None = ...,
-    shm: str | os.PathLike[str] | None = ...,
+    pool: AnyPath | None = ...,
+    shm: AnyPath | None = ...,
 ) -> list[dict[str, Any]]: ...

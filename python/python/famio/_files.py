@@ -14,7 +14,7 @@ from ._transactions import Transaction
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-StrPath = str | os.PathLike[str]
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class Settings(TypedDict, total=False):
@@ -31,14 +31,14 @@ class Settings(TypedDict, total=False):
     durability: Literal["power", "process"]
     policy: Literal["auto", "undo", "redo", "alternate"]
     on_kill: Literal["rollback", "keep"]
-    pool: StrPath | None
-    shm: StrPath | None
+    pool: AnyPath | None
+    shm: AnyPath | None
 
 
 class AtomicRaw(io.RawIOBase):
     """An atomic file without a buffer: the raw file below what ``open()`` gives."""
 
-    def __init__(self, path: StrPath, mode: str = "rb", *, permissions: int = 0o666, **settings: Unpack[Settings]) -> None:
+    def __init__(self, path: AnyPath, mode: str = "rb", *, permissions: int = 0o666, **settings: Unpack[Settings]) -> None:
         kinds = [kind for kind in mode if kind in "rwxa"]
         if len(kinds) != 1 or set(mode) - set("rwxab+") or len(set(mode)) != len(mode):
             raise ValueError(f"invalid mode: {mode!r}")
@@ -220,7 +220,7 @@ class AtomicText(io.TextIOWrapper):
 
 @overload
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: Literal["r", "w", "x", "a", "r+", "w+", "x+", "a+", "rt", "wt", "xt", "at", "r+t", "w+t", "x+t", "a+t"] = ...,
     buffering: int = ...,
     encoding: str | None = ...,
@@ -232,7 +232,7 @@ def open(
 ) -> AtomicText: ...
 @overload
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: Literal["r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "xb+", "ab+"],
     buffering: Literal[-1] = ...,
     *,
@@ -241,7 +241,7 @@ def open(
 ) -> AtomicBuffered: ...
 @overload
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: Literal["rb"],
     buffering: Literal[-1] = ...,
     *,
@@ -250,7 +250,7 @@ def open(
 ) -> _Reader: ...
 @overload
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: Literal["wb", "xb", "ab"],
     buffering: Literal[-1] = ...,
     *,
@@ -259,7 +259,7 @@ def open(
 ) -> _Writer: ...
 @overload
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: str,
     buffering: int = ...,
     encoding: str | None = ...,
@@ -270,7 +270,7 @@ def open(
     **settings: Unpack[Settings],
 ) -> Any: ...
 def open(
-    file: StrPath,
+    file: AnyPath,
     mode: str = "r",
     buffering: int = -1,
     encoding: str | None = None,

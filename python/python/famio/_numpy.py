@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from ._files import Settings, StrPath
+from ._files import Settings, AnyPath
 from ._region import PAGE, Region, _bytes, _size
 
 
@@ -14,14 +14,14 @@ class Array(numpy.ndarray[Any, Any]):
     """An array in an atomic file."""
 
     _region: Region | None
-    filename: StrPath | None
+    filename: AnyPath | None
     offset: int
     mode: str
 
     @classmethod
     def _open(
         cls,
-        filename: StrPath,
+        filename: AnyPath,
         dtype: Any,
         mode: Any,
         offset: int,

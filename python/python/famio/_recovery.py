@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from . import _famio
-from ._files import StrPath
+from ._files import AnyPath
 
 Outcome = Literal[
     "nothing to do", "clean", "recovered", "kept", "discarded", "conflict", "failed", "unexamined", "in use"
@@ -38,12 +38,12 @@ class Recovery:
 
 
 def recover(
-    path: StrPath,
+    path: AnyPath,
     *,
     dry_run: bool = False,
     use: Literal["journal", "file"] | None = None,
-    pool: StrPath | None = None,
-    shm: StrPath | None = None,
+    pool: AnyPath | None = None,
+    shm: AnyPath | None = None,
 ) -> list[Recovery]:
     """Brings a file, or all below a folder or in a pool, to the last sync, and returns a result for each journal.
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _famio
-from ._files import Settings, StrPath
+from ._files import Settings, AnyPath
 
 if TYPE_CHECKING:
     import numpy
@@ -30,12 +30,12 @@ class Region(_famio.Map):
     the end of a region that is in use crashes the process, as with ``mmap``.
     """
 
-    name: StrPath
+    name: AnyPath
     offset: int
 
     def __new__(
         cls,
-        path: StrPath,
+        path: AnyPath,
         length: int | None = None,
         *,
         offset: int = 0,
@@ -108,7 +108,7 @@ class Region(_famio.Map):
 
 
 def memmap(
-    filename: StrPath,
+    filename: AnyPath,
     dtype: Any = "uint8",
     mode: Literal["r", "r+", "w+"] = "r+",
     offset: int = 0,
@@ -130,7 +130,7 @@ def _bytes(shape: tuple[int, ...], itemsize: int) -> int:
     return math.prod(shape) * itemsize
 
 
-def _size(path: StrPath, *, writable: bool, **settings: Unpack[Settings]) -> int:
+def _size(path: AnyPath, *, writable: bool, **settings: Unpack[Settings]) -> int:
     """Bytes of a file once it is recovered: a crash may have left more."""
     file = _famio.File(path, read_only=not writable, **settings)
     try:

@@ -202,8 +202,8 @@ pub(crate) const SHARED: usize = 8192;
 // A reader of a dead process's arena reads only the first page; it needs no totals.
 const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
 
-/// "FAMIOARG".
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARG");
+/// "FAMIOARH".
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARH");
 
 /// A store that does not take the cache line from other processors if the value is the same.
 #[inline]

@@ -67,20 +67,31 @@ impl Session {
         committed: Option<&dyn Fn()>,
     ) -> Answer<bool> {
         let mut cx = self.context(fds);
-        if !set.changes_size() {
+        let shared = self.arena.shared();
+        // Others have to be able to share the flush of a disk; and a SYNC of its own waits for the end of a backup.
+        let committed = committed.filter(|_| self.engine.commits_in_memory() && !shared.totals.is_frozen());
+        if !set.changes_size() && shared.gate.is_exclusively_of(self.me) {
             let inside = self.enter_gate(&mut cx)?;
             if inside.exclusive && (committed.is_none() || self.may_commit_inside()) {
                 // Other threads wait until this one is out: it is as if the gate were closed.
                 self.apply_alone(cx, set, seen)?;
-                let Some(committed) = committed else { return Ok(false) };
-                self.commit(fds, true)?;
-                committed();
-                return Ok(true);
+                return self.commit_at_once(fds, true, committed);
             }
         }
         let _closed = self.close_gate(fds)?;
-        self.apply_alone(cx, set, seen)?;
-        Ok(false)
+        shared.gate.note_closer(self.me);
+        self.apply_alone(self.context(fds), set, seen)?;
+        self.commit_at_once(fds, false, committed)
+    }
+
+    /// If `committed` is given: commits what was applied, and calls it. Returns whether it did.
+    #[inline]
+    fn commit_at_once(&self, fds: &Descriptors, inside: bool, committed: Option<&dyn Fn()>) -> Answer<bool> {
+        let Some(committed) = committed else { return Ok(false) };
+        self.commit(fds, inside)?;
+        committed();
+        self.arena.shared().totals.wait_for_thaw();
+        Ok(true)
     }
 
     /// No other thread is inside the gate.

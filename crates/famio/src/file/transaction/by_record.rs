@@ -35,6 +35,11 @@ impl<'a> Participant<'a> {
         Ok(())
     }
 
+    /// After a commit, with its gate closed: waits for the end of a backup.
+    pub fn wait_for_thaw(&self) {
+        self.session.arena.shared().totals.wait_for_thaw();
+    }
+
     /// No reader in another process can follow a thread in exclusive mode.
     pub fn bar_exclusive_mode_if_read(&self) {
         if self.file.ownership.membership.is_read_along() {

@@ -239,7 +239,7 @@ impl AtomicFile {
         }
         let open: Vec<Participant<'_>> = all.iter().copied().filter(is_open).collect();
         commit_open(&open)?;
-        all.iter().for_each(|participant| participant.session.arena.shared().totals.wait_for_thaw());
+        all.iter().for_each(Participant::wait_for_thaw);
         Ok(())
     }
 

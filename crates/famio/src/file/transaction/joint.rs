@@ -114,9 +114,11 @@ fn commit_attached(shares: &[Share<'_>], is_decided: &mut bool) -> Answer<()> {
     for participant in &all {
         participant.commit().map_err(|refusal| refusal.map_failure(|e| participant.file.named(e)))?;
     }
-    let changed = shares.iter().zip(all).filter(|(share, _)| !share.set.is_empty());
+    let changed = shares.iter().zip(all.iter().copied()).filter(|(share, _)| !share.set.is_empty());
     let (shares, changed): (Vec<_>, Vec<_>) = changed.unzip();
-    commit_changed(&shares, &changed, is_decided)
+    commit_changed(&shares, &changed, is_decided)?;
+    all.iter().for_each(Participant::wait_for_thaw);
+    Ok(())
 }
 
 /// No other thread is inside the gates.

@@ -44,12 +44,19 @@ pub(crate) const SHORT: Patience = Patience { each: Timespec { tv_sec: 0, tv_nse
 
 /// In `closed`: a thread sleeps on it.
 const WAITERS: u32 = 1 << 31;
+/// In `closed`: the closer sleeps until those inside have left. As long as it spins, they leave without a system call.
+const SLEEPS: u32 = 1 << 30;
+
+/// The closer's slot plus one; 0: the gate is open.
+fn closer_in(closed: u32) -> u32 {
+    closed & !(WAITERS | SLEEPS)
+}
 
 /// A readers-writer lock for many processes, which name themselves by their slot on the control page. Threads inside
 /// are counted beside it (`entered`). The words name the closer and the thread in exclusive mode.
 #[repr(C)]
 pub(crate) struct Gate {
-    /// 0 when open, else the closer's slot plus one, with a bit for waiters.
+    /// 0 when open, else the closer's slot plus one, with bits for sleeping threads.
     pub closed: AtomicU32,
     /// Processes in this slot or above were never inside.
     used: AtomicU32,
@@ -144,6 +151,14 @@ impl Gate {
         }
     }
 
+    /// Notes that this thread, which has closed the gate, writes in the open epoch.
+    #[inline]
+    pub fn note_closer(&self, me: u32) {
+        if !self.is_exclusively_of(me) {
+            self.note_writer(token(me));
+        }
+    }
+
     #[cold]
     fn wait_until_open(&self, inside: &AtomicU32, patience: &Patience) -> Result<(), Stuck> {
         let mut rounds = 0;
@@ -182,9 +197,20 @@ impl Gate {
 
     #[inline]
     fn step_out(&self, inside: &AtomicU32) {
-        if inside.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) != 0 {
+        // Both sides store, then load the other's word: the closer finds the count lower, or this thread the bit.
+        if inside.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) & SLEEPS != 0 {
             let _ = futex::wake(inside, futex::Flags::empty(), 1);
         }
+    }
+
+    /// The closer is about to sleep until a thread has left. False: not noted yet.
+    fn note_sleep(&self, me: u32) -> bool {
+        let closed = self.closed.load(Ordering::SeqCst);
+        // If another process has removed this one, there is no gate to be held: the sleep ends by itself.
+        if closed & SLEEPS != 0 || closer_in(closed) != me + 1 {
+            return true;
+        }
+        self.closed.compare_exchange(closed, closed | SLEEPS, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Removes the process in slot `gone`, which was killed, or left, on its way in or with the gate closed. Called
@@ -192,7 +218,7 @@ impl Gate {
     pub fn remove_dead(&self, gone: u32, entered: &Entered) {
         entered.remove_dead(gone);
         let closed = self.closed.load(Ordering::SeqCst);
-        if closed & !WAITERS == gone + 1
+        if closer_in(closed) == gone + 1
             && self.closed.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         {
             let _ = futex::wake(&self.closed, futex::Flags::empty(), i32::MAX as u32);
@@ -206,7 +232,7 @@ impl Gate {
 
     /// Whether a thread of that slot is inside, or has the gate closed.
     pub fn is_held_by(&self, me: u32, entered: &Entered) -> bool {
-        entered.has(me) || self.closed.load(Ordering::SeqCst) & !WAITERS == me + 1
+        entered.has(me) || closer_in(self.closed.load(Ordering::SeqCst)) == me + 1
     }
 
     /// Another process owns the session from now on: no thread of it has exclusive mode, or ever had. With the gate
@@ -237,10 +263,12 @@ impl Gate {
     /// Closes the gate for the process in slot `me`, and waits until no thread is inside: no longer than `patience`.
     pub fn close<'a>(&'a self, me: u32, entered: &Entered, patience: &Patience) -> Result<Closed<'a>, Stuck> {
         let held = Held::of_file();
-        patience.wait(
-            || self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst),
-            |_| self.sleep_while_closed(patience),
-        )?;
+        let try_to_close = || match self.closed.load(Ordering::Relaxed) {
+            // An exchange would take the line from the thread that is going to open it.
+            0 => self.closed.compare_exchange(0, me + 1, Ordering::SeqCst, Ordering::SeqCst),
+            closer => Err(closer),
+        };
+        patience.wait(try_to_close, |_| self.sleep_while_closed(patience))?;
         let closed = Closed { gate: self, me, _held: held };
         let exclusive = self.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != token(me) {
@@ -253,7 +281,12 @@ impl Gate {
                     0 => Ok(0),
                     inside => Err(inside),
                 };
-                let sleep = |inside| timed_out(futex::wait(count, futex::Flags::empty(), inside, Some(&patience.each)));
+                let sleep = |inside| {
+                    if !self.note_sleep(me) {
+                        return 0; // the word has changed: look again
+                    }
+                    timed_out(futex::wait(count, futex::Flags::empty(), inside, Some(&patience.each)))
+                };
                 patience.wait(is_out, sleep)
             })?;
         }
@@ -285,7 +318,7 @@ impl Drop for Closed<'_> {
         loop {
             // Only if it is still ours: another process may have struck this one, and closed the gate itself.
             let closed = word.load(Ordering::SeqCst);
-            if closed & !WAITERS != self.me + 1 {
+            if closer_in(closed) != self.me + 1 {
                 return;
             }
             if word.compare_exchange(closed, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {

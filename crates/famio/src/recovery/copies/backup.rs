@@ -163,7 +163,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let is_owned = || control.as_ref().is_some_and(Control::is_owned);
     let changes = || control.as_ref().map(Control::changes);
     let changed = changes();
-    let (Some((journal, length)), Some(header)) = (&before.journal, &before.header) else {
+    let (Some((journal, _)), Some(header)) = (&before.journal, &before.header) else {
         return match before.verdict {
             // While a process creates its journal, file and journal may be read in different states.
             Verdict::Conflict(_) if is_owned() => Ok(Tried::Again("its journal is being made")),
@@ -198,7 +198,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     }
     match header.kind {
         Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to),
-        Kind::InPlace => in_place_of(&before, header, (journal, *length), file, to, is_used),
+        Kind::InPlace => in_place_of(&before, header, journal, file, to, is_used),
     }
 }
 
@@ -283,7 +283,7 @@ fn held(journal: BorrowedFd<'_>, header: &Header) -> Result<Held> {
 fn in_place_of(
     found: &Examined,
     header: &Header,
-    (journal, length): (&InternalFd, u64),
+    journal: &InternalFd,
     file: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
     is_used: bool,
@@ -312,6 +312,8 @@ fn in_place_of(
     if activity() != before || lock::is_in_session(journal) != is_used && before.is_none() {
         return Ok(Tried::Again(BUSY));
     }
+    // It may have grown since it was found.
+    let length = fstat(&copy)?.st_size as u64;
     let medium = medium(Domain::Emulated, false);
     let epoch = in_place::list(Source { file: to, journal: copy.as_fd(), length, header, medium }, kernels())?;
     done_at(found, header, journal, file, (to, epoch, is_reflink))
