@@ -43,7 +43,8 @@ pub fn judge(space: &Space, case: &Case, only: &[u32], famio: &Side, plain: &Sid
         let Some(mine) = after.get(name) else {
             return Ok(Some(Found::new("after a kill, an atomic file is gone", name.clone())));
         };
-        let refused = |line: &str| line.contains(&format!("/{name}")) && !line.contains("recovered to");
+        let is_done = |line: &str| line.contains("recovered to") || line.contains("nothing was pending");
+        let refused = |line: &str| line.contains(&format!("/{name}")) && !is_done(line);
         if code != Some(0) && removed.is_some_and(|at| allowed.synced > Some(at)) && said.lines().any(refused) {
             let found = Found::new("famio recover refuses a file that was synced after rm -r .famio", said.trim());
             return Ok(Some(found));
