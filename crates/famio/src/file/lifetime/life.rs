@@ -15,18 +15,22 @@ use crate::index::MOVED;
 use crate::journal::pools::shares::promised;
 use crate::journal::{has_lost_its_name, keeping_folders};
 use crate::pmem::TestHooks;
-use crate::sys::internal::Undisturbed;
+use crate::sys::internal::{Undisturbed, undisturbed};
 use crate::sys::owner_and_mode;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
+use rustix::time::Timespec;
 
 const LARGE: &[u8] =
     b": demoted to an ordinary file because it is mapped, and larger than what map-memory allows (by default a quarter of this machine's memory)";
 
 /// Attempts to leave a file to the kernel that others change alternately with this process.
 const TRIES_TO_LEAVE: u32 = 1000;
-/// Owners that end just when they have refused, one after the other, before the last refusal counts.
-const OWNERS_THAT_END: u32 = 3;
+/// Owners that leave the file just when they have refused, one after the other, before the last refusal counts.
+const OWNERS_THAT_LEAVE: u32 = 3;
+/// Looks whether an owner that has refused leaves the file, and the time between two: in all 20 ms.
+const LOOKS_AT_OWNER: u32 = 10;
+const BETWEEN_LOOKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// A session that a call uses, and that stays meanwhile.
 pub(in crate::file) struct InUse<'a> {
@@ -120,13 +124,22 @@ impl AtomicFile {
         if self.ownership.membership.is_attached() { Ok(()) } else { attach::check(&self.fds, &self.settings) }
     }
 
-    /// Whether the refusal was that of an owner which has ended since. Until then it may have been one that had demoted
-    /// the file, as this process would do now.
+    /// Whether the refusal was that of an owner which has left the file since, or does so now, as at its end. Until then
+    /// it may have been one that had demoted the file, as this process would do now.
     #[cold]
-    fn has_owner_ended(&self, refusal: &Refusal) -> bool {
-        refusal.is_error(libc::EBUSY)
-            && !self.is_demoted_elsewhere()
-            && self.ownership.membership.control().is_some_and(|control| !control.is_owned())
+    fn has_owner_left(&self, refusal: &Refusal) -> bool {
+        if !refusal.is_error(libc::EBUSY) || self.is_demoted_elsewhere() {
+            return false;
+        }
+        let Some(control) = self.ownership.membership.control() else { return false };
+        for _ in 0..LOOKS_AT_OWNER {
+            if !control.is_owned() {
+                return true;
+            }
+            let _ = rustix::thread::nanosleep(&BETWEEN_LOOKS);
+            undisturbed::renew();
+        }
+        false
     }
 
     /// Begins a session or demotes the file, which has no session. `tail`: of a file that grew.
@@ -154,18 +167,21 @@ impl AtomicFile {
                 }
                 Ok(has_session)
             };
-            let mut came = come(inner);
-            for _ in 0..OWNERS_THAT_END {
-                match &came {
-                    Err(refusal) if self.has_owner_ended(refusal) => came = come(inner),
-                    _ => break,
+            let mut owners = 0;
+            let has_session = loop {
+                let refusal = match come(inner) {
+                    Ok(has_session) => break has_session,
+                    Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
+                    Err(refusal) => refusal,
+                };
+                // Not asked before: the owner may leave meanwhile.
+                match self.leave_to_kernel(inner, tail, refusal.into()) {
+                    Err(refusal) if owners < OWNERS_THAT_LEAVE && self.has_owner_left(&refusal) => owners += 1,
+                    left => return left,
                 }
-            }
-            match came {
-                Err(refusal) if refusal.is_session_ended() && !self.is_unreachable() => return Err(refusal),
-                Err(refusal) => return self.leave_to_kernel(inner, tail, refusal.into()),
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
+            };
+            if has_session {
+                return Ok(());
             }
             let begun = crate::sys::monotonic_now();
             self.prepare_kept(inner)?;
