@@ -229,6 +229,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_paths_are_text_or_bytes_or_have_one(folder):
+    (folder / "pool").mkdir()
     for path in (os.fsencode(folder) + b"/\xff", os.fsdecode(os.fsencode(folder) + b"/\xff"), folder / "text"):
         with famio.open(path, "w+b") as file:
             assert file.raw.name == path
