@@ -65,6 +65,23 @@ fn a_restore_that_fails_leaves_the_journal() {
     }
 }
 
+/// A name that the shell had completed once cost a file what only its journal had.
+#[test]
+fn what_lies_among_journals_is_not_replaced() {
+    let Some(folder) = crashed(env!("CARGO_TARGET_TMPDIR")) else { return };
+    let folder = folder.path();
+    std::fs::write(folder.join("some.bak"), "other").unwrap();
+    let journals: Vec<_> = names(&folder.join(".famio")).iter().map(|name| format!(".famio/{name}")).collect();
+    assert!(journals.iter().any(|name| name.ends_with(".journal")), "{journals:?}");
+    symlink(&journals[0], folder.join("link")).unwrap();
+    for name in journals.iter().map(String::as_str).chain(["link", ".famio/new"]) {
+        refuses(folder, &["restore", "some.bak", name], 1, "journals of atomic files");
+        refuses(folder, &["backup", "--force", "some.bak", name], 1, "journals of atomic files");
+    }
+    assert!(famio(folder, &["recover", "a.db"]).status.success());
+    assert_eq!(std::fs::read(folder.join("a.db")).unwrap(), b"old".repeat(5000));
+}
+
 #[test]
 fn a_restore_to_a_full_disk_leaves_the_journal_and_names_the_file() {
     if !rustix::process::geteuid().is_root() {

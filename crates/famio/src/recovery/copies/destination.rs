@@ -1,14 +1,18 @@
 //! Examines what a copy would replace, so that a mistyped name does no harm.
 
+use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
 use crate::index::Control;
+use crate::journal::pools::pool::is_journal_name;
 use crate::journal::pools::reach::{is_regular, look_at, open_looked_at};
 use crate::journal::{control, mark, path_of};
+use crate::recovery::search::in_use::is_control_name;
 use crate::recovery::search::openers;
 use crate::recovery::search::openers::Who;
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity};
 use rustix::fs::{FileType, OFlags, fstat, lstat};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -23,9 +27,12 @@ pub(in crate::recovery) struct Destination {
 /// Examines a path. If it is a symbolic link, the link stays, and the copy replaces its target.
 ///
 /// # Errors
-/// `EINVAL`: there is something other than a regular file.
+/// `EINVAL`: there is something other than a regular file, or a file of a pool.
 pub(in crate::recovery) fn find(to: &Path) -> Result<Destination> {
-    let Ok(stat) = lstat(to) else { return Ok(Destination { path: to.to_path_buf(), there: None }) };
+    let Ok(stat) = lstat(to) else {
+        refuse_in_pool(to, to)?;
+        return Ok(Destination { path: to.to_path_buf(), there: None });
+    };
     let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
     let there = look_at(to).map_err(|e| match e.errno() {
         libc::ENOENT => refused(to, "a symbolic link to what is not there; give the name that it leads to"),
@@ -34,8 +41,21 @@ pub(in crate::recovery) fn find(to: &Path) -> Result<Destination> {
     if !is_regular(&fstat(&there)?) {
         return Err(refused(to, "not a regular file, and not replaced; give the name of a file"));
     }
-    let path = if is_link { path_of(there.as_fd())? } else { to.to_path_buf() };
+    let resolved = path_of(there.as_fd())?;
+    refuse_in_pool(to, &resolved)?;
+    let path = if is_link { resolved } else { to.to_path_buf() };
     Ok(Destination { path, there: Some(there) })
+}
+
+/// An error if the destination is a journal or a control file, which a file may need after a crash, or lies beside them.
+/// `resolved`: its path, as far as known.
+fn refuse_in_pool(to: &Path, resolved: &Path) -> Result<()> {
+    let name = resolved.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_beside = resolved.parent().and_then(Path::file_name).is_some_and(is_beside_name);
+    if is_beside || is_journal_name(name) || is_control_name(name) {
+        return Err(refused(to, "lies among the journals of atomic files, and is not replaced; give another name"));
+    }
+    Ok(())
 }
 
 fn refused(path: &Path, what: &str) -> Error {
