@@ -41,9 +41,9 @@ pub(in crate::recovery) fn find(to: &Path) -> Result<Destination> {
     if !is_regular(&fstat(&there)?) {
         return Err(refused(to, "not a regular file, and not replaced; give the name of a file"));
     }
-    let resolved = path_of(there.as_fd())?;
-    refuse_in_pool(to, &resolved)?;
-    let path = if is_link { resolved } else { to.to_path_buf() };
+    let resolved = path_of(there.as_fd());
+    refuse_in_pool(to, resolved.as_deref().unwrap_or(to))?;
+    let path = if is_link { resolved? } else { to.to_path_buf() };
     Ok(Destination { path, there: Some(there) })
 }
 
