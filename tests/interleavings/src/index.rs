@@ -31,6 +31,8 @@ pub(crate) mod calls {
     pub(crate) mod exclusive;
     #[path = "../../../crates/famio/src/index/calls/gate.rs"]
     pub(crate) mod gate;
+    #[path = "../../../crates/famio/src/index/calls/pair.rs"]
+    pub(crate) mod pair;
     #[path = "../../../crates/famio/src/index/calls/totals.rs"]
     pub(crate) mod totals;
 }

@@ -17,3 +17,6 @@ pub(crate) trait Medium {
 pub(crate) fn prefetch(_at: *const u8) {}
 
 pub(crate) fn fenced_by_all() {}
+
+/// As [`prefetch`].
+pub(crate) fn prefetch_for_store(_: *const u8) {}

@@ -30,6 +30,11 @@ fn nobody_is_inside_a_closed_gate() {
 }
 
 #[test]
+fn a_pair_loses_nothing_and_is_committed_as_a_whole() {
+    run(4000, scenario::two_change_at_once);
+}
+
+#[test]
 fn who_has_the_file_alone_is_alone() {
     run(6000, scenario::one_alone);
 }

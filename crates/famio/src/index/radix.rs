@@ -189,11 +189,12 @@ impl<'a> Index<'a> {
 }
 
 impl Arena {
-    /// Prefetches the block's cell, if it has one.
+    /// Prefetches the block's cell, if it has one. `from_others`: other threads may have it in their caches.
     #[inline]
-    pub fn prefetch_cell(&self, block: u64) {
+    pub fn prefetch_cell(&self, block: u64, from_others: bool) {
         if let Some(cell) = Index::new(self).lookup(block) {
-            crate::pmem::prefetch(core::ptr::from_ref(cell).cast());
+            let address = core::ptr::from_ref(cell).cast();
+            if from_others { crate::pmem::prefetch_for_store(address) } else { crate::pmem::prefetch(address) }
         }
     }
 }

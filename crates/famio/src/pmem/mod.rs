@@ -50,6 +50,18 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// As [`prefetch`], of a line that will be stored to.
+#[inline]
+pub(crate) fn prefetch_for_store(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it faults on no address, and processors that do not know it ignore it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    prefetch(address);
+}
+
 /// An unnamed file in `folder`, for tests.
 #[cfg(test)]
 pub(crate) fn test_file(folder: &str, size: u64) -> std::fs::File {

@@ -5,6 +5,7 @@ mod cells;
 mod gates;
 mod lists;
 mod locks;
+mod pairs;
 mod trees;
 
 pub use blocks::{checkpointing, pending_words};
@@ -14,6 +15,7 @@ pub use gates::{
 };
 pub use lists::free_entries;
 pub use locks::mutual_exclusion;
+pub use pairs::two_change_at_once;
 pub use trees::same_cells;
 
 use crate::index::Arena;

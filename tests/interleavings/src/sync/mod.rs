@@ -150,6 +150,9 @@ pub fn fence(order: Ordering) {
     memory::with(|memory, me| memory.fence(me, order));
 }
 
+/// Few, so that threads sleep as well.
+pub(crate) const SPINS: u32 = 2;
+
 /// As the standard library's.
 pub fn spin_loop() {
     shuttle::thread::yield_now();

@@ -14,7 +14,7 @@ use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell, Version};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
-use crate::pmem::prefetch;
+use crate::pmem::{prefetch, prefetch_for_store};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
@@ -63,9 +63,9 @@ impl InPlace {
             }
             // SAFETY: these were written just now: there are at most as many pieces as cells.
             let cells: &[Option<&Cell>] = unsafe { core::slice::from_raw_parts(cells.as_ptr().cast(), pieces.len()) };
-            for cell in cells.iter().flatten() {
-                if let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) {
-                    prefetch(self.log.entry_address(entry));
+            for (cell, piece) in cells.iter().zip(pieces) {
+                if let Some(cell) = cell {
+                    self.prefetch_piece(cx, cell, piece);
                 }
             }
             let mut changed = Changed { entries: [const { MaybeUninit::uninit() }; AT_ONCE], count: 0 };
@@ -92,6 +92,29 @@ impl InPlace {
             self.medium.fence();
         }
         Ok(written)
+    }
+
+    /// Prefetches the entry, and where the bytes probably go: to the home without the newest copy.
+    #[inline]
+    fn prefetch_piece(&self, cx: &Context<'_>, cell: &Cell, piece: &Piece) {
+        let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) else { return };
+        let address = self.log.entry_address(entry);
+        if cx.exclusive {
+            prefetch(address)
+        } else {
+            prefetch_for_store(address)
+        }
+        let Piece { block, start, end, .. } = *piece;
+        if end - start >= BLOCK {
+            return;
+        }
+        let (first, second) = (cell.version(0), cell.version(1));
+        let newest = if first.epoch > second.epoch { first } else { second };
+        let to_log = newest.granules >> (start / GRANULE) & 1 == 0;
+        let to = if to_log { Some(self.log.block(entry)) } else { cx.home.ptr(block * BLOCK as u64, BLOCK).ok() };
+        if let Some(to) = to {
+            (start..end).step_by(GRANULE).for_each(|at| prefetch_for_store(to.wrapping_add(at)));
+        }
     }
 
     /// Returns false, and does nothing, if the piece needs more than this.

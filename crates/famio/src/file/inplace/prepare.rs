@@ -19,7 +19,7 @@ impl InPlace {
         if !is_map || !cx.home.has_room(shared, (block + 1) * BLOCK as u64) || !cx.index().has_entry(block) {
             return false;
         }
-        cx.arena.prefetch_cell(block);
+        cx.arena.prefetch_cell(block, !cx.exclusive);
         true
     }
 

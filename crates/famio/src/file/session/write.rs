@@ -85,7 +85,7 @@ impl Session {
     /// The buffers may be read; they may be bad.
     pub unsafe fn write(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Answer<usize> {
         // Cell and, through it, the block's entry are the first cache misses: start them now.
-        self.arena.prefetch_cell(offset / BLOCK as u64);
+        self.arena.prefetch_cell(offset / BLOCK as u64, false);
         // SAFETY: the caller's promise.
         unsafe { self.write_to(fds, Some(offset), bufs) }.map(|(_, done)| done)
     }

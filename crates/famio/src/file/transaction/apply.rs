@@ -1,5 +1,6 @@
 //! Applies a transaction to the open epoch: as the only writer inside the gate, and after making room for all of it.
 
+use super::pieces::Pieces;
 use super::seen::Seen;
 use super::write_set::{Step, WriteSet};
 use crate::error::{Error, Result};
@@ -9,8 +10,7 @@ use crate::file::base::refusal::Answer;
 use crate::file::engine::context::{BlockBuf, Context, Needs, Piece, with_room};
 use crate::file::session::Session;
 use crate::file::session::write::SIZE_MAX;
-use crate::index::{BLOCK, Shared};
-use core::mem::MaybeUninit;
+use crate::index::{Arrival, BLOCK, Shared};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 
@@ -38,21 +38,6 @@ impl Drop for Copying<'_> {
 /// Parts of the gaps before steps, by the numbers of the steps, in order: old bytes may lie there.
 type Stale = Vec<(usize, Range<u64>)>;
 
-/// Pieces that are copied at once.
-const PIECES: usize = 64;
-
-/// Pieces waiting to be copied, in order.
-struct Pieces {
-    all: [MaybeUninit<Piece>; PIECES],
-    count: usize,
-}
-
-impl Pieces {
-    fn new() -> Self {
-        Self { all: [const { MaybeUninit::uninit() }; PIECES], count: 0 }
-    }
-}
-
 impl Session {
     /// Makes the changes part of the open epoch, if what the transaction has seen still holds. If `committed` is
     /// given, the epoch may be made durable at once; then `committed` is called before any write of the next epoch,
@@ -78,15 +63,34 @@ impl Session {
                 return self.commit_at_once(fds, true, committed);
             }
         }
+        let mut pieces = if committed.is_some() { self.pieces_for_pair(set) } else { None };
+        let mut leads = None;
+        if let Some(pieces) = &mut pieces {
+            match self.paired.pairs.arrive(|| self.prefetch_pieces(&self.context(fds), pieces)) {
+                Arrival::Leads(leading) => leads = Some((leading, pieces)),
+                Arrival::Joins(number) if seen.is_none() => {
+                    if self.join_pair(self.context(fds), set, pieces, number)? {
+                        return Ok(true);
+                    }
+                }
+                _ => {}
+            }
+        }
         let _closed = self.close_gate(fds)?;
         shared.gate.note_closer(self.me);
+        if let (Some((leading, pieces)), Some(committed)) = (&leads, committed)
+            && pieces.is_within(shared.size())
+        {
+            self.lead_pair(fds, leading, (set, pieces), seen, committed)?;
+            return Ok(true);
+        }
         self.apply_alone(self.context(fds), set, seen)?;
         self.commit_at_once(fds, false, committed)
     }
 
     /// If `committed` is given: commits what was applied, and calls it. Returns whether it did.
     #[inline]
-    fn commit_at_once(&self, fds: &Descriptors, inside: bool, committed: Option<&dyn Fn()>) -> Answer<bool> {
+    pub(super) fn commit_at_once(&self, fds: &Descriptors, inside: bool, committed: Option<&dyn Fn()>) -> Answer<bool> {
         let Some(committed) = committed else { return Ok(false) };
         self.commit(fds, inside)?;
         committed();
@@ -129,12 +133,17 @@ impl Session {
     /// Copies what was [prepared](Self::prepare).
     #[inline]
     pub(super) fn copy_prepared(&self, cx: Context<'_>, set: &WriteSet, stale: &Stale) -> Result<()> {
+        self.copying(cx, || self.copy_all(cx, set, stale))
+    }
+
+    /// Runs `copy`, which copies to blocks: readers see all or nothing of it.
+    #[inline]
+    pub(super) fn copying(&self, cx: Context<'_>, copy: impl FnOnce() -> Result<()>) -> Result<()> {
         let shared = cx.shared();
         let number = (shared.transactions.load(Ordering::Relaxed) | 1) + 1;
         let copied = {
             let _copying = Copying::begin(shared, number);
             // If the process is killed, a transaction that is copied in part is not kept.
-            let copy = || self.copy_all(cx, set, stale);
             if self.keeps { self.moving(copy) } else { copy() }
         };
         self.touch(cx);
@@ -208,13 +217,18 @@ impl Session {
     fn copy_all(&self, cx: Context<'_>, set: &WriteSet, stale: &Stale) -> Result<()> {
         let shared = cx.shared();
         let mut pieces = Pieces::new();
+        let flush = |pieces: &mut Pieces| {
+            let copied = self.copy_pieces(&cx, pieces.all());
+            pieces.clear();
+            copied
+        };
         let (mut writes, mut bytes) = (0, 0);
         let mut stale = &stale[..];
         for (number, step) in set.steps().iter().enumerate() {
             while let [(step, part), rest @ ..] = stale
                 && *step == number
             {
-                self.copy_pieces(&cx, &mut pieces)?;
+                flush(&mut pieces)?;
                 self.write_zeros(cx, &mut part.start.clone(), part.end)?;
                 stale = rest;
             }
@@ -222,17 +236,17 @@ impl Session {
                 Step::Write { offset, from, len } => {
                     let offset = set.place(offset);
                     let (size, end) = (shared.size(), offset + len as u64);
-                    self.copy_range(&cx, offset, set.bytes(from, len), &mut pieces)?;
+                    pieces.add(offset, set.bytes(from, len), flush)?;
                     if end > size {
                         // Before others replace its granules, which are filled up to the end of the file.
-                        self.copy_pieces(&cx, &mut pieces)?;
+                        flush(&mut pieces)?;
                         shared.size.store(end, Ordering::Release);
                     }
                     writes += 1;
                     bytes += len as u64;
                 }
                 Step::SetSize(to) => {
-                    self.copy_pieces(&cx, &mut pieces)?;
+                    flush(&mut pieces)?;
                     let size = shared.size();
                     if to != size {
                         self.resize_zeroed(cx, size, to)?;
@@ -240,33 +254,13 @@ impl Session {
                 }
             }
         }
-        self.copy_pieces(&cx, &mut pieces)?;
+        flush(&mut pieces)?;
         shared.counts.mine().wrote(writes, bytes);
         Ok(())
     }
 
-    /// Adds the pieces of a range, one per block; copies earlier ones when there are many.
-    #[inline]
-    fn copy_range(&self, cx: &Context<'_>, offset: u64, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let (block, start) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
-            let end = BLOCK.min(start + bytes.len() - done);
-            if pieces.count == PIECES {
-                self.copy_pieces(cx, pieces)?;
-            }
-            pieces.all[pieces.count].write(Piece { block, start, end, from: bytes[done..].as_ptr() });
-            pieces.count += 1;
-            done += end - start;
-        }
-        Ok(())
-    }
-
-    fn copy_pieces(&self, cx: &Context<'_>, pieces: &mut Pieces) -> Result<()> {
-        let count = core::mem::take(&mut pieces.count);
-        // SAFETY: this many were written.
-        let mut rest = unsafe { core::slice::from_raw_parts(pieces.all.as_ptr().cast::<Piece>(), count) };
+    pub(super) fn copy_pieces(&self, cx: &Context<'_>, pieces: &[Piece]) -> Result<()> {
+        let mut rest = pieces;
         while !rest.is_empty() {
             let written = self.engine.write_pieces(cx, rest)?;
             rest = &rest[written..];

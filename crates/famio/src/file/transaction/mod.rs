@@ -10,6 +10,8 @@ mod by_record;
 mod group;
 mod group_room;
 mod joint;
+mod pair;
+mod pieces;
 mod rollback;
 mod seen;
 mod whole;
@@ -18,6 +20,7 @@ mod write_set;
 pub(crate) use crate::file::state::commits::Commits;
 pub(in crate::file) use crate::file::state::joint_records::Joint;
 pub(crate) use joint::{Share, commit_joint};
+pub(in crate::file) use pair::Paired;
 pub(crate) use seen::Seen;
 pub(crate) use write_set::{AT_END, WriteSet};
 

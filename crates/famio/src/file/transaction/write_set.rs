@@ -56,6 +56,11 @@ impl WriteSet {
         &self.bytes[from..from + len]
     }
 
+    /// The bytes of all writes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The last `len` bytes that were written to it.
     pub fn last_written(&self, len: usize) -> &[u8] {
         &self.bytes[self.bytes.len() - len..]

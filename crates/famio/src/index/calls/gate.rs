@@ -4,11 +4,9 @@
 use super::entered::{Entered, SLOTS};
 use super::exclusive::{BETWEEN, EXCLUSIVE_WORDS, Exclusive, token};
 use crate::index::lock::{Stuck, timed_out};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence, futex, spin_loop};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, SPINS, compiler_fence, fence, futex, spin_loop};
 use crate::thread::Held;
 use rustix::time::Timespec;
-
-const SPINS: u32 = 1000;
 
 /// How long a thread waits for others.
 pub(crate) struct Patience {

@@ -5,4 +5,5 @@ pub(super) mod counts;
 pub(super) mod entered;
 pub(crate) mod exclusive;
 pub(super) mod gate;
+pub(super) mod pair;
 pub(super) mod totals;

@@ -1,0 +1,173 @@
+//! Transactions of two threads that are copied at the same time, and committed at once.
+//!
+//! The thread that has closed the gate leads: when everything that can fail is done, it opens a
+//! [pair](crate::index::Pairs). A thread that comes while the leader copies joins it, if its blocks have all they need,
+//! and copies its own pieces beside the leader. Pieces of a block that the leader changes, too, are left to the leader,
+//! which copies them last: the partner's transaction follows the leader's as a whole. Then the leader commits one epoch
+//! for both. To readers the two are one transaction.
+
+use super::pieces::Pieces;
+use super::seen::Seen;
+use super::write_set::{AT_END, Step, WriteSet};
+use crate::error::{Error, Result};
+use crate::file::Descriptors;
+use crate::file::base::refusal::Answer;
+use crate::file::engine::context::{Context, Piece};
+use crate::file::session::Session;
+use crate::index::{Leading, Pairs, Partner};
+use crate::thread::Mutex;
+
+/// Pieces that a partner may leave to the leader: with more, copying beside it gains little.
+const LEFT_MAX: usize = 12;
+
+/// The pairs of a session.
+#[derive(Default)]
+pub(in crate::file) struct Paired {
+    pub(super) pairs: Pairs,
+    /// What the partner has left to the leader.
+    left: Mutex<Vec<Left>>,
+}
+
+/// A piece, with its bytes.
+struct Left {
+    block: u64,
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Left {
+    fn of(piece: &Piece) -> Self {
+        let len = piece.end - piece.start;
+        let mut bytes = Vec::with_capacity(len);
+        // SAFETY: a piece's bytes are readable, and there is room for them.
+        unsafe {
+            core::ptr::copy_nonoverlapping(piece.from, bytes.as_mut_ptr(), len);
+            bytes.set_len(len);
+        }
+        Self { block: piece.block, start: piece.start, bytes }
+    }
+
+    fn piece(&self) -> Piece {
+        Piece { block: self.block, start: self.start, end: self.start + self.bytes.len(), from: self.bytes.as_ptr() }
+    }
+}
+
+impl Session {
+    /// The pieces of a transaction that may be one of two: it is small, and changes no size.
+    pub(super) fn pieces_for_pair(&self, set: &WriteSet) -> Option<Pieces> {
+        if set.is_empty() || set.changes_size() || self.saves_images() {
+            return None;
+        }
+        let mut pieces = Pieces::new();
+        for step in set.steps() {
+            match *step {
+                Step::Write { offset, from, len } if offset != AT_END => {
+                    pieces.add(offset, set.bytes(from, len), |_| Err(())).ok()?;
+                }
+                _ => return None,
+            }
+        }
+        Some(pieces)
+    }
+
+    /// Prefetches what another thread may have in its cache.
+    pub(super) fn prefetch_pieces(&self, cx: &Context<'_>, pieces: &Pieces) {
+        for piece in pieces.all() {
+            cx.arena.prefetch_cell(piece.block, true);
+        }
+        for piece in pieces.all() {
+            self.engine.prefetch_for(cx, piece.block, (piece.start, piece.end));
+        }
+    }
+
+    /// With the gate closed: applies and commits the transaction, together with that of a thread that comes meanwhile.
+    pub(super) fn lead_pair(
+        &self,
+        fds: &Descriptors,
+        leading: &Leading<'_>,
+        (set, pieces): (&WriteSet, &Pieces),
+        seen: Option<&Seen>,
+        committed: &dyn Fn(),
+    ) -> Answer<()> {
+        let cx = self.context(fds);
+        self.check_still_holds(cx, seen)?;
+        if self.are_prepared(&cx, pieces) {
+            cx.shared().make_dirty();
+        } else {
+            let stale = self.prepare(cx, set)?;
+            debug_assert!(stale.is_empty(), "it changes no size");
+        }
+        let led = leading.open(pieces.all().iter().map(|piece| piece.block));
+        self.copying(cx, || {
+            let copied = self.copy_pieces(&cx, pieces.all());
+            // Also after an error: the partner may be copying.
+            let partner = led.close();
+            copied?;
+            match partner {
+                Partner::None | Partner::Done => Ok(()),
+                Partner::LeftWork => self.copy_left(&cx),
+                Partner::Failed => Err(Error::with(libc::EIO, "the transaction that was copied beside it failed")),
+            }
+        })?;
+        self.count_set(cx, set);
+        self.commit_at_once(fds, false, Some(committed))?;
+        led.end();
+        Ok(())
+    }
+
+    fn copy_left(&self, cx: &Context<'_>) -> Result<()> {
+        let left = core::mem::take(&mut *self.paired.left.lock());
+        left.iter().try_for_each(|left| self.copy_pieces(cx, &[left.piece()]))
+    }
+
+    fn are_prepared(&self, cx: &Context<'_>, pieces: &Pieces) -> bool {
+        pieces.all().iter().all(|piece| self.engine.is_prepared(cx, piece.block))
+    }
+
+    fn count_set(&self, cx: Context<'_>, set: &WriteSet) {
+        cx.shared().counts.mine().wrote(set.steps().len() as u64, set.len() as u64);
+    }
+
+    /// Applies and commits the transaction as the partner of the thread that has closed the gate. False: it was not
+    /// applied.
+    pub(super) fn join_pair(&self, cx: Context<'_>, set: &WriteSet, pieces: &mut Pieces, number: u32) -> Result<bool> {
+        let shared = cx.shared();
+        // If it can be joined afterwards, the gate was closed all the time, and what is found here holds.
+        if !pieces.is_within(shared.size()) || !self.are_prepared(&cx, pieces) {
+            return Ok(false);
+        }
+        let Paired { pairs, left } = &self.paired;
+        let mut is_taken = [false; super::pieces::PIECES];
+        let joined = pairs.join(number, |taken| {
+            let found = is_taken.iter_mut().zip(pieces.all());
+            found
+                .filter_map(|(is_taken, piece)| {
+                    *is_taken = taken.has(piece.block);
+                    is_taken.then_some(())
+                })
+                .count()
+                <= LEFT_MAX
+        });
+        let Some(joined) = joined else { return Ok(false) };
+        shared.gate.note_closer(self.me);
+        let has_left = is_taken.contains(&true);
+        if has_left {
+            let (mut left, mut is_taken) = (left.lock(), is_taken.iter());
+            pieces.retain(|piece| {
+                let is_own = is_taken.next() != Some(&true);
+                if !is_own {
+                    left.push(Left::of(piece));
+                }
+                is_own
+            });
+        }
+        self.copy_pieces(&cx, pieces.all())?;
+        self.count_set(cx, set);
+        if !joined.end(has_left)? {
+            let what = "the commit of two transactions failed: no more writes are taken; reads go on";
+            return Err(Error::with(libc::EIO, what));
+        }
+        shared.totals.wait_for_thaw();
+        Ok(true)
+    }
+}

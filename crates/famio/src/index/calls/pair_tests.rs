@@ -1,0 +1,110 @@
+use super::*;
+
+fn leads(pairs: &Pairs) -> Leading<'_> {
+    match pairs.arrive(|| {}) {
+        Arrival::Leads(leading) => leading,
+        Arrival::Joins(_) | Arrival::Alone => panic!("nobody leads"),
+    }
+}
+
+fn joins(pairs: &Pairs) -> Joined<'_> {
+    let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("a pair is open") };
+    pairs.join(number, |_| true).expect("it is still open")
+}
+
+#[test]
+fn a_pair_without_a_partner_ends() {
+    let pairs = Pairs::default();
+    for _ in 0..3 {
+        let leading = leads(&pairs);
+        let led = leading.open([1, 2].into_iter());
+        assert_eq!(led.close(), Partner::None);
+        led.end();
+    }
+}
+
+#[test]
+fn a_partner_learns_the_leaders_blocks_and_waits_for_the_end() {
+    let pairs = Pairs::default();
+    for has_left in [false, true] {
+        let leading = leads(&pairs);
+        let led = leading.open([7, 1 << 40].into_iter());
+        std::thread::scope(|scope| {
+            let partner = scope.spawn(|| {
+                let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("a pair is open") };
+                let joined = pairs.join(number, |taken| {
+                    assert!(taken.has(7) && taken.has(1 << 40) && !taken.has(8));
+                    true
+                });
+                joined.expect("it is still open").end(has_left)
+            });
+            // Until somebody has joined.
+            while pairs.state.value.load(Ordering::Acquire) & MARK == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(led.close(), if has_left { Partner::LeftWork } else { Partner::Done });
+            led.end();
+            drop(leading);
+            assert!(partner.join().unwrap().unwrap());
+        });
+    }
+}
+
+#[test]
+fn only_an_open_pair_is_joined_and_by_one() {
+    let pairs = Pairs::default();
+    let leading = leads(&pairs);
+    let mut asked = 0;
+    assert!(matches!(pairs.arrive(|| asked += 1), Arrival::Alone), "the pair is not open yet");
+    assert_eq!(asked, 1);
+    let led = leading.open([1].into_iter());
+    let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("it is open") };
+    assert!(pairs.join(number, |_| false).is_none(), "it does not fit");
+    let joined = pairs.join(number, |_| true).expect("it is open");
+    assert!(pairs.join(number, |_| true).is_none(), "it has a partner");
+    assert!(matches!(pairs.arrive(|| {}), Arrival::Alone));
+    drop(joined);
+    assert_eq!(led.close(), Partner::Failed, "dropped before its end");
+
+    let pairs = Pairs::default();
+    let leading = leads(&pairs);
+    let led = leading.open([1].into_iter());
+    let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("it is open") };
+    assert_eq!(led.close(), Partner::None);
+    assert!(pairs.join(number, |_| true).is_none(), "it was closed");
+}
+
+#[test]
+fn a_partner_learns_that_its_leader_failed() {
+    let pairs = Pairs::default();
+    let leading = leads(&pairs);
+    let led = leading.open([1].into_iter());
+    let joined = joins(&pairs);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| led.close());
+        // The leader fails only after its partner has ended.
+        let fails = scope.spawn(|| {
+            let partner = waits.join().unwrap();
+            drop((led_of(&pairs), leading));
+            partner
+        });
+        assert!(!joined.end(false).unwrap());
+        assert_eq!(fails.join().unwrap(), Partner::Done);
+    });
+}
+
+/// What a leader holds that fails: its drop says so.
+fn led_of(pairs: &Pairs) -> Led<'_> {
+    Led { pairs, number: pairs.taken.number.load(Ordering::Relaxed) }
+}
+
+#[test]
+fn numbers_go_round() {
+    let pairs = Pairs::default();
+    pairs.done.value.store(2, Ordering::Relaxed);
+    pairs.taken.number.store(u32::MAX - 1, Ordering::Relaxed);
+    let leading = leads(&pairs);
+    let led = leading.open([1].into_iter());
+    assert_eq!((led.number, pairs.done.value.load(Ordering::Relaxed)), (2, 0));
+    led.end();
+}
