@@ -141,7 +141,11 @@ pub(super) fn owner_lock_given(
         pool => pool?,
     };
     match &pool {
-        Some(pool) if make => owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
+        Some(pool) if make => match owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)) {
+            // A process that ends has removed the folder since.
+            Err(e) if e.errno() == libc::EAGAIN && given.path.is_none() => owner_lock(file, settings, exclusive, make),
+            taken => taken,
+        },
         Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)),
         // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
         None if given.path.is_some() => Ok(None),
