@@ -257,7 +257,7 @@ pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
 /// Repeats `attempt` while it fails with an error for which `may_pass` says that another process may be about to end
 /// its cause: for a second, which is less than the kernel would wait for a lease.
 pub(super) fn await_others<T, E>(
-    attempt: impl Fn() -> core::result::Result<T, E>,
+    mut attempt: impl FnMut() -> core::result::Result<T, E>,
     may_pass: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {
     const TRIES: u32 = 100;
