@@ -42,7 +42,8 @@ wait behind it. If the program commits so often that no copy of a single SYNC su
 fails with exit status 6 and leaves nothing.
 
 Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is \
-an atomic file, or a process writes it; 6 if the program committed too often.
+an atomic file, or a process writes it, or has opened it for writing just before it was replaced, as the message says \
+then; 6 if the program committed too often.
 
 Examples:
   famio backup app.db /backup/app.db
@@ -72,10 +73,13 @@ pub struct RestoreArgs {
 }
 
 const RESTORE_HELP: &str = "\
-If a process has the file open, the command names it and does nothing. If the kernel grants no lease on the file (to users \
+If a process has the file open, the command names it and does nothing. Programs that open the file at that moment wait; \
+those under Famio then have the new file. If another program has got the old one, the command names it, and its exit \
+status is 4, although the file was restored. If the kernel grants no lease on the file (to users \
 other than its owner and root; on some file systems), the command sees only processes that /proc shows to you.
 
-Exit status: 0; 1 if it failed; 2 bad usage; 3 if the copy contradicts its journal; 4 if a process has the file open.
+Exit status: 0; 1 if it failed; 2 bad usage; 3 if the copy contradicts its journal; 4 if a process has the file open, \
+or has opened the old file just before it was replaced, as the message says then.
 
 Examples:
   famio restore /backup/app.db app.db";

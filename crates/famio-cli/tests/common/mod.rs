@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test uses a part
 
 pub mod running;
+pub mod traced;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -40,6 +40,7 @@ pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
 pub use lifetime::demotion_note::{note_demotions_again, remove_demotion_notes, remove_demotion_notes_but};
 pub use lifetime::flush::{Flush, Flushed, Waiting, flush_path};
+pub(crate) use lifetime::opening::{OpenedBy, open_latest};
 pub use lifetime::process::{close_all, disown_all, release_all};
 pub use lifetime::recover::recover_path;
 pub use operations::counters::Counters;

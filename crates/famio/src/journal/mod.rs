@@ -42,6 +42,7 @@ pub(crate) mod lock;
 pub mod mark;
 pub(crate) mod pools;
 pub mod records;
+pub(crate) mod replaced_note;
 mod stamp;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,7 +2,7 @@
 
 use super::AtomicFile;
 use crate::error::{Error, Result};
-use crate::file::Access;
+use crate::file::{Access, open_latest};
 use crate::settings::Settings;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::ffi::CString;
@@ -116,7 +116,8 @@ impl OpenOptions {
         flags |= if self.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         flags.set(OFlags::CREATE, self.create || self.create_new);
         flags.set(OFlags::EXCL, self.create_new);
-        let fd = rustix::fs::openat(CWD, &name, flags, Mode::from_raw_mode(self.mode))?;
+        let mode = Mode::from_raw_mode(self.mode);
+        let fd = open_latest(&name, || rustix::fs::openat(CWD, &name, flags, mode))?;
         let access = if self.read_only { Access::Read } else { Access::Write };
         let file = AtomicFile::new(fd, access, &name, &self.settings)?;
         if self.truncate && !file.is_empty() {

@@ -141,7 +141,11 @@ pub(super) fn owner_lock_given(
         pool => pool?,
     };
     match &pool {
-        Some(pool) if make => owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
+        Some(pool) if make => match owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)) {
+            // A process that ends has removed the folder since.
+            Err(e) if e.errno() == libc::EAGAIN && given.path.is_none() => owner_lock(file, settings, exclusive, make),
+            taken => taken,
+        },
         Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)),
         // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
         None if given.path.is_some() => Ok(None),
@@ -253,7 +257,7 @@ pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
 /// Repeats `attempt` while it fails with an error for which `may_pass` says that another process may be about to end
 /// its cause: for a second, which is less than the kernel would wait for a lease.
 pub(super) fn await_others<T, E>(
-    attempt: impl Fn() -> core::result::Result<T, E>,
+    mut attempt: impl FnMut() -> core::result::Result<T, E>,
     may_pass: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {
     const TRIES: u32 = 100;

@@ -4,10 +4,10 @@
 
 use crate::error::{Error, Result};
 use crate::journal::pools::reach::{is_regular, look, open_looked_at};
-use crate::sys::{InternalFd, openat};
+use crate::sys::{InternalFd, identity, openat};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -62,29 +62,59 @@ impl Unfinished {
         Err(Error::new(libc::EAGAIN))
     }
 
-    /// Gives it the name of `to`, durably. `replace`: replaces another file.
-    pub fn publish(mut self, to: &Path, replace: bool) -> Result<()> {
+    /// Gives it the name `to`, which no file has, durably.
+    pub fn publish(mut self, to: &Path) -> Result<()> {
         let name = to.file_name().ok_or(Error::new(libc::EINVAL))?;
-        if self.hidden.is_none() {
-            let link = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
-            let link_to = |name: &OsStr| rustix::fs::linkat(CWD, &*link, &self.folder, name, AtFlags::SYMLINK_FOLLOW);
-            if !replace {
-                link_to(name)?;
+        match &self.hidden {
+            None => {
+                self.link_to(name)?;
                 rustix::fs::fsync(&self.file)?;
-                return Ok(rustix::fs::fsync(&self.folder)?);
             }
-            let hidden = hidden_name(name)?;
-            link_to(&hidden)?;
+            Some(hidden) => {
+                rustix::fs::renameat_with(&self.folder, &**hidden, &self.folder, name, RenameFlags::NOREPLACE)?;
+                self.hidden = None;
+            }
+        }
+        Ok(rustix::fs::fsync(&self.folder)?)
+    }
+
+    /// Before it replaces the file of that name: gives it a hidden name, durably.
+    pub fn hide(&mut self, to: &Path) -> Result<()> {
+        if self.hidden.is_none() {
+            let hidden = hidden_name(to.file_name().ok_or(Error::new(libc::EINVAL))?)?;
+            self.link_to(&hidden)?;
             self.hidden = Some(hidden);
             // This time with its name: it was durable without one.
             rustix::fs::fsync(&self.file)?;
         }
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        if let Some(hidden) = &self.hidden {
-            rustix::fs::renameat_with(&self.folder, &**hidden, &self.folder, name, flags)?;
+        Ok(())
+    }
+
+    /// After [`hide`](Self::hide): replaces `old`, which has the name `to`. Opens neither. Durable after
+    /// [`sync_folder`](Self::sync_folder).
+    ///
+    /// # Errors
+    /// `EBUSY`: another file has the name by now.
+    pub fn replace(&mut self, old: BorrowedFd<'_>, to: &Path) -> Result<()> {
+        let name = to.file_name().ok_or(Error::new(libc::EINVAL))?;
+        let Some(hidden) = &self.hidden else { return Err(Error::new(libc::EINVAL)) };
+        let now = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (now.st_dev, now.st_ino) != identity(old)? {
+            return Err(Error::with(libc::EBUSY, "another file has got its name meanwhile, and is not replaced"));
         }
+        rustix::fs::renameat_with(&self.folder, &**hidden, &self.folder, name, RenameFlags::empty())?;
         self.hidden = None;
+        Ok(())
+    }
+
+    /// Makes a new name durable.
+    pub fn sync_folder(&self) -> Result<()> {
         Ok(rustix::fs::fsync(&self.folder)?)
+    }
+
+    fn link_to(&self, name: &OsStr) -> rustix::io::Result<()> {
+        let link = format!("/proc/thread-self/fd/{}", self.file.as_fd().as_raw_fd());
+        rustix::fs::linkat(CWD, &*link, &self.folder, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
@@ -152,18 +182,27 @@ mod tests {
         let scratch = Scratch::new();
         let to = scratch.path("copy");
         std::fs::write(&to, "old").unwrap();
-        let new = |replace| Unfinished::beside(&to).unwrap().publish(&to, replace);
-        assert_eq!(new(false).unwrap_err().errno(), libc::EEXIST);
-        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        let new = || Unfinished::beside(&to).unwrap();
         let hidden = || {
             let folder = openat(CWD, to.parent().unwrap(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
             Unfinished::hidden_in(folder, to.file_name().unwrap()).unwrap()
         };
-        assert_eq!(hidden().publish(&to, false).unwrap_err().errno(), libc::EEXIST);
-        for new in [Unfinished::beside(&to).unwrap(), hidden()] {
-            std::fs::write(&to, "old").unwrap();
-            new.publish(&to, true).unwrap();
+        let replace = |mut new: Unfinished, old: &std::fs::File| {
+            new.hide(&to)?;
+            new.replace(old.as_fd(), &to)?;
+            new.sync_folder()
+        };
+        let first = std::fs::File::open(&to).unwrap();
+        for new in [&new as &dyn Fn() -> Unfinished, &hidden] {
+            assert_eq!(new().publish(&to).unwrap_err().errno(), libc::EEXIST);
+            std::fs::write(scratch.path("next"), "old").unwrap();
+            std::fs::rename(scratch.path("next"), &to).unwrap();
+            assert_eq!(replace(new(), &first).unwrap_err().errno(), libc::EBUSY);
+            assert_eq!(std::fs::read(&to).unwrap(), b"old");
+            replace(new(), &std::fs::File::open(&to).unwrap()).unwrap();
             assert_eq!(std::fs::read(&to).unwrap(), b"");
+            std::fs::remove_file(&to).unwrap();
+            new().publish(&to).unwrap();
         }
         assert_eq!(std::fs::read_dir(to.parent().unwrap()).unwrap().count(), 1);
     }

@@ -43,11 +43,14 @@ pub(crate) struct Looked {
     pub size: u64,
     /// It was made a moment ago and is empty, so it was made in this boot.
     pub is_new: bool,
+    /// It has no name.
+    pub is_deleted: bool,
 }
 
 /// Looks at an open file.
 pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
     let mask = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::BTIME;
+    let mask = mask | StatxFlags::NLINK;
     match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) {
         Ok(stat) => Ok(Looked {
             key: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
@@ -56,10 +59,12 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
             is_new: stat.stx_size == 0
                 && stat.stx_mask & StatxFlags::BTIME.bits() != 0
                 && is_just_now(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec.into()),
+            is_deleted: stat.stx_nlink == 0,
         }),
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::fstat(fd)?;
-            Ok(Looked { key: (stat.st_dev, stat.st_ino), mode: stat.st_mode, size: stat.st_size as u64, is_new: false })
+            let (key, size) = ((stat.st_dev, stat.st_ino), stat.st_size as u64);
+            Ok(Looked { key, mode: stat.st_mode, size, is_new: false, is_deleted: stat.st_nlink == 0 })
         }
         Err(error) => Err(error.into()),
     }

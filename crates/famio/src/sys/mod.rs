@@ -27,7 +27,7 @@ pub use clock::coarse_now;
 pub(crate) use clock::{monotonic_now, precise_now};
 pub(crate) use file_size::file_size_limit;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
-pub(crate) use identity::{identity, identity_and_size, identity_at, look_at};
+pub(crate) use identity::{Looked, identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;
 pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
 pub(crate) use process_stat::{ProcessStat, process_stat};

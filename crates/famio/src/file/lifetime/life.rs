@@ -146,6 +146,7 @@ impl AtomicFile {
     fn begin_session(&self, inner: &mut Inner, tail: &mut Option<Tail<'_>>) -> Answer<()> {
         if self.state.load(Ordering::Acquire) == PLAIN && !self.take_unowned(inner)? {
             if self.fds.with(true, |fd| Ok(owner_and_mode(fd)?.st_nlink == 0))? {
+                self.refuse_replaced()?;
                 // A file without a name does not survive a crash: there is nothing to protect.
                 self.maps_to_kernel()?;
                 if self.ownership.is_disturbed() {
@@ -225,6 +226,10 @@ impl AtomicFile {
             }
             let session = match attached {
                 Err(e) if e.is_nameless() && self.fds.with(true, |fd| Ok(has_lost_its_name(fd)))? => {
+                    if let Err(e) = self.refuse_replaced() {
+                        self.release_owner_lock(inner);
+                        return Err(e.into());
+                    }
                     // Its other names are not known, so a journal could not be found after a crash.
                     // Without any other it does not survive a crash: there is nothing to commit with its group.
                     let has_other_names = self.fds.stat()?.st_nlink > 0;

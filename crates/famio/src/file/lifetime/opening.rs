@@ -16,16 +16,47 @@ use crate::file::state::plain::PlainReads;
 use crate::file::transaction::{Commits, Joint};
 use crate::file::{Access, Descriptors, background, lease};
 use crate::index::Membership;
+use crate::journal::pools::reach::is_regular;
 use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::sys::internal::{Undisturbed, undisturbed};
+use crate::sys::{Looked, look_at};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+
+/// How often a path is opened whose file is replaced each time.
+const OPENS: u32 = 16;
+
+/// Opens a file that is to be atomic by its path; again if it was replaced meanwhile (`recovery::copies::replace`).
+pub(crate) fn open_latest<F: AsFd>(path: &CStr, open: impl Fn() -> rustix::io::Result<F>) -> Result<F> {
+    for _ in 1..OPENS {
+        let file = open()?;
+        let Looked { key, is_deleted, .. } = look_at(file.as_fd())?;
+        // A close would drop the process's record locks on a file that it has open.
+        if !is_deleted || AtomicFile::find(key.0, key.1).is_some() || !leads_elsewhere(path, key) {
+            return Ok(file);
+        }
+    }
+    Ok(open()?)
+}
+
+fn leads_elsewhere(path: &CStr, key: (u64, u64)) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| is_regular(&stat) && (stat.st_dev, stat.st_ino) != key)
+}
+
+/// A name by which a file was just opened or made.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenedBy<'a> {
+    /// The path given with it is the kernel's name of the file: absolute, without links and dots.
+    pub is_real: bool,
+    /// Whether the name now leads to another regular file than this one.
+    pub leads_elsewhere: &'a dyn Fn((u64, u64)) -> bool,
+}
 
 impl AtomicFile {
     /// Makes the file behind `fd` atomic in this process. `fd` is a descriptor of the program, open as `access` says,
@@ -40,19 +71,19 @@ impl AtomicFile {
         Self::open_as(PLAIN, fd, access, path, None, settings)
     }
 
-    /// As [`open`](Self::open), for a file that was just opened or made by this path, which is absolute, without
-    /// links and dots.
+    /// As [`open`](Self::open), for a file that was just opened or made by a name.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    pub(crate) fn open_by_real_path(
+    /// As [`open`](Self::open). A [nameless](Error::is_nameless) one if the file was replaced before it was opened, and
+    /// is to be opened again.
+    pub(crate) fn open_by_name(
         fd: BorrowedFd<'_>,
         access: Access,
         path: &CStr,
+        name: OpenedBy<'_>,
         settings: &Settings,
     ) -> Result<Arc<Self>> {
-        let real = Path::new(OsStr::from_bytes(path.to_bytes()));
-        Self::open_as(PLAIN, fd, access, path, Some(real), settings)
+        Self::open_as(PLAIN, fd, access, path, Some(name), settings)
     }
 
     /// As [`open`](Self::open), for a descriptor of a file that another program has demoted: it is the kernel's here,
@@ -69,16 +100,16 @@ impl AtomicFile {
         Self::open_as(DEMOTED, fd, access, path, None, settings)
     }
 
-    /// `real`: the path, if it is the kernel's name of the file.
+    /// `name`: that by which it was opened, if it was opened by one just before.
     fn open_as(
         state: u8,
         fd: BorrowedFd<'_>,
         access: Access,
         path: &CStr,
-        real: Option<&Path>,
+        name: Option<OpenedBy<'_>>,
         settings: &Settings,
     ) -> Result<Arc<Self>> {
-        let looked = crate::sys::look_at(fd)?;
+        let looked = look_at(fd)?;
         if rustix::fs::FileType::from_raw_mode(looked.mode) != rustix::fs::FileType::RegularFile {
             return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
         }
@@ -91,6 +122,10 @@ impl AtomicFile {
             groups::check_reopened(file, settings).and_then(|()| file.reopen(fd, access)).map_err(named)?;
             return Ok(file.clone());
         }
+        // `famio restore` keeps it from others until it has another file's name (`recovery::copies::replace`).
+        if looked.is_deleted && name.is_some_and(|name| (name.leads_elsewhere)(looked.key)) {
+            return Err(Error::nameless("it was replaced before it was opened"));
+        }
         let settings = groups::settings_in_effect(settings).map_err(named)?;
         crate::map::guard::install()?;
         background_wakeup::set_work(background::work);
@@ -98,6 +133,7 @@ impl AtomicFile {
         let file = Self::new(state, (device, inode), path, settings.into_owned(), looked.size);
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something
+        let real = name.filter(|name| name.is_real).map(|_| Path::new(OsStr::from_bytes(path.to_bytes())));
         if state == PLAIN
             && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
         {
@@ -253,7 +289,6 @@ mod tests {
     use crate::file::UserBuf;
     use famio_test_support::place::{Place, memory};
     use std::fs::File;
-    use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
 
     fn opened() -> (Place, [File; 2], Arc<AtomicFile>) {
@@ -321,5 +356,32 @@ mod tests {
         assert!(!is_in_session());
         drop(atomic);
         TestHooks::default().enter();
+    }
+
+    /// An `open` that waited for a lease found the file that it had looked up, which had been replaced by then.
+    #[test]
+    fn a_file_that_was_replaced_is_opened_again_and_one_without_successor_is_not() {
+        let place = Place::new(memory(), "famio-test-replaced").unwrap();
+        let path = place.path().join("file");
+        let c_path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+        let made = |text: &str| {
+            std::fs::write(place.path().join("next"), text).unwrap();
+            std::fs::rename(place.path().join("next"), &path).unwrap();
+            File::options().read(true).write(true).open(&path).unwrap()
+        };
+        let (old, new) = (made("old"), made("new"));
+        let opened = std::cell::RefCell::new(vec![&new, &old]);
+        let open = || Ok(opened.borrow_mut().pop().unwrap());
+        assert_eq!(open_latest(&c_path, open).unwrap().as_raw_fd(), new.as_raw_fd());
+        let leads = |key| leads_elsewhere(&c_path, key);
+        let by_name = |file: &File| {
+            let name = OpenedBy { is_real: true, leads_elsewhere: &leads };
+            AtomicFile::open_by_name(file.as_fd(), Access::Write, &c_path, name, &Settings::default())
+        };
+        assert!(by_name(&old).is_err_and(|e| e.is_nameless()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(open_latest(&c_path, || Ok(&old)).unwrap().as_raw_fd(), old.as_raw_fd());
+        let atomic = by_name(&old).unwrap();
+        atomic.remove_descriptor(old.as_raw_fd()).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::growing::Tail;
 use crate::file::session::attach::is_out_of_reach;
 use crate::index::{HAS_IMAGE, SESSION};
-use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make};
+use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make, replaced_note};
 use crate::recovery;
 use crate::sys::{file_size_limit, shm};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -153,6 +153,9 @@ impl AtomicFile {
         tail: &mut Option<Tail<'_>>,
         error: Error,
     ) -> Answer<()> {
+        if error.errno() == libc::ESTALE {
+            self.refuse_replaced()?;
+        }
         if error.is_nameless() && !self.is_unreachable() {
             return Err(Refusal::session_ended()); // it got another name meanwhile: try again
         }
@@ -188,6 +191,18 @@ impl AtomicFile {
         Ok(())
     }
 
+    /// After an error for the lack of a name.
+    ///
+    /// # Errors
+    /// `ESTALE`: `famio restore` has replaced the file while it was open here, which it could not see.
+    pub(super) fn refuse_replaced(&self) -> Result<()> {
+        if self.fds.with(true, |fd| Ok(replaced_note::is_set(fd))).unwrap_or(false) {
+            let what = "famio restore or backup has replaced the file, and what is written to the old one is lost; open it again";
+            return Err(self.named(Error::with(libc::ESTALE, what)));
+        }
+        Ok(())
+    }
+
     /// A growing file cannot have a session because of `error`, while others wait for it: commits it as it is and
     /// leaves it to the kernel. Returns whether it did.
     #[cold]
@@ -208,6 +223,11 @@ impl AtomicFile {
     #[cold]
     pub(in crate::file) fn leave_unseen(&self, error: Error) -> Error {
         let is_writable = self.fds.has_writable();
+        if error.errno() == libc::ESTALE
+            && let Err(e) = self.refuse_replaced()
+        {
+            return e;
+        }
         if self.can_be_left(&error) && !self.has_hand_over_image() && (!is_writable || self.note_unless_in_session()) {
             if is_writable {
                 self.say_left(&error);

@@ -3,7 +3,7 @@
 use super::description::Handle;
 use super::table;
 use crate::error::Result;
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, OpenedBy};
 use crate::posix::runtime::say::{Once, say_once};
 use crate::posix::selection::config::Config;
 use crate::posix::selection::path_text;
@@ -40,7 +40,7 @@ pub(in crate::posix) fn attach(
     kernel_access: i32,
     position: Option<u64>,
 ) -> Result<Handle> {
-    attach_as(config, fd, path_text::path_of(fd, said), false, flags, kernel_access, position)
+    attach_as(config, fd, path_text::path_of(fd, said), None, flags, kernel_access, position)
 }
 
 /// Says once that the settings weaken durability, if they do.
@@ -52,12 +52,12 @@ pub(in crate::posix) fn warn_if_weakened(config: &Config) {
     }
 }
 
-/// As [`attach`]; `is_real`: the path is certainly the kernel's name of the file.
+/// As [`attach`]; `name`: that by which it was just opened.
 pub(in crate::posix) fn attach_as(
     config: &Config,
     fd: RawFd,
     path: CString,
-    is_real: bool,
+    name: Option<OpenedBy<'_>>,
     flags: i32,
     kernel_access: i32,
     position: Option<u64>,
@@ -74,8 +74,11 @@ pub(in crate::posix) fn attach_as(
     if let Some(group) = config.group_of(&path)? {
         settings.to_mut().group = Some(group);
     }
-    let open = if is_real { AtomicFile::open_by_real_path } else { AtomicFile::open };
-    let file: Arc<AtomicFile> = open(borrowed, table::access(kernel_access), &path, &settings)?;
+    let access = table::access(kernel_access);
+    let file: Arc<AtomicFile> = match name {
+        Some(name) => AtomicFile::open_by_name(borrowed, access, &path, name, &settings)?,
+        None => AtomicFile::open(borrowed, access, &path, &settings)?,
+    };
     if twins_may_be() {
         file.is_opened(fd);
     }

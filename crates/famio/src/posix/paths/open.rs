@@ -5,7 +5,7 @@ use super::open_plain::{Opened, Tried, open_without_links, try_open};
 use super::selected::{asks_for_data, is_open, may_match, wanted, wanted_now};
 use super::{ordinary_writer, twin, unreadable};
 use crate::error::{Error, Result};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, OpenedBy};
 use crate::map::guard;
 use crate::posix::call::lock;
 use crate::posix::call::look::{stat_at, stat_of};
@@ -237,7 +237,7 @@ unsafe fn open_append_only(dirfd: RawFd, path: *const c_char, flags: i32, mode: 
 }
 
 /// How often a path is opened again whose file was replaced or removed before it was attached.
-const OPENS: u32 = 16;
+pub(super) const OPENS: u32 = 16;
 
 /// `opened`: a descriptor that the kernel has opened with the flags of [`for_kernel`], through no link.
 ///
@@ -253,6 +253,22 @@ pub(in crate::posix) unsafe fn open_atomic(
 ) -> Ret {
     // SAFETY: the caller's promise.
     unsafe { try_open_atomic(config, dirfd, path, flags, mode, opened, OPENS) }
+}
+
+/// As [`open_atomic`], of a descriptor whose path would not be opened again in the same way.
+///
+/// # Safety
+/// As there.
+pub(super) unsafe fn make_atomic(
+    config: &Config,
+    dirfd: RawFd,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+    opened: RawFd,
+) -> Ret {
+    // SAFETY: the caller's promise.
+    unsafe { try_open_atomic(config, dirfd, path, flags, mode, Some(opened), 0) }
 }
 
 /// `again`: how often the path may be opened once more.
@@ -353,11 +369,14 @@ unsafe fn try_open_atomic(
         table::forget(fd);
     }
     let flags_kept = flags & (libc::O_ACCMODE | KEPT | O_ATOMIC);
-    let attached = match path_text::path_without_links(dirfd, said).filter(|_| is_real) {
-        Some(real) => attach_as(config, fd, real, true, flags_kept, kernel_access, Some(0)),
-        None => attach(config, fd, said, flags_kept, kernel_access, Some(0)),
-    };
-    if again > 0 && flags & libc::O_EXCL == 0 && attached.as_ref().is_err_and(Error::is_nameless) {
+    let real = path_text::path_without_links(dirfd, said).filter(|_| is_real);
+    let opens_again = again > 0 && flags & libc::O_EXCL == 0;
+    // SAFETY: the path is good.
+    let leads_elsewhere = |key| opens_again && unsafe { leads_to_other_file(dirfd, path, key) };
+    let name = OpenedBy { is_real: real.is_some(), leads_elsewhere: &leads_elsewhere };
+    let path_now = real.unwrap_or_else(|| path_text::path_of(fd, said));
+    let attached = attach_as(config, fd, path_now, Some(name), flags_kept, kernel_access, Some(0));
+    if opens_again && attached.as_ref().is_err_and(Error::is_nameless) {
         // SAFETY: the descriptor is ours, and no other code has seen it; the path is good.
         return unsafe {
             raw!(SYS_close, fd);
@@ -365,6 +384,16 @@ unsafe fn try_open_atomic(
         };
     }
     finish(attached, fd, dirfd, said, flags)
+}
+
+/// Whether a path leads to a regular file, which is not this one.
+///
+/// # Safety
+/// `path` is a C string.
+pub(in crate::posix) unsafe fn leads_to_other_file(dirfd: RawFd, path: *const c_char, key: (u64, u64)) -> bool {
+    // SAFETY: the caller's promise.
+    let found = unsafe { stat_at(dirfd, path, 0) };
+    found.is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG && (stat.st_dev, stat.st_ino) != key)
 }
 
 /// The end of [`open_atomic`]: `fd` is open, and the file's if attaching succeeded.

@@ -1,7 +1,7 @@
 //! `openat2(2)`: the kernel checks the request and resolves the path under the request's restrictions. Whether the
 //! file is selected depends on where that leads.
 
-use super::open::{adopt, for_kernel, open_atomic, say_write_only};
+use super::open::{OPENS, adopt, for_kernel, make_atomic, open_atomic, say_write_only};
 use super::ordinary_writer;
 use super::selected::{asks_for_data, is_open};
 use crate::file::AtomicFile;
@@ -72,12 +72,24 @@ pub(in crate::posix) unsafe fn openat2(dirfd: RawFd, path: *const c_char, how: *
             };
         }
         let (access, kernel_flags) = for_kernel(flags as i32);
-        let fd = table::fresh(with_lowest(|| open_by_kernel(dirfd, path, kernel_flags, mode, resolve)));
-        if fd < 0 {
-            say_write_only(fd, flags as i32, access, dirfd, request.path);
-            return fd;
-        }
-        demote::unless_standard(open_atomic(config, dirfd, path, flags as i32, mode as u32, Some(fd as RawFd)))
+        let mut opens = OPENS;
+        let fd = loop {
+            let fd = table::fresh(with_lowest(|| open_by_kernel(dirfd, path, kernel_flags, mode, resolve)));
+            if fd < 0 {
+                say_write_only(fd, flags as i32, access, dirfd, request.path);
+                return fd;
+            }
+            opens -= 1;
+            if opens == 0 || request.is_exclusive() || !request.was_replaced(fd as RawFd) {
+                break fd as RawFd;
+            }
+            raw!(SYS_close, fd);
+        };
+        let (flags, mode) = (flags as i32, mode as u32);
+        demote::unless_standard(match resolve {
+            0 => open_atomic(config, dirfd, path, flags, mode, Some(fd)),
+            _ => make_atomic(config, dirfd, path, flags, mode, fd),
+        })
     }
 }
 
@@ -113,6 +125,22 @@ impl Request<'_> {
             let _ = file.give_up_lease(); // it would make the open wait
         }
         is_selected
+    }
+
+    /// Whether another file had got the name of this one, which is not open here otherwise, when it was opened.
+    fn was_replaced(&self, fd: RawFd) -> bool {
+        let Ok(stat) = stat_of(fd) else { return false };
+        if stat.st_nlink > 0 || is_open(&stat) {
+            return false;
+        }
+        let flags = libc::O_PATH | libc::O_CLOEXEC | self.flags & libc::O_NOFOLLOW;
+        // SAFETY: a C string.
+        let look = unsafe { open_by_kernel(self.dirfd, self.path.as_ptr(), flags, 0, self.resolve) };
+        // SAFETY: a new descriptor of ours.
+        let look = (look >= 0).then(|| unsafe { OwnedFd::from_raw_fd(look as RawFd) });
+        look.and_then(|look| stat_of(look.as_raw_fd()).ok()).is_some_and(|now| {
+            now.st_mode & libc::S_IFMT == libc::S_IFREG && (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino)
+        })
     }
 
     /// Whether a file that the call creates is to be atomic.

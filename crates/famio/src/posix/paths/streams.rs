@@ -2,8 +2,9 @@
 //! not see their reads and writes. So a file that is open here as an atomic file is demoted; any other file is
 //! recovered, and is ordinary while the stream is open.
 
+use super::open::leads_to_other_file;
 use crate::error::Error;
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, OpenedBy};
 use crate::posix::call::lock;
 use crate::posix::call::look::{stat_at, stat_of};
 use crate::posix::descriptors::demote::demote_file;
@@ -78,9 +79,14 @@ pub unsafe fn stream_opening(path: *const c_char, flags: i32, why: &str) -> Ret 
                 return Err(Error::with(libc::EBUSY, what));
             }
             settings.to_mut().group = group;
-            AtomicFile::open(BorrowedFd::borrow_raw(fd), table::access(access), &real, &settings)
+            let leads_elsewhere = |key| leads_to_other_file(libc::AT_FDCWD, path, key);
+            let name = OpenedBy { is_real: false, leads_elsewhere: &leads_elsewhere };
+            AtomicFile::open_by_name(BorrowedFd::borrow_raw(fd), table::access(access), &real, name, &settings)
         });
-        let done = opened.and_then(|file| file.remove_descriptor(fd));
+        let done = match opened {
+            Err(e) if e.is_nameless() => Ok(()), // libc opens the file that has replaced it
+            opened => opened.and_then(|file| file.remove_descriptor(fd)),
+        };
         raw!(SYS_close, fd);
         match done {
             Ok(()) => 1,

@@ -79,10 +79,11 @@ pub fn backup(
     }
     let (new, stat, backup) = copy(from, &to.path, settings, waits)?;
     give(&new, (stat.st_uid, stat.st_gid, stat.st_mode)).map_err(named(&to.path))?;
-    if let Some(there) = &to.there {
-        destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
+    match &to.there {
+        Some(there) => destination::replace_ordinary(new, there.as_fd(), &to.path, settings),
+        None => new.publish(&to.path),
     }
-    new.publish(&to.path, replace).map_err(named(&to.path))?;
+    .map_err(named(&to.path))?;
     Ok(backup)
 }
 

@@ -1,5 +1,6 @@
 //! Examines what a copy would replace, so that a mistyped name does no harm.
 
+use super::replace::{Owned, refuse_late, replace};
 use crate::beside::is_beside_name;
 use crate::error::{Error, Result};
 use crate::index::Control;
@@ -9,6 +10,7 @@ use crate::journal::{control, mark, path_of};
 use crate::recovery::search::in_use::is_control_name;
 use crate::recovery::search::openers;
 use crate::recovery::search::openers::Who;
+use crate::recovery::unfinished::Unfinished;
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity};
 use rustix::fs::{FileType, OFlags, fstat, lstat};
@@ -78,11 +80,41 @@ pub(in crate::recovery) fn refuse_same(
 
 /// An error if the copy would replace an atomic file, or a file that a process is writing.
 pub(in crate::recovery) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Settings) -> Result<()> {
-    let busy = |what| Err(Error::with(libc::EBUSY, what));
     let found = control::find(there, settings.pool.as_deref());
     if found.is_ok_and(|found| found.map(Control::new).is_some_and(|c| c.is_owned() || c.has_unowned_session())) {
-        return busy("a process uses it as an atomic file; give another name");
+        return busy(IN_USE);
     }
+    refuse_marked(there)?;
+    readable(there)?.map_or(Ok(()), |file| openers::refuse(file.as_fd(), Who::Writers))
+}
+
+/// Replaces that file by a copy.
+///
+/// # Errors
+/// `EBUSY`: as [`refuse_atomic`]; or a process has opened the old file for writing just before it was replaced, as the
+/// text says then.
+pub(in crate::recovery) fn replace_ordinary(
+    new: Unfinished,
+    there: BorrowedFd<'_>,
+    path: &Path,
+    settings: &Settings,
+) -> Result<()> {
+    let readable = readable(there)?;
+    let file = readable.as_ref().map_or(there, AsFd::as_fd);
+    let Ok(owned) = Owned::take_if_possible(file, settings) else { return busy(IN_USE) };
+    refuse_marked(there)?;
+    replace(new, file, path, Who::Writers)?;
+    drop(owned);
+    refuse_late(file, Who::Writers, "replaced")
+}
+
+const IN_USE: &str = "a process uses it as an atomic file; give another name";
+
+fn busy<T>(what: &str) -> Result<T> {
+    Err(Error::with(libc::EBUSY, what))
+}
+
+fn refuse_marked(there: BorrowedFd<'_>) -> Result<()> {
     let is_marked = match mark::of_looked_at(there) {
         Ok(mark) => mark.is_some(),
         Err(e) => e.errno() == libc::EIO, // a damaged mark
@@ -90,9 +122,13 @@ pub(in crate::recovery) fn refuse_atomic(there: BorrowedFd<'_>, settings: &Setti
     if is_marked {
         return busy("an atomic file that is in use, or was left by a crash; give another name, or see famio restore");
     }
+    Ok(())
+}
+
+/// The file, open for reading. `None`: this process may not read it, so less is known.
+fn readable(there: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
     match open_looked_at(there, OFlags::RDONLY) {
-        Ok(file) => openers::refuse(file.as_fd(), Who::Writers),
         Err(e) if e.errno() == libc::EAGAIN => busy("a process has it open with a lease; give another name"),
-        Err(_) => Ok(()), // this process may not read it, so nothing is known
+        file => Ok(file.ok()),
     }
 }

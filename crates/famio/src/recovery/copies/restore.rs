@@ -6,22 +6,23 @@
 
 use super::backup::{Backup, copy, give, named, source};
 use super::destination;
+use super::replace::{Owned, refuse_late, replace};
 use crate::error::{Error, Result};
-use crate::index::OwnerLock;
 use crate::journal::pools::reach::open_looked_at;
 use crate::journal::{Verdict, lock};
 use crate::recovery::examine::{Examined, examine};
 use crate::recovery::found_file::FoundFile;
-use crate::recovery::open::{Known, in_session, is_ordinary, owner_lock_given, recover};
+use crate::recovery::open::{Known, in_session, is_ordinary, recover};
 use crate::recovery::search::leases::holder;
 use crate::recovery::search::openers;
 use crate::recovery::search::openers::{Who, busy};
 use crate::recovery::search::paths::{open_own, owner};
+use crate::recovery::unfinished::Unfinished;
 use crate::recovery::{Options, Owner, Silent, Use};
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use rustix::fs::{OFlags, Stat, fstat};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// What was restored.
@@ -58,28 +59,20 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
     let (new, stat, backup) = copy(from, path, settings, waits)?;
     let like = old.as_ref().map_or(stat, |old| old.stat);
     give(&new, (like.st_uid, like.st_gid, like.st_mode)).map_err(named(path))?;
-    if let Some(old) = &old {
-        // The copy may have taken long.
-        openers::refuse(old.file.as_fd(), Who::Anybody).map_err(named(path))?;
-    }
-    new.publish(path, old.is_some()).map_err(named(path))?;
     let unread_journal = match old {
-        Some(old) => old.end(settings).map_err(|e| {
-            e.context(format_args!("{}: restored, but the journal of the old file is still there", path.display()))
-        })?,
-        None => None,
+        Some(old) => old.end(new, path, settings)?,
+        None => new.publish(path).map(|()| None).map_err(named(path))?,
     };
     crate::index::sweep();
     Ok(Restored { file: to, backup, unread_journal })
 }
 
-/// The file to replace: no other process has it open, and none can start to use it as an atomic file.
+/// The file to replace.
 struct Old {
     file: InternalFd,
     stat: Stat,
-    owner_lock: Option<OwnerLock>,
-    /// `None` for an ordinary file.
-    examined: Option<Examined>,
+    /// `None` for an ordinary file: a program that begins to use it during the copy is not hindered.
+    atomic: Option<(Owned, Examined)>,
 }
 
 impl Old {
@@ -92,55 +85,70 @@ impl Old {
             file => file?,
         };
         drop(looked); // before Linux 5.3 it prevents a lease
-        let is_ordinary = is_ordinary(file.as_fd(), Known::default(), settings)?;
-        let owner_lock = match owner_lock_given(file.as_fd(), FoundFile::default(), settings, true, !is_ordinary) {
-            Err(e) if e.errno() == libc::EBUSY => {
-                return Err(match owner(file.as_fd(), settings).and_then(Owner::pid_here) {
-                    Some(process) => busy(Some(process)),
-                    None => Error::with(libc::EBUSY, format!("{e}; stop that first")),
-                });
-            }
-            owner_lock => owner_lock?,
-        };
-        let mut old = Self { file, stat, owner_lock, examined: None };
-        openers::refuse(old.file.as_fd(), Who::Anybody)?;
-        if !is_ordinary {
-            let examined = examine(old.file.as_fd(), old.owner_lock.as_ref(), settings, true, FoundFile::default())?;
-            if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
-                return Err(in_session());
-            }
-            old.examined = Some(examined);
+        if is_ordinary(file.as_fd(), Known::default(), settings)? {
+            drop(Owned::take(file.as_fd(), settings, false).map_err(|e| name_owner(e, file.as_fd(), settings))?);
+            openers::refuse(file.as_fd(), Who::Anybody)?;
+            return Ok(Self { file, stat, atomic: None });
         }
-        Ok(old)
+        let owned = Owned::take(file.as_fd(), settings, true).map_err(|e| name_owner(e, file.as_fd(), settings))?;
+        openers::refuse(file.as_fd(), Who::Anybody)?;
+        let examined = examine(file.as_fd(), owned.lock(), settings, true, FoundFile::default())?;
+        if examined.journal.as_ref().is_some_and(|(journal, _)| lock::is_in_session(journal)) {
+            return Err(in_session());
+        }
+        Ok(Self { file, stat, atomic: Some((owned, examined)) })
     }
 
-    /// The old file is gone: removes its journal. Returns the path of a journal that could not be read.
-    fn end(mut self, settings: &Settings) -> Result<Option<PathBuf>> {
-        let Some(examined) = self.examined.take() else { return Ok(None) };
-        if examined.journal.is_none() || fstat(&self.file)?.st_nlink > 0 {
-            return Ok(None);
-        }
-        let options = Options { on_conflict: Use::File, ..Options::default() };
-        recover(self.file.as_fd(), &examined, self.owner_lock.as_ref(), settings, options, &Silent)?;
-        if let Some(owner_lock) = self.owner_lock.take() {
-            let control = owner_lock.control().clone();
-            if owner_lock.may_keep() {
-                control.drop_epoch();
-            }
-            owner_lock.release();
-            control.remove_if_unused();
-        }
-        let is_unread = examined.header.is_none() && matches!(examined.verdict, Verdict::Conflict(_));
-        Ok(is_unread.then_some(examined.journal_path))
+    /// Replaces it by `new`, and removes its journal. Returns the path of a journal that could not be read.
+    fn end(self, new: Unfinished, path: &Path, settings: &Settings) -> Result<Option<PathBuf>> {
+        let file = self.file.as_fd();
+        let (owned, examined) = match self.atomic {
+            Some((owned, examined)) => (owned, Some(examined)),
+            None => (own_ordinary(file, settings).map_err(named(path))?, None),
+        };
+        replace(new, file, path, Who::Anybody).map_err(named(path))?;
+        let unread = end_journal(file, owned, examined, settings).map_err(|e| {
+            e.context(format_args!("{}: restored, but the journal of the old file is still there", path.display()))
+        })?;
+        refuse_late(file, Who::Anybody, "restored").map_err(named(path))?;
+        Ok(unread)
     }
 }
 
-impl Drop for Old {
-    fn drop(&mut self) {
-        if let Some(owner_lock) = self.owner_lock.take() {
-            let control = owner_lock.control().clone();
-            owner_lock.leave();
-            control.remove_if_unused();
-        }
+/// After the copy, which may have taken long.
+fn own_ordinary(file: BorrowedFd<'_>, settings: &Settings) -> Result<Owned> {
+    let owned = Owned::take_if_possible(file, settings).map_err(|e| name_owner(e, file, settings))?;
+    if !is_ordinary(file, Known::default(), settings)? {
+        return Err(Error::with(libc::EBUSY, "a process has used it as an atomic file meanwhile; nothing was done"));
     }
+    Ok(owned)
+}
+
+/// Names the owner in the error of a caller that could not get the owner lock.
+fn name_owner(error: Error, file: BorrowedFd<'_>, settings: &Settings) -> Error {
+    if error.errno() != libc::EBUSY {
+        return error;
+    }
+    match owner(file, settings).and_then(Owner::pid_here) {
+        Some(process) => busy(Some(process)),
+        None => Error::with(libc::EBUSY, format!("{error}; stop that first")),
+    }
+}
+
+/// The old file is gone: removes its journal.
+fn end_journal(
+    file: BorrowedFd<'_>,
+    owned: Owned,
+    examined: Option<Examined>,
+    settings: &Settings,
+) -> Result<Option<PathBuf>> {
+    let Some(examined) = examined else { return Ok(None) };
+    if examined.journal.is_none() || fstat(file)?.st_nlink > 0 {
+        return Ok(None);
+    }
+    let options = Options { on_conflict: Use::File, ..Options::default() };
+    recover(file, &examined, owned.lock(), settings, options, &Silent)?;
+    owned.end();
+    let is_unread = examined.header.is_none() && matches!(examined.verdict, Verdict::Conflict(_));
+    Ok(is_unread.then_some(examined.journal_path))
 }

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 const F_SETSIG: usize = 10;
 const F_SETLEASE: usize = 1024;
+const F_GETLEASE: usize = 1025;
 /// The most bytes of a list of mappings that are read.
 const MOST: usize = 16 << 20;
 
@@ -30,48 +31,96 @@ pub(in crate::recovery) enum Who {
 /// # Errors
 /// `EBUSY`, with the process if `/proc` names it.
 pub(in crate::recovery) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> {
-    let is_free = try_lease(file, who);
-    if is_free == Some(true) {
-        return Ok(());
+    keep_out(file, who).map(drop)
+}
+
+/// As [`refuse`]; then a process that opens the file waits in the kernel until the result is dropped: at most
+/// `/proc/sys/fs/lease-break-time` seconds. That includes this process.
+///
+/// # Errors
+/// As there.
+pub(in crate::recovery) fn keep_out(file: BorrowedFd<'_>, who: Who) -> Result<KeptOut<'_>> {
+    try_keep_out(file, who)?.map_err(busy)
+}
+
+/// Another process that has the file open, in words.
+pub(in crate::recovery) fn opener(file: BorrowedFd<'_>, who: Who) -> Option<String> {
+    Some(in_words(try_keep_out(file, who).ok()?.err()?))
+}
+
+/// `Err`: that process, if `/proc` names it, has the file open.
+fn try_keep_out(file: BorrowedFd<'_>, who: Who) -> Result<core::result::Result<KeptOut<'_>, Option<u32>>> {
+    let lease = take_lease(file, who);
+    if let Lease::Taken(kind) = lease {
+        return Ok(Ok(KeptOut { file, lease: Some(kind) }));
     }
-    match (find(&fstat(file)?, who), is_free) {
-        (Some(process), _) => Err(busy(Some(process))),
-        (None, Some(false)) => Err(busy(None)),
-        _ => Ok(()),
+    Ok(match (find(&fstat(file)?, who), lease) {
+        (Some(process), _) => Err(Some(process)),
+        (None, Lease::Refused) => Err(None),
+        _ => Ok(KeptOut { file, lease: None }),
+    })
+}
+
+/// Other processes are kept out of a file, if the kernel has granted the lease.
+pub(in crate::recovery) struct KeptOut<'a> {
+    file: BorrowedFd<'a>,
+    lease: Option<i32>,
+}
+
+impl KeptOut<'_> {
+    /// Whether another process has tried to open the file meanwhile. It may be waiting.
+    pub fn is_awaited(&self) -> bool {
+        self.lease.is_some_and(|kind| fcntl(self.file, F_GETLEASE, 0).map_or(true, |now| now != kind as usize))
+    }
+}
+
+impl Drop for KeptOut<'_> {
+    fn drop(&mut self) {
+        if self.lease.is_some() {
+            let _ = fcntl(self.file, F_SETLEASE, libc::F_UNLCK); // fails only if the kernel has taken it away
+        }
     }
 }
 
 /// The error for such a process.
 pub(in crate::recovery) fn busy(process: Option<u32>) -> Error {
-    let who = match process {
-        Some(process) => format!("process {process} ({})", command(process)),
-        None => "a process of another user or container".into(),
-    };
-    Error::with(libc::EBUSY, format!("{who} has it open; stop that first"))
+    Error::with(libc::EBUSY, format!("{} has it open; stop that first", in_words(process)))
 }
 
-/// Whether the kernel grants a lease, which is released at once. `None`: the kernel does not say.
-fn try_lease(file: BorrowedFd<'_>, who: Who) -> Option<bool> {
-    let fcntl = |command, argument: i32| {
-        // SAFETY: no memory is passed.
-        check(unsafe { syscall(libc::SYS_fcntl, [file.as_raw_fd() as usize, command, argument as usize, 0, 0, 0]) })
-    };
-    // On other file systems, such as NFS, a lease is refused for other reasons, too.
-    if !crate::pmem::is_known(file) {
-        return None;
+fn in_words(process: Option<u32>) -> String {
+    match process {
+        Some(process) => format!("process {process} ({})", command(process)),
+        None => "a process of another user or container".into(),
     }
-    // If another process opens the file meanwhile, the default signal would end this process; `SIGURG` is ignored by
-    // default.
-    fcntl(F_SETSIG, libc::SIGURG).ok()?;
+}
+
+/// The kernel's answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lease {
+    Taken(i32),
+    /// Another process has the file open.
+    Refused,
+    /// This user or file system cannot have leases.
+    Unknown,
+}
+
+fn take_lease(file: BorrowedFd<'_>, who: Who) -> Lease {
+    // On other file systems, such as NFS, a lease is refused for other reasons, too. If another process opens the file,
+    // the default signal would end this process; `SIGURG` is ignored by default.
+    if !crate::pmem::is_known(file) || fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
+        return Lease::Unknown;
+    }
     let kind = if who == Who::Anybody { libc::F_WRLCK } else { libc::F_RDLCK };
-    match fcntl(F_SETLEASE, kind) {
-        Ok(_) => {
-            let _ = fcntl(F_SETLEASE, libc::F_UNLCK);
-            Some(true)
-        }
-        Err(e) if e.errno() == libc::EAGAIN => Some(false),
-        Err(_) => None,
+    match fcntl(file, F_SETLEASE, kind) {
+        Ok(_) => Lease::Taken(kind),
+        Err(e) if e.errno() == libc::EAGAIN => Lease::Refused,
+        Err(_) => Lease::Unknown,
     }
+}
+
+fn fcntl(file: BorrowedFd<'_>, command: usize, argument: i32) -> Result<usize> {
+    // SAFETY: no memory is passed.
+    check(unsafe { syscall(libc::SYS_fcntl, [file.as_raw_fd() as usize, command, argument as usize, 0, 0, 0]) })
 }
 
 /// Another process that has the file open, as far as `/proc` tells.

@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::file::shadow::may_drop_copies;
-use crate::file::{Access, AtomicFile};
+use crate::file::{Access, AtomicFile, open_latest};
 use crate::journal::folder_of;
 use crate::kernel::try_address_space;
 use crate::posix::descriptors::table::Unlisted;
@@ -72,7 +72,7 @@ impl Opened {
             }
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let fd = openat(CWD, path, flags, Mode::from_raw_mode(0o666))?;
+        let fd = open_latest(path, || openat(CWD, path, flags, Mode::from_raw_mode(0o666)))?;
         let file = AtomicFile::open(fd.as_fd(), Access::Write, path, settings)?;
         let opened = Self { file, fd, _unlisted: Unlisted::new() };
         match opened.check(kind, settings) {
