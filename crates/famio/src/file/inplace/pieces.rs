@@ -21,6 +21,11 @@ use core::sync::atomic::Ordering;
 /// Pieces written at a time.
 const AT_ONCE: usize = 64;
 
+/// Up to so many entries, with as many blocks of the file and of the journal, the processor's own cache has most of what
+/// a transaction stores to: prefetching that takes longer than it saves. Measured with 1 MiB of L2: 32 times 128 bytes
+/// over 1 MiB 1.9 to 2.1 µs with, 1.85 to 1.9 without; over 4 MiB 2.2 with, 2.2 to 2.9 without.
+const CACHED: u32 = 1024;
+
 /// Entries that have to be flushed.
 ///
 /// Invariant: the first `count` are initialized. Zeroing all would be a hundredth of a small transaction.
@@ -63,9 +68,14 @@ impl InPlace {
             }
             // SAFETY: these were written just now: there are at most as many pieces as cells.
             let cells: &[Option<&Cell>] = unsafe { core::slice::from_raw_parts(cells.as_ptr().cast(), pieces.len()) };
-            for (cell, piece) in cells.iter().zip(pieces) {
-                if let Some(cell) = cell {
-                    self.prefetch_piece(cx, cell, piece);
+            // In exclusive mode nothing is in another thread's cache.
+            if !cx.exclusive || self.log.entries() > CACHED {
+                self.prefetch_pieces(cx, cells, pieces);
+            } else {
+                for cell in cells.iter().flatten() {
+                    if let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) {
+                        prefetch(self.log.entry_address(entry));
+                    }
                 }
             }
             let mut changed = Changed { entries: [const { MaybeUninit::uninit() }; AT_ONCE], count: 0 };
@@ -94,26 +104,24 @@ impl InPlace {
         Ok(written)
     }
 
-    /// Prefetches the entry, and where the bytes probably go: to the home without the newest copy.
+    /// Prefetches the entries, and where the bytes probably go: to the home without the newest copy.
     #[inline]
-    fn prefetch_piece(&self, cx: &Context<'_>, cell: &Cell, piece: &Piece) {
-        let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) else { return };
-        let address = self.log.entry_address(entry);
-        if cx.exclusive {
-            prefetch(address)
-        } else {
-            prefetch_for_store(address)
-        }
-        let Piece { block, start, end, .. } = *piece;
-        if end - start >= BLOCK {
-            return;
-        }
-        let (first, second) = (cell.version(0), cell.version(1));
-        let newest = if first.epoch > second.epoch { first } else { second };
-        let to_log = newest.granules >> (start / GRANULE) & 1 == 0;
-        let to = if to_log { Some(self.log.block(entry)) } else { cx.home.ptr(block * BLOCK as u64, BLOCK).ok() };
-        if let Some(to) = to {
-            (start..end).step_by(GRANULE).for_each(|at| prefetch_for_store(to.wrapping_add(at)));
+    fn prefetch_pieces(&self, cx: &Context<'_>, cells: &[Option<&Cell>], pieces: &[Piece]) {
+        for (cell, piece) in cells.iter().zip(pieces) {
+            let Some(cell) = cell else { continue };
+            let Some(entry) = cell.entry.load(Ordering::Relaxed).checked_sub(1) else { continue };
+            prefetch_for_store(self.log.entry_address(entry));
+            let Piece { block, start, end, .. } = *piece;
+            if end - start >= BLOCK {
+                continue;
+            }
+            let (first, second) = (cell.version(0), cell.version(1));
+            let newest = if first.epoch > second.epoch { first } else { second };
+            let is_in_file = newest.granules >> (start / GRANULE) & 1 == 0;
+            let to = if is_in_file { Ok(self.log.block(entry)) } else { cx.home.ptr(block * BLOCK as u64, BLOCK) };
+            if let Ok(to) = to {
+                (start..end).step_by(GRANULE).for_each(|at| prefetch_for_store(to.wrapping_add(at)));
+            }
         }
     }
 
