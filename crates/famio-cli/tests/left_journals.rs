@@ -18,9 +18,13 @@ sys.stdin.read()";
 fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     drop(start(folder.path(), &["--journal", "always", "--atomic", "o.db"], WRITER)?);
-    let names = std::fs::read_dir(folder.path().join(".famio")).unwrap().map(|entry| entry.unwrap().path());
-    let journal = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
+    let journal = journal_in(&folder.path().join(".famio"));
     Some((folder, journal))
+}
+
+fn journal_in(pool: &Path) -> PathBuf {
+    let mut paths = std::fs::read_dir(pool).unwrap().map(|entry| entry.unwrap().path());
+    paths.find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap()
 }
 
 /// It used to be refused forever: its file existed, though it did not need the journal.
@@ -84,4 +88,37 @@ fn a_journal_of_another_version_has_one_advice() {
     let text = said(&restored);
     assert!(restored.status.success() && text.contains(&*journal.to_string_lossy()), "{text}");
     assert!(text.contains("could not be read") && !journal.exists(), "{text}");
+}
+
+/// Both failed because the folder was not there, whatever pool was named.
+#[test]
+fn a_file_whose_pool_is_gone_can_be_kept_or_replaced() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("other")).unwrap();
+    std::fs::write(folder.join("o.bak"), "new").unwrap();
+    for args in [
+        &["recover", "--use=file", "o.db"][..],
+        &["recover", "--use=file", "--pool", "other", "o.db"],
+        &["restore", "o.bak", "o.db"],
+        &["restore", "--pool", "other", "o.bak", "o.db"],
+    ] {
+        std::fs::create_dir(folder.join("pool")).unwrap();
+        let pool = folder.join("pool").display().to_string();
+        let Some(running) = start(folder, &["--journal", "always", "--pool", &pool, "--atomic", "o.db"], WRITER) else {
+            return;
+        };
+        drop(running);
+        std::fs::remove_dir_all(folder.join("pool")).unwrap();
+        let refused = famio(folder, &["recover", "o.db"]);
+        let text = said(&refused);
+        assert!(refused.status.code() == Some(3) && text.contains("--use=file") && text.contains(&pool), "{text}");
+        let done = famio(folder, args);
+        assert!(done.status.success(), "{args:?}: {}", said(&done));
+        let kept = std::fs::read(folder.join("o.db")).unwrap();
+        assert_eq!(kept == b"new", args[0] == "restore", "{args:?}");
+        let found = famio(folder, &["status", "."]);
+        assert!(found.status.success() && said(&found).contains("no journals"), "{args:?}: {}", said(&found));
+        std::fs::remove_file(folder.join("o.db")).unwrap();
+    }
 }

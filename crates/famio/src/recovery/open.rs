@@ -137,6 +137,9 @@ pub(super) fn owner_lock_given(
     let mark = mark::get(file).ok().flatten();
     let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
     let pool = match given.pool(file, &path, mark.as_ref(), settings) {
+        // The pool of the mark is gone, with its control files: there is nothing by which to own the file, and no
+        // process can begin to use it while it has that mark.
+        Err(e) if e.errno() == libc::ENOENT && mark.is_some() => return Ok(None),
         Err(e) if e.errno() == libc::ENOENT => None,
         pool => pool?,
     };
