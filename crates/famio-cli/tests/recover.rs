@@ -168,6 +168,25 @@ fn a_folder_is_searched() {
     place.is_committed();
 }
 
+/// The second one said 'try again': the first one had removed the `.famio/` that it had found.
+#[test]
+fn recoveries_of_one_folder_wait_for_each_other() {
+    for round in 0..10 {
+        let place = Place::crashed();
+        let path = if round % 2 == 0 { place.file() } else { place.folder.path().to_path_buf() };
+        let recover = || {
+            let mut command = common::famio();
+            command.arg("recover").arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let running: Vec<Child> = (0..6).map(|_| recover()).collect();
+        let ended: Vec<Output> = running.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        let all = ended.iter().map(common::running::said).collect::<String>();
+        assert!(ended.iter().all(|output| output.status.success()), "{all}");
+        assert_eq!(all.matches("recovered to epoch").count(), 1, "{all}");
+        place.is_committed();
+    }
+}
+
 #[test]
 fn a_change_by_somebody_else_needs_a_decision() {
     for (winner, size) in [("--use=journal", 2 * BLOCK), ("--use=file", 2 * BLOCK + 5)] {

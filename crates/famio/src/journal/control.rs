@@ -117,12 +117,15 @@ pub(crate) fn find_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<Intern
     open_in(pool, file, &name_of(file)?)
 }
 
-/// As [`find_or_make`], in the pool of its journal.
-pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<InternalFd> {
+/// As [`find_or_make`], in the pool of its journal. `None`: another process has removed that pool.
+pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
     let name = name_of(file)?;
     for _ in 0..TRIES {
         if let Some(found) = open_or_make(pool, file, &name)? {
-            return Ok(found);
+            return Ok(Some(found));
+        }
+        if pool.is_removed() {
+            return Ok(None);
         }
     }
     Err(Error::new(libc::EAGAIN))

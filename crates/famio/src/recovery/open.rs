@@ -134,21 +134,47 @@ pub(super) fn owner_lock_given(
     exclusive: bool,
     make: bool,
 ) -> Result<Option<OwnerLock>> {
+    for _ in 0..CLAIMS {
+        match owner_lock_where(file, given, settings, exclusive, make)? {
+            Taken::PoolRemoved => crate::sys::internal::undisturbed::renew(),
+            Taken::Lock(owner_lock) => return Ok(owner_lock),
+        }
+    }
+    Err(Error::new(libc::EAGAIN))
+}
+
+/// What came of an attempt.
+enum Taken {
+    /// Another process has removed the pool, perhaps with the mark: look again.
+    PoolRemoved,
+    Lock(Option<OwnerLock>),
+}
+
+fn owner_lock_where(
+    file: BorrowedFd<'_>,
+    given: FoundFile<'_>,
+    settings: &Settings,
+    exclusive: bool,
+    make: bool,
+) -> Result<Taken> {
     let mark = mark::get(file).ok().flatten();
     let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
     let pool = match given.pool(file, &path, mark.as_ref(), settings) {
         // The pool of the mark is gone, with its control files: there is nothing by which to own the file, and no
         // process can begin to use it while it has that mark.
-        Err(e) if e.errno() == libc::ENOENT && mark.is_some() => return Ok(None),
+        Err(e) if e.errno() == libc::ENOENT && mark.is_some() => return Ok(Taken::Lock(None)),
         Err(e) if e.errno() == libc::ENOENT => None,
         pool => pool?,
     };
     match &pool {
-        Some(pool) if make => owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)),
-        Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)),
+        Some(pool) if make => match owner_lock_by(exclusive, || control::find_or_make_in(pool, file))? {
+            None => Ok(Taken::PoolRemoved),
+            taken => Ok(Taken::Lock(taken)),
+        },
+        Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)).map(Taken::Lock),
         // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
-        None if given.path.is_some() => Ok(None),
-        None => owner_lock(file, settings, exclusive, make),
+        None if given.path.is_some() => Ok(Taken::Lock(None)),
+        None => owner_lock(file, settings, exclusive, make).map(Taken::Lock),
     }
 }
 

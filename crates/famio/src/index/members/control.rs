@@ -153,6 +153,11 @@ impl Control {
         is_locked(&self.file, OWNER_LOCK, Lock::Shared)
     }
 
+    /// Whether a process is attached, through another open description than this one.
+    pub fn has_members(&self) -> bool {
+        is_anybody(self)
+    }
+
     /// The owner; `None`: there is none, or its identity is unknown.
     pub fn owner(&self) -> Option<Owner> {
         let word = self.word(offset_of!(Page, owner));

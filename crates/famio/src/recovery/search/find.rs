@@ -9,6 +9,7 @@ use crate::journal::{Header, Identity, Pool, State};
 use crate::sys::InternalFd;
 use core::cell::{Cell, OnceCell};
 use rustix::fs::{AtFlags, FileType, fstat, statat};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -85,6 +86,11 @@ impl Place {
     pub fn is_forgotten(&self, name: &str) -> bool {
         let Ok((header, journal)) = self.header(name) else { return false };
         header.state == State::Clean && self.pool.is_beside() && header.identity.is_gone(journal.as_fd())
+    }
+
+    /// Whether a journal has been removed since the walk found it.
+    pub fn is_removed(&self, name: &str) -> bool {
+        matches!(look(self.pool.folder(), name), Err(Errno::NOENT))
     }
 
     /// Removes such a journal with its control file.
