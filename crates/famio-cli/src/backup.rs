@@ -41,8 +41,8 @@ journal in place (persistent memory or tmpfs), the next fsync waits for the copy
 wait behind it. If the program commits so often that no copy of a single SYNC succeeds within some seconds, the command \
 fails with exit status 6 and leaves nothing.
 
-Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is \
-an atomic file, or a process writes it; 6 if the program committed too often.
+Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other, or the journal \
+can't be read; 4 if DEST is an atomic file, or a process writes it; 6 if the program committed too often.
 
 Examples:
   famio backup app.db /backup/app.db

@@ -16,7 +16,11 @@ sys.stdin.read()";
 
 /// A folder with `o.db`, left by a killed process, and its journal. `None`: the library is not built.
 fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    crashed_in("/dev/shm")
+}
+
+fn crashed_in(parent: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    let folder = tempfile::tempdir_in(parent).unwrap();
     drop(start(folder.path(), &["--journal", "always", "--atomic", "o.db"], WRITER)?);
     let journal = journal_in(&folder.path().join(".famio"));
     Some((folder, journal))
@@ -120,5 +124,28 @@ fn a_file_whose_pool_is_gone_can_be_kept_or_replaced() {
         let found = famio(folder, &["status", "."]);
         assert!(found.status.success() && said(&found).contains("no journals"), "{args:?}: {}", said(&found));
         std::fs::remove_file(folder.join("o.db")).unwrap();
+    }
+}
+
+/// A backup said that the file was written all the time, and a recovery not what to do.
+#[test]
+fn a_damaged_journal_is_named_with_what_to_do() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let Some((folder, journal)) = crashed_in(parent) else { return };
+        let folder = folder.path();
+        let mut bytes = std::fs::read(&journal).unwrap();
+        bytes[4096..].fill(0xff); // all behind the header
+        std::fs::write(&journal, &bytes).unwrap();
+        for (args, status) in [(&["backup", "o.db", "o.bak"][..], 3), (&["recover", "o.db"], 1), (&["recover", "."], 1)]
+        {
+            let output = famio(folder, args);
+            let text = said(&output);
+            assert!(output.status.code() == Some(status), "{parent}: {args:?}: {text}");
+            let has = |part: &str| text.contains(part);
+            assert!(has(journal.to_str().unwrap()) && has("famio recover --use=file /"), "{parent}: {args:?}: {text}");
+            assert!(!has("tries") && !folder.join("o.bak").exists() && journal.exists(), "{parent}: {args:?}: {text}");
+        }
+        assert!(famio(folder, &["recover", "--use=file", "o.db"]).status.success());
+        assert!(famio(folder, &["status", "."]).status.success());
     }
 }

@@ -384,11 +384,19 @@ pub(super) fn recover(
             let (Some(mut header), Some((journal, length))) = (own.cloned(), journal) else {
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
-            let replayed =
-                replay(file, owner_lock, journal.as_fd(), *length, &mut header, options, progress).map_err(|e| {
-                    let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
-                    e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
-                })?;
+            let found = header.clone();
+            let try_to = |header: &mut Header, options| {
+                replay(file, owner_lock, journal.as_fd(), *length, header, options, progress)
+            };
+            let replayed = try_to(&mut header, options).map_err(|e| {
+                // It is read before anything is changed: if it can be, the disk has failed.
+                let dry_run = Options { dry_run: true, ..options };
+                if e.errno() == libc::EIO && try_to(&mut found.clone(), dry_run).is_err() {
+                    return examined.unreadable("not recovered", &e);
+                }
+                let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
+                e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
+            })?;
             let mut bytes = replayed.bytes;
             if !options.dry_run {
                 let pool = examined.pool.as_ref();

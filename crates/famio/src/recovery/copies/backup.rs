@@ -197,7 +197,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
         return Ok(Tried::Again("its journal is being made"));
     }
     match header.kind {
-        Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to),
+        Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to, is_used),
         Kind::InPlace => in_place_of(&before, header, journal, file, to, is_used),
     }
 }
@@ -230,13 +230,23 @@ fn of_epochs(
     journal: &InternalFd,
     file: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
+    is_used: bool,
 ) -> Result<Tried> {
     const TURNED: &str = "its journal was restarted meanwhile";
     let control = control_of(found, file);
     let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
     hold();
     // While the owner commits, the header and the chain may be read in different states.
-    let Ok(first) = held(journal.as_fd(), header) else { return Ok(Tried::Again(TURNED)) };
+    let may_change = || is_used || lock::is_in_session(journal) || control.as_ref().is_some_and(Control::is_owned);
+    let unread = |e: Error| match e.errno() {
+        _ if may_change() => Ok(Tried::Again(TURNED)),
+        libc::EIO => Err(found.unreadable("not copied", &e)),
+        _ => Err(e),
+    };
+    let first = match held(journal.as_fd(), header) {
+        Ok(first) => first,
+        Err(e) => return unread(e),
+    };
     let is_reflink = copy_with(file, to, &hold)?;
     let copy = copy_to_memory(journal.as_fd(), &hold)?;
     let (bytes, read) = first_bytes(copy.as_fd())?;
@@ -246,9 +256,8 @@ fn of_epochs(
         return Ok(Tried::Again(TURNED));
     }
     let last = match held(copy.as_fd(), &now) {
-        Ok(held) => held,
-        Err(e) if !lock::is_in_session(journal) => return Err(e),
-        Err(_) => return Ok(Tried::Again(TURNED)),
+        Ok(last) => last,
+        Err(e) => return unread(e),
     };
     if last.checkpointed != first.checkpointed || last.epoch < first.epoch {
         return Ok(Tried::Again("too much of it is written back"));
@@ -315,7 +324,11 @@ fn in_place_of(
     // It may have grown since it was found.
     let length = fstat(&copy)?.st_size as u64;
     let medium = medium(Domain::Emulated, false);
-    let epoch = in_place::list(Source { file: to, journal: copy.as_fd(), length, header, medium }, kernels())?;
+    let source = Source { file: to, journal: copy.as_fd(), length, header, medium };
+    let epoch = in_place::list(source, kernels()).map_err(|e| match in_place::read_through(source) {
+        Err(why) if e.errno() == libc::EIO => found.unreadable("not copied", &why),
+        _ => e,
+    })?;
     done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 
