@@ -87,20 +87,22 @@ struct Entry {
     copy: String,
     epoch: u64,
     bytes: u64,
+    /// What a killed process had written since that commit is in it, too.
+    kept: bool,
     reflink: bool,
     error: Option<String>,
 }
 
 impl Entry {
     fn new(file: &Path, copy: &Path, done: Backup) -> Self {
-        let (epoch, bytes, reflink) = (done.epoch, done.bytes, done.is_reflink);
-        Self { file: shown(file), copy: shown(copy), epoch, bytes, reflink, error: None }
+        let (epoch, bytes, kept, reflink) = (done.epoch, done.bytes, done.is_kept, done.is_reflink);
+        Self { file: shown(file), copy: shown(copy), epoch, bytes, kept, reflink, error: None }
     }
 
     /// Nothing was copied.
     fn failed(file: &Path, copy: &Path, error: &str) -> Self {
         let error = Some(error.into());
-        Self { file: shown(file), copy: shown(copy), epoch: 0, bytes: 0, reflink: false, error }
+        Self { file: shown(file), copy: shown(copy), epoch: 0, bytes: 0, kept: false, reflink: false, error }
     }
 }
 
@@ -198,7 +200,8 @@ fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure
         crate::out::json(entry)?;
     } else {
         let how = if entry.reflink { " (shared blocks)" } else { "" };
-        println!("{}: {}{more}{how}", name(Path::new(made)), bytes(entry.bytes));
+        let kept = if entry.kept { ", with what a killed process had written since (on-kill=keep)" } else { "" };
+        println!("{}: {}{more}{kept}{how}", name(Path::new(made)), bytes(entry.bytes));
     }
     Ok(0)
 }

@@ -20,8 +20,10 @@ use crate::error::Error;
 pub use crate::index::Owner;
 use std::path::PathBuf;
 
-pub use self::copies::backup::{Backup, backup};
-pub use self::copies::restore::{Restored, restore};
+pub use self::copies::backup::Backup;
+pub(crate) use self::copies::backup::backup as backup_by;
+pub use self::copies::restore::Restored;
+pub(crate) use self::copies::restore::restore as restore_by;
 pub(crate) use self::copies::view::{Step, is_immutable, steps};
 pub(crate) use self::formats::growing::{end as end_growing, hash_of};
 pub use self::search::forget::{Orphan, forget};
@@ -38,8 +40,10 @@ pub(crate) use open::{
     is_ordinary, left_journal, look, owner_lock, writable,
 };
 
-// Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
+// A copy has what a session left to be kept, and recovery of what a user names may commit it by a session, so both lie
+// in the layer of sessions.
 pub use crate::file::recover_path;
+pub use crate::file::{backup, restore};
 // As this does what recovery does for files in use.
 pub use crate::file::{Flush, Flushed, Waiting, flush_path};
 

@@ -216,15 +216,19 @@ impl Control {
         self.is_in_use() && state & HAS_IMAGE != 0 && kept != 0 && epoch >= kept
     }
 
+    /// The path of the hand-over image, if there is one.
+    pub(in crate::index) fn epoch_path(&self) -> String {
+        let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
+        Page::path(self.identity(), key, number, "epoch")
+    }
+
     /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
         if self.is_in_use() && state & HAS_IMAGE != 0 {
             self.set_word(offset_of!(Page, state), (state & !HAS_IMAGE).wrapping_add(CHANGE));
             self.set_word(offset_of!(Page, kept), 0);
-            let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
-            let path = Page::path(self.identity(), key, number, "epoch");
-            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(), AtFlags::empty());
         }
     }
 
@@ -430,12 +434,12 @@ fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
     try_lock(file, bytes, how)
 }
 
-/// A control file with its own name, for tests.
 /// Whether any process is attached, through another open description than this one.
 pub(in crate::index) fn is_anybody(control: &Control) -> bool {
     is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
 
+/// A control file with its own name, for tests.
 #[cfg(test)]
 pub(in crate::index) struct TestControl(std::path::PathBuf);
 

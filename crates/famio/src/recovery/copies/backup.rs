@@ -14,6 +14,7 @@
 
 use super::copying::{copy_all, copy_to_memory, copy_with, kernels};
 use super::destination;
+use super::kept::{Kept, Left};
 use crate::error::{Error, Result};
 use crate::index::{Control, DeadArena, LONGEST_FREEZE};
 use crate::journal::header::{Kind, first_bytes};
@@ -46,27 +47,20 @@ pub struct Backup {
     pub epoch: u64,
     /// Bytes of the copy.
     pub bytes: u64,
+    /// It also has what a killed process had written since that commit (`on-kill = keep`).
+    pub is_kept: bool,
     /// The copy shares its blocks with the file (reflink) until either is changed.
     pub is_reflink: bool,
 }
 
-/// Copies the file at `from`, as of its last SYNC, to `to`, durably and by one rename: a file that had that name
-/// stays until the copy is whole. `replace`: a regular file may have that name, or be the target of a symbolic link
-/// of that name. The copy gets the file's mode and owner, as far as this process may set them. If a process has a
-/// write lease on the file, the copy waits until it ends: some milliseconds, or, if that process is stopped, up to
-/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with the
-/// process id.
-///
-/// # Errors
-/// `EEXIST`. `EAGAIN`: the file changes too fast to be copied. `EIO`: file and journal contradict each other.
-/// `EBUSY`: `to` is an atomic file, or a process writes it. `EINVAL`: not a regular file, or both are the same file.
-/// Others are the kernel's.
-pub fn backup(
+/// See [`backup`](fn@crate::recovery::backup). `kept`: lists what a recovery would keep of killed processes.
+pub(crate) fn backup(
     from: &Path,
     to: &Path,
     replace: bool,
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
 ) -> Result<Backup> {
     let to = destination::find(to)?;
     let source = source(from)?;
@@ -77,7 +71,7 @@ pub fn backup(
         }
         destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
     }
-    let (new, stat, backup) = copy(from, &to.path, settings, waits)?;
+    let (new, stat, backup) = copy(from, &to.path, settings, waits, kept)?;
     give(&new, (stat.st_uid, stat.st_gid, stat.st_mode)).map_err(named(&to.path))?;
     if let Some(there) = &to.there {
         destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
@@ -107,11 +101,12 @@ pub(in crate::recovery) fn copy(
     to: &Path,
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
 ) -> Result<(Unfinished, Stat, Backup)> {
     // After the lease has ended: until then the file may be in the middle of an epoch.
     let file = crate::recovery::search::leases::open_after(from, waits).map_err(|e| named(from)(e.into()))?;
     let new = Unfinished::beside(to).map_err(named(to))?;
-    let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings);
+    let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings, kept);
     let backup = copied.map_err(|e| if is_of_destination(&e) { named(to)(e) } else { named(from)(e) })?;
     Ok((new, fstat(&file)?, backup))
 }
@@ -132,13 +127,13 @@ pub(in crate::recovery) fn give(new: &Unfinished, (owner, group, mode): (u32, u3
     Ok(rustix::fs::fsync(&new.file)?)
 }
 
-fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Backup> {
+fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Backup> {
     let mut why = "it is written all the time";
     for round in 0..TRIES {
         if round > 0 {
             let _ = rustix::thread::nanosleep(&PAUSE);
         }
-        match try_copy(file, to, settings)? {
+        match try_with_kept(file, to, settings, kept)? {
             Tried::Done(backup) => return Ok(backup),
             Tried::Again(what) => why = what,
         }
@@ -154,6 +149,20 @@ fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settin
 enum Tried {
     Done(Backup),
     Again(&'static str),
+}
+
+/// A copy as of the last SYNC; of a file that killed processes have left, as a recovery would leave it.
+fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Tried> {
+    // Without the right to write the file, this process cannot see what is to be kept.
+    let control = control::find(file, settings.pool.as_deref()).ok().flatten().map(Control::new);
+    let left = Left::find(control);
+    match (try_copy(file, to, settings)?, left) {
+        (Tried::Done(backup), Some(left)) if left.add(file, to, settings, kept)? => {
+            Ok(Tried::Done(Backup { bytes: fstat(to)?.st_size as u64, is_kept: true, ..backup }))
+        }
+        (Tried::Done(_), Some(_)) => Ok(Tried::Again("a process has begun to use it")),
+        (tried, _) => Ok(tried),
+    }
 }
 
 fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
@@ -206,7 +215,7 @@ fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Resu
     if !is_good {
         return Ok(Tried::Again("it is changed while it is copied"));
     }
-    Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink }))
+    Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink, is_kept: false }))
 }
 
 /// Completes a copy as of this epoch, unless a transaction of several files has yet to be applied to the file.

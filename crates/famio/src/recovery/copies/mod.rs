@@ -3,5 +3,6 @@
 pub(super) mod backup;
 pub(super) mod copying;
 pub(super) mod destination;
+pub(super) mod kept;
 pub(super) mod restore;
 pub(super) mod view;

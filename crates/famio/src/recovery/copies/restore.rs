@@ -6,6 +6,7 @@
 
 use super::backup::{Backup, copy, give, named, source};
 use super::destination;
+use super::kept::Kept;
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
 use crate::journal::pools::reach::open_looked_at;
@@ -35,15 +36,14 @@ pub struct Restored {
     pub unread_journal: Option<PathBuf>,
 }
 
-/// Replaces the file `to`, which need not exist, by a copy of `from`, made as by
-/// [`backup`](fn@crate::recovery::backup), with one rename. Owner, group and mode are those of the old file, as far as
-/// this process may set them. Then the old file's journal is removed, unless the file has another name.
-///
-/// # Errors
-/// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same file. Others are
-/// [`backup`](fn@crate::recovery::backup)'s. After any error, the old file and its journal are unchanged, unless the
-/// text says that it was restored.
-pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
+/// See [`restore`](fn@crate::recovery::restore). `kept`: as for a [`backup`](fn@super::backup::backup).
+pub(crate) fn restore(
+    from: &Path,
+    to: &Path,
+    settings: &Settings,
+    waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
+) -> Result<Restored> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let source = source(from)?;
     let destination::Destination { path: to, there } = destination::find(to)?;
@@ -55,7 +55,7 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
         }
         None => None,
     };
-    let (new, stat, backup) = copy(from, path, settings, waits)?;
+    let (new, stat, backup) = copy(from, path, settings, waits, kept)?;
     let like = old.as_ref().map_or(stat, |old| old.stat);
     give(&new, (like.st_uid, like.st_gid, like.st_mode)).map_err(named(path))?;
     if let Some(old) = &old {
