@@ -277,3 +277,22 @@ fn a_crash_after_the_rename_leaves_the_new_file() {
     assert!(famio(folder, &["forget", "--yes", journal.to_str().unwrap()]).status.success());
     assert!(famio(folder, &["status", "."]).status.success());
 }
+
+/// The hidden name of the copy was longer than a file name may be.
+#[test]
+fn a_file_with_the_longest_name_is_replaced() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("new"), "new").unwrap();
+    for length in [224, 225, 255] {
+        let name = "n".repeat(length);
+        for args in [&["restore", "new", &name][..], &["backup", "--force", "new", &name]] {
+            std::fs::write(folder.join(&name), "old").unwrap();
+            let output = famio(folder, args);
+            assert!(output.status.success(), "{}", said(&output));
+            assert_eq!(std::fs::read(folder.join(&name)).unwrap(), b"new");
+        }
+        std::fs::remove_file(folder.join(&name)).unwrap();
+    }
+    assert_eq!(names(folder), ["new"]);
+}
