@@ -249,7 +249,7 @@ fn of_epochs(
     let may_change = || is_used || lock::is_in_session(journal) || control.as_ref().is_some_and(Control::is_owned);
     let unread = |e: Error| match e.errno() {
         _ if may_change() => Ok(Tried::Again(TURNED)),
-        libc::EIO => Err(found.unreadable("not copied", &e)),
+        libc::EIO => Err(found.unreadable("not copied", &e).context(found.file_path.display())),
         _ => Err(e),
     };
     let first = match held(journal.as_fd(), header) {
@@ -335,7 +335,7 @@ fn in_place_of(
     let medium = medium(Domain::Emulated, false);
     let source = Source { file: to, journal: copy.as_fd(), length, header, medium };
     let epoch = in_place::list(source, kernels()).map_err(|e| match in_place::read_through(source) {
-        Err(why) if e.errno() == libc::EIO => found.unreadable("not copied", &why),
+        Err(why) if e.errno() == libc::EIO => found.unreadable("not copied", &why).context(found.file_path.display()),
         _ => e,
     })?;
     done_at(found, header, journal, file, (to, epoch, is_reflink))
