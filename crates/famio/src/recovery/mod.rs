@@ -31,6 +31,8 @@ pub use self::search::in_use::{Growing, InUse, Session, Times, Totals, growing a
 #[doc(hidden)]
 pub use self::search::in_use::{bounds_of_times, is_control_name};
 #[doc(hidden)]
+pub use self::search::leases::kernel_locks;
+#[doc(hidden)]
 pub use self::search::paths::hand_overs;
 pub(crate) use self::search::paths::recover_path as recover_all;
 pub use self::search::survey::{Found, survey};
