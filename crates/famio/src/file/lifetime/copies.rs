@@ -29,7 +29,8 @@ pub fn backup(
 
 /// Replaces the file `to`, which need not exist, by a copy of `from`, made as by
 /// [`backup`](fn@crate::recovery::backup), with one rename. Owner, group and mode are those of the old file, as far as
-/// this process may set them. Then the old file's journal is removed, unless the file has another name.
+/// this process may set them. Then the old file's journal is removed; if the file has another name,
+/// after a recovery.
 ///
 /// # Errors
 /// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same file. Others are

@@ -114,13 +114,19 @@ impl Old {
         Ok(old)
     }
 
-    /// The old file is gone: removes its journal. Returns the path of a journal that could not be read.
+    /// The old file is gone: removes its journal. Returns the path of a journal that could not be read. If the file has
+    /// another name, perhaps in another folder, where its journal would not be found, it is recovered.
     fn end(mut self, settings: &Settings) -> Result<Option<PathBuf>> {
         let Some(examined) = self.examined.take() else { return Ok(None) };
-        if examined.journal.is_none() || fstat(&self.file)?.st_nlink > 0 {
+        let has_a_name = fstat(&self.file)?.st_nlink > 0;
+        let is_kept = self.owner_lock.as_ref().is_some_and(OwnerLock::may_keep);
+        // What is to be kept takes a session, and a conflict a decision.
+        let stays = has_a_name && (is_kept || matches!(examined.verdict, Verdict::Conflict(_)));
+        if examined.journal.is_none() || stays {
             return Ok(None);
         }
-        let options = Options { on_conflict: Use::File, ..Options::default() };
+        let on_conflict = if has_a_name { Use::Refuse } else { Use::File };
+        let options = Options { on_conflict, ..Options::default() };
         recover(self.file.as_fd(), &examined, self.owner_lock.as_ref(), settings, options, &Silent)?;
         if let Some(owner_lock) = self.owner_lock.take() {
             let control = owner_lock.control().clone();
