@@ -171,7 +171,12 @@ fn owner_lock_where(
             None => Ok(Taken::PoolRemoved),
             taken => Ok(Taken::Lock(taken)),
         },
-        Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)).map(Taken::Lock),
+        Some(pool) => match owner_lock_by(exclusive, || control::find_in(pool, file)) {
+            // For a look only, so that a shared lock is enough.
+            Err(e) if e.errno() == libc::EROFS => owner_lock_by(false, || control::find_to_read_in(pool, file)),
+            taken => taken,
+        }
+        .map(Taken::Lock),
         // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
         None if given.path.is_some() => Ok(Taken::Lock(None)),
         None => owner_lock(file, settings, exclusive, make).map(Taken::Lock),

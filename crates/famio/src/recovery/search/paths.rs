@@ -37,8 +37,9 @@ pub(crate) fn recover_path(
 ) -> Result<Vec<Report>> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, options: *options, progress, commit, reports: Vec::new(), seen: Seen::default() };
-    match kind_of(path)? {
-        FileType::Directory => walk(path, &mut all)?,
+    match (kind_of(path)?, Place::of_journal(path)) {
+        (FileType::Directory, _) => walk(path, &mut all)?,
+        (_, Some((place, name))) => all.journal(&place, name),
         _ => {
             let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
             all.conclude(&mut report, |all, report| {
