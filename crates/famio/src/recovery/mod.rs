@@ -12,6 +12,7 @@ mod formats;
 mod found_file;
 mod open;
 mod outsider;
+mod owning;
 mod same_identity;
 mod search;
 mod unfinished;
@@ -39,8 +40,9 @@ pub use self::search::survey::{Found, survey};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub(crate) use open::{
     Known, at_open, await_journal, commits_since_attach, has_ended, has_nothing_to_recover, in_session, is_in_session,
-    is_ordinary, left_journal, look, owner_lock, writable,
+    is_ordinary, left_journal, look, writable,
 };
+pub(crate) use owning::owner_lock;
 
 // A copy has what a session left to be kept, and recovery of what a user names may commit it by a session, so both lie
 // in the layer of sessions.

@@ -7,11 +7,11 @@ use crate::settings::Settings;
 use std::path::Path;
 
 /// Copies the file at `from`, as of its last SYNC, to `to`, durably and by one rename: a file that had that name
-/// stays until the copy is whole. If killed processes have left the file, the copy is as a recovery would leave it. `replace`: a regular file may have that name, or be the target of a symbolic link
-/// of that name. The copy gets the file's mode and owner, as far as this process may set them. If a process has a
-/// write lease on the file, the copy waits until it ends: some milliseconds, or, if that process is stopped, up to
-/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with the
-/// process id.
+/// stays until the copy is whole. If killed processes have left the file, the copy is as a recovery would leave it.
+/// `replace`: a regular file may have that name, or be the target of a symbolic link of that name. The copy gets the
+/// file's mode and owner, as far as this process may set them. If a process has a write lease on the file, the copy
+/// waits until it ends: some milliseconds, or, if that process is stopped, up to `/proc/sys/fs/lease-break-time` seconds.
+/// If that takes longer than a second, `waits` is called once, with the process id.
 ///
 /// # Errors
 /// `EEXIST`. `EAGAIN`: the file changes too fast to be copied. `EIO`: file and journal contradict each other.

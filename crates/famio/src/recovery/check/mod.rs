@@ -9,7 +9,7 @@ mod records;
 use super::Owner;
 use super::examine::{Examined, examine};
 use super::found_file::FoundFile;
-use super::open::owner_lock_given;
+use super::owning::owner_lock_given;
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
 use crate::journal::header::{Found, Kind};

@@ -156,13 +156,14 @@ fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, 
     // Without the right to write the file, this process cannot see what is to be kept.
     let control = control::find(file, settings.pool.as_deref()).ok().flatten().map(Control::new);
     let left = Left::find(control);
-    match (try_copy(file, to, settings)?, left) {
-        (Tried::Done(backup), Some(left)) if left.add(file, to, settings, kept)? => {
-            Ok(Tried::Done(Backup { bytes: fstat(to)?.st_size as u64, is_kept: true, ..backup }))
-        }
-        (Tried::Done(_), Some(_)) => Ok(Tried::Again("a process has begun to use it")),
-        (tried, _) => Ok(tried),
-    }
+    let (backup, left) = match (try_copy(file, to, settings)?, left) {
+        (Tried::Done(backup), Some(left)) => (backup, left),
+        (tried, _) => return Ok(tried),
+    };
+    Ok(match left.add(file, to, settings, kept)? {
+        Some(is_kept) => Tried::Done(Backup { bytes: fstat(to)?.st_size as u64, is_kept, ..backup }),
+        None => Tried::Again("a process has begun to use it"),
+    })
 }
 
 fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {

@@ -27,20 +27,27 @@ impl Left {
         is_left.then(|| Self { control: Arc::new(control), changes })
     }
 
-    /// Adds these writes to `to`, a copy of the last commit. False: meanwhile a process has begun to use the file.
-    pub fn add(&self, file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<bool> {
+    /// Adds these writes to `to`, a copy of the last commit. Returns whether there were any that a recovery would keep.
+    /// `None`: meanwhile a process has begun to use the file.
+    pub fn add(
+        &self,
+        file: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        settings: &Settings,
+        kept: &Kept,
+    ) -> Result<Option<bool>> {
         let owner_lock = match OwnerLock::take(self.control.clone(), false) {
-            Err(e) if e.errno() == libc::EBUSY => return Ok(false),
+            Err(e) if e.errno() == libc::EBUSY => return Ok(None),
             owner_lock => owner_lock?,
         };
         let is_as_found = self.control.has_name() && self.control.changes() == self.changes && self.control.may_keep();
         let steps = if is_as_found { kept(file, &owner_lock, settings).map(Some) } else { Ok(None) };
         owner_lock.leave();
-        let Some(steps) = steps? else { return Ok(false) };
+        let Some(steps) = steps? else { return Ok(None) };
         steps.iter().try_for_each(|step| match step {
             Step::Size(size) => kernels().ftruncate(to, *size),
             Step::Bytes { offset, data } => kernels().pwritev(to, &[data], *offset),
         })?;
-        Ok(true)
+        Ok(Some(!steps.is_empty()))
     }
 }
