@@ -4,6 +4,7 @@ mod common;
 
 use common::running::{famio, said, start};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const WRITER: &str = "
 import os, sys
@@ -147,5 +148,31 @@ fn a_damaged_journal_is_named_with_what_to_do() {
         }
         assert!(famio(folder, &["recover", "--use=file", "o.db"]).status.success());
         assert!(famio(folder, &["status", "."]).status.success());
+    }
+}
+
+/// A recovery that makes kept writes durable has the file open like a program, and the others said that it was in use.
+#[test]
+fn recoveries_wait_for_one_that_keeps_writes() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir_in(parent).unwrap();
+            let folder = folder.path();
+            let options = ["--journal", "always", "--on-kill", "keep", "--atomic", "o.db"];
+            let Some(running) = start(folder, &options, WRITER) else { return };
+            drop(running);
+            let recover = |number: usize| {
+                let mut command = common::famio();
+                command.current_dir(folder).args(["recover", [".", "o.db"][number % 2]]);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            };
+            let running: Vec<_> = (0..6).map(recover).collect();
+            let ended: Vec<_> = running.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+            let all: String = ended.iter().map(said).collect();
+            assert!(ended.iter().all(|output| output.status.success()), "{parent}: {all}");
+            let mut kept = b"old".repeat(5000);
+            kept[100..104].copy_from_slice(b"open");
+            assert!(std::fs::read(folder.join("o.db")).unwrap() == kept && !folder.join(".famio").exists(), "{all}");
+        }
     }
 }

@@ -155,6 +155,12 @@ enum Tried {
 fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Tried> {
     // Without the right to write the file, this process cannot see what is to be kept.
     let control = control::find(file, settings.pool.as_deref()).ok().flatten().map(Control::new);
+    let is_recovering = |control: &Control| {
+        control.says_it_recovers() || control.is_owned() && !control.has_members() && control.may_keep()
+    };
+    if control.as_ref().is_some_and(is_recovering) {
+        return Ok(Tried::Again("a process is making durable what a killed one has left"));
+    }
     let left = Left::find(control);
     let (backup, left) = match (try_copy(file, to, settings)?, left) {
         (Tried::Done(backup), Some(left)) => (backup, left),

@@ -208,8 +208,25 @@ impl All<'_> {
         }
     }
 
-    /// Recovers one file, known by an `O_PATH` descriptor.
+    /// Recovers one file, known by an `O_PATH` descriptor; if another process is recovering it, after that.
     fn one(
+        &self,
+        looked: BorrowedFd<'_>,
+        given: FoundFile<'_>,
+        settings: &Settings,
+        report: &mut Report,
+    ) -> Result<()> {
+        let journal = report.journal.clone();
+        loop {
+            report.journal.clone_from(&journal);
+            self.try_one(looked, given, settings, report)?;
+            if !matches!(report.outcome, Outcome::InUse(_)) || !self.seen.awaits_recovery(looked, settings) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn try_one(
         &self,
         looked: BorrowedFd<'_>,
         given: FoundFile<'_>,
@@ -230,8 +247,7 @@ impl All<'_> {
         let file = file.as_fd();
         // A file found by a walk has a mark or a journal.
         let may_be_left = given.path.is_some() || !is_ordinary(file, Known::default(), settings)?;
-        let take = || owner_lock_given(file, given, settings, true, may_be_left && !options.dry_run);
-        let owner_lock = match self.seen.after_recovery(file, settings, take) {
+        let owner_lock = match owner_lock_given(file, given, settings, true, may_be_left && !options.dry_run) {
             Err(e) if e.errno() == libc::EBUSY => {
                 report.outcome = Outcome::InUse(owner(file, settings));
                 return Ok(());
@@ -245,6 +261,8 @@ impl All<'_> {
             && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
             && let Some(owner_lock) = owner_lock
         {
+            let control = owner_lock.control().clone();
+            let _recovering = control.recovering();
             owner_lock.leave();
             report.journal.clone_from(&examined.journal_path);
             return self.keep(file, &examined.file_path, settings, report);

@@ -37,28 +37,21 @@ impl Seen {
         self.files.get(&key).is_some_and(|seen| seen == journal)
     }
 
-    /// The result of `take`, which takes the owner lock; if another process recovers the file, after that.
-    pub fn after_recovery<T>(
-        &self,
-        file: BorrowedFd<'_>,
-        settings: &Settings,
-        take: impl Fn() -> Result<T>,
-    ) -> Result<T> {
-        // A process that recovers a file is not attached to its control page; it may have removed it by now.
-        let may_recover = || {
-            let found = control::find(file, settings.pool.as_deref());
-            found.is_ok_and(|found| !found.map(Control::new).is_some_and(|control| control.has_members()))
+    /// A file is in use: if another process recovers it, makes a pause, after which it may not be any more.
+    pub fn awaits_recovery(&self, looked: BorrowedFd<'_>, settings: &Settings) -> bool {
+        let may_end = || match control::find(looked, settings.pool.as_deref()) {
+            Ok(Some(found)) => Control::new(found).is_being_recovered(),
+            // It has ended, unless the file grows without a control file.
+            Ok(None) => !matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_)))),
+            Err(_) => false,
         };
-        loop {
-            match take() {
-                Err(e) if e.errno() == libc::EBUSY && self.pauses.get() < PAUSES && may_recover() => {
-                    self.pauses.set(self.pauses.get() + 1);
-                    let _ = rustix::thread::nanosleep(&PAUSE);
-                    crate::sys::internal::undisturbed::renew();
-                }
-                taken => return taken,
-            }
+        let awaits = self.pauses.get() < PAUSES && may_end();
+        if awaits {
+            self.pauses.set(self.pauses.get() + 1);
+            let _ = rustix::thread::nanosleep(&PAUSE);
+            crate::sys::internal::undisturbed::renew();
         }
+        awaits
     }
 
     pub fn add(&mut self, key: (u64, u64), journal: &Path) {
