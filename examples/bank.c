@@ -59,13 +59,23 @@ static int commit(nvtx *tx) {
   return 0;
 }
 
+/* Gives both files their first money, unless another process was first: then a read finds it, or the commit fails. */
 static void begin_with_money(int giro, int savings) {
   struct ledger ledger = {.transfers = 0};
   for (int i = 0; i < ACCOUNTS; i++) ledger.accounts[i] = MONEY;
-  nvtx *tx = begin(giro, savings);
-  if (nvtx_pwrite(tx, giro, &ledger, sizeof ledger, 0) < 0 || nvtx_pwrite(tx, savings, &ledger, sizeof ledger, 0) < 0)
-    fail("write");
-  commit(tx);
+  nvtx *tx;
+  do {
+    tx = begin(giro, savings);
+    char first;
+    ssize_t there = nvtx_pread(tx, giro, &first, 1, 0);
+    if (there > 0) {
+      nvtx_abort(tx);
+      return;
+    }
+    if (there < 0 && errno != EAGAIN) fail("read");
+    if (nvtx_pwrite(tx, giro, &ledger, sizeof ledger, 0) < 0 || nvtx_pwrite(tx, savings, &ledger, sizeof ledger, 0) < 0)
+      fail("write");
+  } while (!commit(tx));
 }
 
 /* Returns the number of transfers including this one; 0: try again. */
@@ -105,9 +115,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[2], "check") == 0) {
     check(giro, savings);
   } else {
-    struct stat stat;
-    if (nvfstat(giro, &stat) != 0) fail("giro");
-    if (stat.st_size == 0) begin_with_money(giro, savings);
+    begin_with_money(giro, savings);
     for (long left = argc > 3 ? atol(argv[3]) : 1000; left > 0;) {
       uint64_t transfers = transfer(giro, savings);
       if (transfers == 0) continue;

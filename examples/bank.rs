@@ -22,10 +22,25 @@ fn set(tx: &mut Tx<'_>, file: &AtomicFile, number: u64, value: u64) -> Result<()
     tx.on(file).write_at(&value.to_le_bytes(), number * 8)
 }
 
-/// Both files get their money in one transaction, too.
-fn open_new(giro: &AtomicFile, savings: &AtomicFile) -> Result<(), Error> {
+/// Repeats a transaction while others change what it has read.
+fn repeat<T>(attempt: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    loop {
+        match attempt() {
+            Err(e) if e.errno() == libc::EAGAIN => {}
+            done => return done,
+        }
+    }
+}
+
+/// Both files get their money in one transaction, too, unless another process was first: then a read finds it, or the
+/// commit fails.
+fn try_to_begin(giro: &AtomicFile, savings: &AtomicFile) -> Result<(), Error> {
     let mut tx = giro.transaction()?;
+    tx.check()?;
     tx.join(savings)?;
+    if tx.on(giro).read_at(&mut [0], 0)? > 0 {
+        return Ok(());
+    }
     for file in [giro, savings] {
         for number in 0..ACCOUNTS {
             set(&mut tx, file, number, MONEY)?;
@@ -33,16 +48,6 @@ fn open_new(giro: &AtomicFile, savings: &AtomicFile) -> Result<(), Error> {
         set(&mut tx, file, COUNT, 0)?;
     }
     tx.commit()
-}
-
-/// Repeats the transaction while others change what it has read.
-fn transfer(giro: &AtomicFile, savings: &AtomicFile, random: u64) -> Result<u64, Error> {
-    loop {
-        match try_to_transfer(giro, savings, random) {
-            Err(e) if e.errno() == libc::EAGAIN => {}
-            done => return done,
-        }
-    }
 }
 
 fn try_to_transfer(giro: &AtomicFile, savings: &AtomicFile, random: u64) -> Result<u64, Error> {
@@ -92,15 +97,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if what == "check" {
         check(&giro, &savings)?;
     } else {
-        if giro.is_empty() {
-            open_new(&giro, &savings)?;
-        }
+        repeat(|| try_to_begin(&giro, &savings))?;
         let mut random = 88_172_645_463_325_252_u64;
         for _ in 0..rest.first().map_or(Ok(1000), |count| count.parse())? {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let count = transfer(&giro, &savings, random >> 8)?;
+            let count = repeat(|| try_to_transfer(&giro, &savings, random >> 8))?;
             writeln!(std::io::stdout(), "{count}")?;
         }
     }

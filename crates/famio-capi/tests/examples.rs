@@ -4,7 +4,7 @@ mod common;
 
 use common::{Folder, Linked, beside, build, command, kills, succeed, under_valgrind};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn both(name: &str, work: impl Fn(&Folder)) {
     for folder in [Folder::new(name), Folder::on_disk(name)] {
@@ -70,6 +70,21 @@ fn the_banks_in_c_and_rust_survive_kills() {
             kills(&program, &killed, &["transfer", "1000000"], Some(&["check"]), 20);
             succeed(command(&program).arg(&killed).arg("check"));
         });
+    }
+}
+
+/// A process that had found the files empty gave them their money once more, over the transfers of others.
+#[test]
+fn a_bank_gives_its_money_once_though_several_begin() {
+    let program = build("examples/bank.c", Linked::Shared);
+    for _ in 0..20 {
+        let folder = Folder::new("bank-begin");
+        let begin =
+            |_| command(&program).arg(folder.path()).args(["transfer", "5"]).stdout(Stdio::null()).spawn().unwrap();
+        for mut child in [0; 6].map(begin) {
+            assert!(child.wait().unwrap().success());
+        }
+        assert_eq!(succeed(command(&program).arg(folder.path()).arg("check")), "30\n");
     }
 }
 

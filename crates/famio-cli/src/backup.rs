@@ -41,9 +41,9 @@ journal in place (persistent memory or tmpfs), the next fsync waits for the copy
 wait behind it. If the program commits so often that no copy of a single SYNC succeeds within some seconds, the command \
 fails with exit status 6 and leaves nothing.
 
-Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other; 4 if DEST is \
-an atomic file, or a process writes it, or has opened it for writing just before it was replaced, as the message says \
-then; 6 if the program committed too often.
+Exit status: 0; 1 if the copy could not be made; 2 bad usage; 3 if file and journal contradict each other, or the journal \
+can't be read; 4 if DEST is an atomic file, or a process writes it, or has opened it for writing just before it was \
+replaced, as the message says then; 6 if the program committed too often.
 
 Examples:
   famio backup app.db /backup/app.db
@@ -91,20 +91,22 @@ struct Entry {
     copy: String,
     epoch: u64,
     bytes: u64,
+    /// What a killed process had written since that commit is in it, too.
+    kept: bool,
     reflink: bool,
     error: Option<String>,
 }
 
 impl Entry {
     fn new(file: &Path, copy: &Path, done: Backup) -> Self {
-        let (epoch, bytes, reflink) = (done.epoch, done.bytes, done.is_reflink);
-        Self { file: shown(file), copy: shown(copy), epoch, bytes, reflink, error: None }
+        let (epoch, bytes, kept, reflink) = (done.epoch, done.bytes, done.is_kept, done.is_reflink);
+        Self { file: shown(file), copy: shown(copy), epoch, bytes, kept, reflink, error: None }
     }
 
     /// Nothing was copied.
     fn failed(file: &Path, copy: &Path, error: &str) -> Self {
         let error = Some(error.into());
-        Self { file: shown(file), copy: shown(copy), epoch: 0, bytes: 0, reflink: false, error }
+        Self { file: shown(file), copy: shown(copy), epoch: 0, bytes: 0, kept: false, reflink: false, error }
     }
 }
 
@@ -202,7 +204,8 @@ fn say(entry: &Entry, json: bool, made: &str, more: &str) -> Result<i32, Failure
         crate::out::json(entry)?;
     } else {
         let how = if entry.reflink { " (shared blocks)" } else { "" };
-        println!("{}: {}{more}{how}", name(Path::new(made)), bytes(entry.bytes));
+        let kept = if entry.kept { ", with what a killed process had written since (on-kill=keep)" } else { "" };
+        println!("{}: {}{more}{kept}{how}", name(Path::new(made)), bytes(entry.bytes));
     }
     Ok(0)
 }

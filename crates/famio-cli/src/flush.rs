@@ -79,6 +79,7 @@ impl Entry {
 
 /// Flushes every path, reports, and continues after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
+    crate::out::outlive_reader();
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let waiting = Waiting { patience: Duration::from_secs(args.timeout.into()), report: &say_who_is_awaited };
     let (mut statuses, mut entries) = (Vec::new(), Vec::new());

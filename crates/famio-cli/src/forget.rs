@@ -78,6 +78,7 @@ impl Entry {
 
 /// Shows or removes each journal, and goes on after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
+    crate::out::outlive_reader();
     let (mut statuses, mut entries) = (Vec::new(), Vec::new());
     for journal in &args.journals {
         let looked = recovery::forget(journal, args.yes);

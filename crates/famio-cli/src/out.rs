@@ -46,6 +46,12 @@ pub fn complain(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{name}{}", own.unwrap_or(&text));
 }
 
+/// For a command that changes one file after the other: it goes on if the reader of its output has ended.
+pub fn outlive_reader() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Prints JSON, for programs: docs/json.md describes each command's.
 pub fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(FAILED, error))?;

@@ -23,7 +23,7 @@ pub const IN_USE: i32 = 4;
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Files, folders (with everything below) or pools
+    /// Files, folders (with everything below), pools or journals
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Say what would be done, and do nothing
@@ -115,6 +115,7 @@ pub fn outcome(outcome: &Outcome) -> (&'static str, Option<u32>, Option<String>)
 
 /// Recovers every path, reports, and continues after a failure.
 pub fn main(args: Args) -> Result<i32, Failure> {
+    crate::out::outlive_reader();
     let settings = args.options.gather().map_err(|error| Failure::new(2, error))?;
     let options = recovery::Options {
         dry_run: args.dry_run,
@@ -214,9 +215,7 @@ fn line_of_growing(file: impl std::fmt::Display, outcome: &Outcome, cut: u64, wo
         Outcome::Recovered => {
             format!("{file}: {would}recovered to its last SYNC, {} after it {would}removed (no journal)", bytes(cut))
         }
-        Outcome::Discarded => {
-            format!("{file}: kept as it is, {} after its last SYNC too; mark {would}removed", bytes(cut))
-        }
+        Outcome::Discarded => format!("{file}: kept as it is; its mark {would}removed (no journal)"),
         _ => format!("{file}: nothing was pending; mark {would}removed (no journal)"),
     }
 }
@@ -247,5 +246,14 @@ mod tests {
         assert_eq!(line(&report, Path::new("/d"), false), done);
         let planned = "/d/app.db: would be recovered to epoch 7, 2.0 KiB would be moved (journal /d/.famio/1)";
         assert_eq!(line(&report, Path::new("/d"), true), planned);
+    }
+
+    /// It said that 0 bytes after the last SYNC were kept, however many there were.
+    #[test]
+    fn a_line_of_a_growing_file_says_nothing_that_is_unknown() {
+        let (journal, file) = (PathBuf::new(), Some("/d/a.log".into()));
+        let report = Report { journal, file, outcome: Outcome::Discarded, epoch: 0, bytes: 0, cut: Some(0) };
+        let done = "/d/a.log: kept as it is; its mark removed (no journal)";
+        assert_eq!(line(&report, Path::new("/d"), false), done);
     }
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::running::{famio, said, start};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const WRITER: &str = "
 import os, sys
@@ -16,11 +17,19 @@ sys.stdin.read()";
 
 /// A folder with `o.db`, left by a killed process, and its journal. `None`: the library is not built.
 fn crashed() -> Option<(tempfile::TempDir, PathBuf)> {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    crashed_in("/dev/shm")
+}
+
+fn crashed_in(parent: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    let folder = tempfile::tempdir_in(parent).unwrap();
     drop(start(folder.path(), &["--journal", "always", "--atomic", "o.db"], WRITER)?);
-    let names = std::fs::read_dir(folder.path().join(".famio")).unwrap().map(|entry| entry.unwrap().path());
-    let journal = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
+    let journal = journal_in(&folder.path().join(".famio"));
     Some((folder, journal))
+}
+
+fn journal_in(pool: &Path) -> PathBuf {
+    let mut paths = std::fs::read_dir(pool).unwrap().map(|entry| entry.unwrap().path());
+    paths.find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap()
 }
 
 /// It used to be refused forever: its file existed, though it did not need the journal.
@@ -84,4 +93,86 @@ fn a_journal_of_another_version_has_one_advice() {
     let text = said(&restored);
     assert!(restored.status.success() && text.contains(&*journal.to_string_lossy()), "{text}");
     assert!(text.contains("could not be read") && !journal.exists(), "{text}");
+}
+
+/// Both failed because the folder was not there, whatever pool was named.
+#[test]
+fn a_file_whose_pool_is_gone_can_be_kept_or_replaced() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("other")).unwrap();
+    std::fs::write(folder.join("o.bak"), "new").unwrap();
+    for args in [
+        &["recover", "--use=file", "o.db"][..],
+        &["recover", "--use=file", "--pool", "other", "o.db"],
+        &["restore", "o.bak", "o.db"],
+        &["restore", "--pool", "other", "o.bak", "o.db"],
+    ] {
+        std::fs::create_dir(folder.join("pool")).unwrap();
+        let pool = folder.join("pool").display().to_string();
+        let Some(running) = start(folder, &["--journal", "always", "--pool", &pool, "--atomic", "o.db"], WRITER) else {
+            return;
+        };
+        drop(running);
+        std::fs::remove_dir_all(folder.join("pool")).unwrap();
+        let refused = famio(folder, &["recover", "o.db"]);
+        let text = said(&refused);
+        assert!(refused.status.code() == Some(3) && text.contains("--use=file") && text.contains(&pool), "{text}");
+        let done = famio(folder, args);
+        assert!(done.status.success(), "{args:?}: {}", said(&done));
+        let kept = std::fs::read(folder.join("o.db")).unwrap();
+        assert_eq!(kept == b"new", args[0] == "restore", "{args:?}");
+        let found = famio(folder, &["status", "."]);
+        assert!(found.status.success() && said(&found).contains("no journals"), "{args:?}: {}", said(&found));
+        std::fs::remove_file(folder.join("o.db")).unwrap();
+    }
+}
+
+/// A backup said that the file was written all the time, and a recovery not what to do.
+#[test]
+fn a_damaged_journal_is_named_with_what_to_do() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let Some((folder, journal)) = crashed_in(parent) else { return };
+        let folder = folder.path();
+        let mut bytes = std::fs::read(&journal).unwrap();
+        bytes[4096..].fill(0xff); // all behind the header
+        std::fs::write(&journal, &bytes).unwrap();
+        for (args, status) in [(&["backup", "o.db", "o.bak"][..], 3), (&["recover", "o.db"], 1), (&["recover", "."], 1)]
+        {
+            let output = famio(folder, args);
+            let text = said(&output);
+            assert!(output.status.code() == Some(status), "{parent}: {args:?}: {text}");
+            let has = |part: &str| text.contains(part);
+            assert!(has(journal.to_str().unwrap()) && has("famio recover --use=file /"), "{parent}: {args:?}: {text}");
+            assert!(!has("tries") && !folder.join("o.bak").exists() && journal.exists(), "{parent}: {args:?}: {text}");
+        }
+        assert!(famio(folder, &["recover", "--use=file", "o.db"]).status.success());
+        assert!(famio(folder, &["status", "."]).status.success());
+    }
+}
+
+/// A recovery that makes kept writes durable has the file open like a program, and the others said that it was in use.
+#[test]
+fn recoveries_wait_for_one_that_keeps_writes() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir_in(parent).unwrap();
+            let folder = folder.path();
+            let options = ["--journal", "always", "--on-kill", "keep", "--atomic", "o.db"];
+            let Some(running) = start(folder, &options, WRITER) else { return };
+            drop(running);
+            let recover = |number: usize| {
+                let mut command = common::famio();
+                command.current_dir(folder).args(["recover", [".", "o.db"][number % 2]]);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            };
+            let running: Vec<_> = (0..6).map(recover).collect();
+            let ended: Vec<_> = running.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+            let all: String = ended.iter().map(said).collect();
+            assert!(ended.iter().all(|output| output.status.success()), "{parent}: {all}");
+            let mut kept = b"old".repeat(5000);
+            kept[100..104].copy_from_slice(b"open");
+            assert!(std::fs::read(folder.join("o.db")).unwrap() == kept && !folder.join(".famio").exists(), "{all}");
+        }
+    }
 }

@@ -168,6 +168,77 @@ fn a_folder_is_searched() {
     place.is_committed();
 }
 
+/// The second one said 'try again': the first one had removed the `.famio/` that it had found.
+#[test]
+fn recoveries_of_one_folder_wait_for_each_other() {
+    for round in 0..10 {
+        let place = Place::crashed();
+        let path = if round % 2 == 0 { place.file() } else { place.folder.path().to_path_buf() };
+        let recover = || {
+            let mut command = common::famio();
+            command.arg("recover").arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let running: Vec<Child> = (0..6).map(|_| recover()).collect();
+        let ended: Vec<Output> = running.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        let all = ended.iter().map(common::running::said).collect::<String>();
+        assert!(ended.iter().all(|output| output.status.success()), "{all}");
+        assert_eq!(all.matches("recovered to epoch").count(), 1, "{all}");
+        place.is_committed();
+    }
+}
+
+/// There was nothing to recover, it said.
+#[test]
+fn a_journal_leads_to_its_file() {
+    let place = Place::crashed();
+    let (code, text) = place.famio(&["recover"], &journals(&place)[0]);
+    assert!(code == 0 && text.contains("app.db: recovered to epoch"), "{text}");
+    place.is_committed();
+    // A user's file may have such a name.
+    let own = place.folder.path().join(format!("{}.journal", "0a".repeat(16)));
+    std::fs::write(&own, "own").unwrap();
+    let (code, text) = place.famio(&["recover"], &own);
+    assert!(code == 0 && text.contains(".journal: nothing to recover"), "{text}");
+}
+
+/// `famio recover a b c | true` ended after the first one.
+#[test]
+fn a_reader_that_has_ended_stops_no_recovery() {
+    let places = [Place::crashed(), Place::crashed(), Place::crashed()];
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = common::famio();
+    let status = command.arg("recover").args(places.each_ref().map(Place::file)).stdout(writer).status().unwrap();
+    assert!(status.success(), "{status}");
+    places.iter().for_each(Place::is_committed);
+}
+
+/// They failed, since they opened the control file for writing.
+#[test]
+fn a_read_only_file_system_can_be_looked_at() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: not root, so that there is no read-only mount");
+    }
+    let place = Place::crashed();
+    let script = r#"
+mount --bind "$PWD" "$PWD" && mount -o remount,bind,ro "$PWD" && cd "$PWD" || { echo no mount; exit 0; }
+for path in . app.db; do
+  "$FAMIO" check $path && "$FAMIO" recover --dry-run $path; "$FAMIO" status $path
+done
+"$FAMIO" recover . || "$FAMIO" recover app.db || echo not recovered"#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).env("FAMIO", env!("CARGO_BIN_EXE_famio"));
+    let text = common::running::said(&command.current_dir(place.folder.path()).output().unwrap());
+    if text.contains("no mount") {
+        return eprintln!("SKIPPED: no mounts");
+    }
+    let count = |part: &str| text.matches(part).count();
+    assert_eq!((count("sound, at epoch"), count("would be recovered"), count("needs recovery")), (2, 2, 2), "{text}");
+    assert!(count("read-only file system") == 2 && text.contains("not recovered"), "{text}");
+    place.expect(&["recover"], 0, "recovered to epoch");
+    place.is_committed();
+}
+
 #[test]
 fn a_change_by_somebody_else_needs_a_decision() {
     for (winner, size) in [("--use=journal", 2 * BLOCK), ("--use=file", 2 * BLOCK + 5)] {

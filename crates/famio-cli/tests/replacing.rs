@@ -204,18 +204,24 @@ fn a_link_stays_and_the_file_keeps_its_owner_and_mode() {
     assert_eq!(names(&path("data")), ["l.db"]);
 }
 
-/// The journal belongs to the other name, too.
+/// In another folder, its journal was not found any more.
 #[test]
-fn a_file_that_has_another_name_keeps_its_journal() {
-    let Some(folder) = crashed("/dev/shm") else { return };
-    let folder = folder.path();
-    std::fs::hard_link(folder.join("a.db"), folder.join("b.db")).unwrap();
-    std::fs::write(folder.join("a.bak"), "new").unwrap();
-    assert!(famio(folder, &["restore", "a.bak", "a.db"]).status.success());
-    assert_eq!(famio(folder, &["status", "b.db"]).status.code(), Some(5));
-    assert!(famio(folder, &["recover", "b.db"]).status.success());
-    assert_eq!(std::fs::read(folder.join("b.db")).unwrap(), b"old".repeat(5000));
-    assert_eq!(std::fs::read(folder.join("a.db")).unwrap(), b"new");
+fn a_file_that_has_another_name_is_recovered() {
+    for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        for other in ["b.db", "other/b.db"] {
+            let Some(folder) = crashed(parent) else { return };
+            let folder = folder.path();
+            std::fs::create_dir(folder.join("other")).unwrap();
+            std::fs::hard_link(folder.join("a.db"), folder.join(other)).unwrap();
+            std::fs::write(folder.join("a.bak"), "new").unwrap();
+            let restored = famio(folder, &["restore", "a.bak", "a.db"]);
+            assert!(restored.status.success(), "{}", said(&restored));
+            let found = famio(folder, &["status", "."]);
+            assert!(found.status.success() && said(&found).contains("no journals"), "{}", said(&found));
+            assert_eq!(std::fs::read(folder.join(other)).unwrap(), b"old".repeat(5000));
+            assert_eq!(std::fs::read(folder.join("a.db")).unwrap(), b"new");
+        }
+    }
 }
 
 /// An interrupted backup used to leave a file as long as the original.
@@ -276,4 +282,23 @@ fn a_crash_after_the_rename_leaves_the_new_file() {
     refuses(folder, &["status", "."], 3, "orphaned");
     assert!(famio(folder, &["forget", "--yes", journal.to_str().unwrap()]).status.success());
     assert!(famio(folder, &["status", "."]).status.success());
+}
+
+/// The hidden name of the copy was longer than a file name may be.
+#[test]
+fn a_file_with_the_longest_name_is_replaced() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("new"), "new").unwrap();
+    for length in [224, 225, 255] {
+        let name = "n".repeat(length);
+        for args in [&["restore", "new", &name][..], &["backup", "--force", "new", &name]] {
+            std::fs::write(folder.join(&name), "old").unwrap();
+            let output = famio(folder, args);
+            assert!(output.status.success(), "{}", said(&output));
+            assert_eq!(std::fs::read(folder.join(&name)).unwrap(), b"new");
+        }
+        std::fs::remove_file(folder.join(&name)).unwrap();
+    }
+    assert_eq!(names(folder), ["new"]);
 }

@@ -164,6 +164,19 @@ fn processes_that_commit_to_the_same_files_take_turns() {
     }
 }
 
+/// A process that had found the files empty gave them their money once more, over the transfers of others.
+#[test]
+fn processes_that_begin_at_once_give_the_money_once() {
+    for round in 0..20 {
+        let scratch = Scratch::on_tmpfs("joint-begin");
+        let spawn = |_| bank(scratch.path(), &["transfer", "5"]).stdout(Stdio::null()).spawn().unwrap();
+        for mut child in [0; 6].map(spawn) {
+            assert!(child.wait().unwrap().success());
+        }
+        assert_eq!(check(scratch.path(), 30, &format!("round {round}")), 30);
+    }
+}
+
 /// Threads with separate files need separate records.
 #[test]
 fn commits_of_other_files_at_the_same_time_are_no_conflict() {

@@ -112,6 +112,23 @@ fn the_next_to_open_it_sees_the_last_complete_call() {
     }
 }
 
+/// It used to have the last SYNC only, and the file itself more after its recovery.
+#[test]
+fn a_backup_has_the_last_complete_call_and_leaves_the_file_as_it_is() {
+    for (settings, dir) in kinds("keep-backup") {
+        for steps in histories() {
+            let killed = Killed::new(&dir, &settings, &steps);
+            let (how, copy) = (format!("{steps:?}"), dir.path().join("copy"));
+            for _ in 0..2 {
+                let made = famio::recovery::backup(&killed.path, &copy, true, &Settings::default(), &|_| {}).unwrap();
+                killed.assert_is(&fs::read(&copy).unwrap(), &killed.now, &how);
+                assert!(made.is_kept && made.bytes == killed.now.len() as u64, "{how}: {made:?}");
+            }
+            killed.assert_next_sees(&killed.now, &how);
+        }
+    }
+}
+
 #[test]
 fn recover_brings_the_file_to_the_last_complete_call() {
     for (settings, dir) in kinds("keep-recover") {
@@ -213,6 +230,12 @@ fn what_goes_from_process_to_process_stays_when_all_are_killed() {
                 child.wait().unwrap();
             }
             let how = format!("both, commits {commits}");
+            let copy = dir.path().join("copy");
+            match famio::recovery::backup(&path, &copy, true, &Settings::default(), &|_| {}) {
+                Ok(_) => killed.assert_is(&fs::read(&copy).unwrap(), &killed.now, &how),
+                // Of a hand-over image, only a recovery can tell what stays.
+                Err(e) => assert!(e.to_string().contains("run famio recover"), "{how}: {e}"),
+            }
             if commits {
                 let report = crash::recover(&path, &settings, Use::Refuse);
                 assert!(matches!(report.outcome, Outcome::Kept), "{report:?}");

@@ -4,7 +4,6 @@ use famio::journal::Identity;
 use famio::recovery::{self, InUse};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -28,15 +27,9 @@ pub fn all(processes: &[u32]) -> Vec<Seen> {
     processes.iter().flat_map(|&pid| of_process(pid, &waiting)).collect()
 }
 
-/// The kernel's list of locks and leases; empty if it is not readable. Between two reads the list changes, and a lock may
-/// be passed over: as much as possible is read at once, whereas `read_to_string` would begin with a single line.
+/// The kernel's list of locks and leases; empty if it is not readable.
 pub fn locks() -> String {
-    let Ok(mut file) = std::fs::File::open("/proc/locks") else { return String::new() };
-    let (mut list, mut piece) = (Vec::new(), vec![0; 1 << 16]);
-    while let Ok(read @ 1..) = file.read(&mut piece) {
-        list.extend_from_slice(&piece[..read]);
-    }
-    String::from_utf8_lossy(&list).into_owned()
+    String::from_utf8_lossy(&recovery::kernel_locks()).into_owned()
 }
 
 /// The process's descriptors, and their targets.

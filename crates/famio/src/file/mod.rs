@@ -38,6 +38,7 @@ pub(crate) use descriptors::Descriptors;
 pub(crate) use engine::home::{Home, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
+pub use lifetime::copies::{backup, restore};
 pub use lifetime::demotion_note::{note_demotions_again, remove_demotion_notes, remove_demotion_notes_but};
 pub use lifetime::flush::{Flush, Flushed, Waiting, flush_path};
 pub(crate) use lifetime::opening::{OpenedBy, open_latest};
@@ -46,7 +47,7 @@ pub use lifetime::recover::recover_path;
 pub use operations::counters::Counters;
 pub use operations::write_atomic::Whole;
 pub use ownership::LockOf;
-pub(crate) use ownership::{commit_leftover, replace_nameless_control_files};
+pub(crate) use ownership::{commit_leftover, replace_nameless_control_files, steps_to_keep};
 pub(crate) use registry::{forget_for_child, remember_for_child};
 
 /// The program has submitted asynchronous reads, which may end at any time, perhaps into a map.

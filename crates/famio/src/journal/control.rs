@@ -117,12 +117,20 @@ pub(crate) fn find_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<Intern
     open_in(pool, file, &name_of(file)?)
 }
 
-/// As [`find_or_make`], in the pool of its journal.
-pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<InternalFd> {
+/// As [`find_in`], for a read-only file system: nothing can be stored in it.
+pub(crate) fn find_to_read_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
+    open_in_with(pool, file, &name_of(file)?, OFlags::RDONLY)
+}
+
+/// As [`find_or_make`], in the pool of its journal. `None`: another process has removed that pool.
+pub(crate) fn find_or_make_in(pool: &Pool, file: BorrowedFd<'_>) -> Result<Option<InternalFd>> {
     let name = name_of(file)?;
     for _ in 0..TRIES {
         if let Some(found) = open_or_make(pool, file, &name)? {
-            return Ok(found);
+            return Ok(Some(found));
+        }
+        if pool.is_removed() {
+            return Ok(None);
         }
     }
     Err(Error::new(libc::EAGAIN))
@@ -176,6 +184,10 @@ fn failed(pool: &Pool, name: &str, error: Error) -> Error {
 }
 
 fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<InternalFd>> {
+    open_in_with(pool, file, name, OFlags::RDWR)
+}
+
+fn open_in_with(pool: &Pool, file: BorrowedFd<'_>, name: &str, access: OFlags) -> Result<Option<InternalFd>> {
     // Examined before it is opened: another user may have put anything there.
     let looked = match look(pool.folder(), name) {
         Ok(looked) => looked,
@@ -185,7 +197,7 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
     match check_shared(looked.as_fd(), file, Some(pool.folder())) {
         Ok(()) if rustix::fs::fstat(&looked)?.st_size >= CONTROL_SIZE as i64 => {
             let _standard = internal::occupy_standard();
-            let found = open_looked_at(looked.as_fd(), OFlags::RDWR);
+            let found = open_looked_at(looked.as_fd(), access);
             found.map(Some).map_err(|e| failed(pool, name, e))
         }
         checked => {

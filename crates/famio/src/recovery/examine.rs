@@ -49,6 +49,17 @@ impl Examined {
         self.journal.is_some() && self.header.as_ref().is_some_and(|header| header.identity == self.identity)
     }
 
+    /// The error for a journal that is pending and cannot be read. `undone`: what therefore was not done.
+    pub fn unreadable(&self, undone: &str, why: &Error) -> Error {
+        let (file, journal) = (self.file_path.display(), self.journal_path.display());
+        Error::with(
+            why.errno(),
+            format!(
+                "{undone}, since its journal {journal} can't be read: {why}; both are kept: famio check {file} says more; famio recover --use=file {file} keeps the file as it is, without what only the journal has; or see famio restore"
+            ),
+        )
+    }
+
     /// The journal's name in its pool.
     pub fn name(&self) -> String {
         journal_name(&self.identity)

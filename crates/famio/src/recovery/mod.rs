@@ -12,6 +12,7 @@ mod formats;
 mod found_file;
 mod open;
 mod outsider;
+mod owning;
 mod same_identity;
 mod search;
 mod unfinished;
@@ -20,8 +21,10 @@ use crate::error::Error;
 pub use crate::index::Owner;
 use std::path::PathBuf;
 
-pub use self::copies::backup::{Backup, backup};
-pub use self::copies::restore::{Restored, restore};
+pub use self::copies::backup::Backup;
+pub(crate) use self::copies::backup::backup as backup_by;
+pub use self::copies::restore::Restored;
+pub(crate) use self::copies::restore::restore as restore_by;
 pub(crate) use self::copies::view::{Step, is_immutable, steps};
 pub(crate) use self::formats::growing::{end as end_growing, hash_of};
 pub use self::search::forget::{Orphan, forget};
@@ -29,17 +32,22 @@ pub use self::search::in_use::{Growing, InUse, Session, Times, Totals, growing a
 #[doc(hidden)]
 pub use self::search::in_use::{bounds_of_times, is_control_name};
 #[doc(hidden)]
+pub use self::search::leases::kernel_locks;
+#[doc(hidden)]
 pub use self::search::paths::hand_overs;
 pub(crate) use self::search::paths::recover_path as recover_all;
 pub use self::search::survey::{Found, survey};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub(crate) use open::{
     Known, at_open, await_journal, commits_since_attach, has_ended, has_nothing_to_recover, in_session, is_in_session,
-    is_ordinary, left_journal, look, owner_lock, writable,
+    is_ordinary, left_journal, look, writable,
 };
+pub(crate) use owning::owner_lock;
 
-// Recovery of what a user names may commit by a session, so it lies in the layer of sessions.
+// A copy has what a session left to be kept, and recovery of what a user names may commit it by a session, so both lie
+// in the layer of sessions.
 pub use crate::file::recover_path;
+pub use crate::file::{backup, restore};
 // As this does what recovery does for files in use.
 pub use crate::file::{Flush, Flushed, Waiting, flush_path};
 

@@ -5,11 +5,11 @@ use super::examine::{Examined, conflict, examine};
 use super::found_file::FoundFile;
 use super::{Options, Outcome, Progress, Silent, Use};
 use crate::error::{Error, Result};
-use crate::index::{Control, OwnerLock};
+use crate::index::OwnerLock;
 use crate::journal::header::{Kind, LEN as HEADER_LEN};
 use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
-use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, control, lock, look_beside, mark, path_of};
+use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, lock, look_beside, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
@@ -22,7 +22,6 @@ use rustix::time::Timespec;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Before an atomic file is used: recovers it if a crash left a journal. If that is not safe: `EIO`, with a message
 /// that names both files. A file without a journal costs three system calls.
@@ -107,66 +106,6 @@ pub(crate) fn left_journal(
     let header = examined.header.filter(|header| examined.verdict == Verdict::Recover && header.boot_id == boot);
     Ok(examined.journal.zip(header).map(|((journal, length), header)| (journal, length, header)))
 }
-
-/// Acquires ownership of a file that is not open as an atomic file in this process. `make`: creates the control file
-/// if there is none; otherwise returns `None` then.
-///
-/// # Errors
-/// `EBUSY`: another process owns the file. `EACCES`: this process may not write the file, or its folder.
-pub(crate) fn owner_lock(
-    file: BorrowedFd<'_>,
-    settings: &Settings,
-    exclusive: bool,
-    make: bool,
-) -> Result<Option<OwnerLock>> {
-    let pool = settings.pool.as_deref();
-    owner_lock_by(
-        exclusive,
-        || if make { control::find_or_make(file, pool).map(Some) } else { control::find(file, pool) },
-    )
-}
-
-/// As [`owner_lock`], for a file of which a walk knows more.
-pub(super) fn owner_lock_given(
-    file: BorrowedFd<'_>,
-    given: FoundFile<'_>,
-    settings: &Settings,
-    exclusive: bool,
-    make: bool,
-) -> Result<Option<OwnerLock>> {
-    let mark = mark::get(file).ok().flatten();
-    let path = given.path.map_or_else(|| path_of(file), |path| Ok(path.to_path_buf()))?;
-    let pool = match given.pool(file, &path, mark.as_ref(), settings) {
-        Err(e) if e.errno() == libc::ENOENT => None,
-        pool => pool?,
-    };
-    match &pool {
-        Some(pool) if make => match owner_lock_by(exclusive, || control::find_or_make_in(pool, file).map(Some)) {
-            // A process that ends has removed the folder since.
-            Err(e) if e.errno() == libc::EAGAIN && given.path.is_none() => owner_lock(file, settings, exclusive, make),
-            taken => taken,
-        },
-        Some(pool) => owner_lock_by(exclusive, || control::find_in(pool, file)),
-        // The walk knows the folder: without a pool there is no control file. The path may be too long to ask again.
-        None if given.path.is_some() => Ok(None),
-        None => owner_lock(file, settings, exclusive, make),
-    }
-}
-
-fn owner_lock_by(exclusive: bool, open: impl Fn() -> Result<Option<InternalFd>>) -> Result<Option<OwnerLock>> {
-    for _ in 0..CLAIMS {
-        let Some(control) = open()? else { return Ok(None) };
-        let owner_lock = OwnerLock::take(Arc::new(Control::new(control)), exclusive)?;
-        if owner_lock.control().has_name() {
-            return Ok(Some(owner_lock));
-        }
-        owner_lock.leave(); // a last process removed it before this lock
-    }
-    Err(Error::new(libc::EAGAIN))
-}
-
-/// Control files removed at that very moment, after which this gives up.
-const CLAIMS: u32 = 1000;
 
 /// Examines a file that this process cannot own; changes nothing.
 ///
@@ -359,11 +298,19 @@ pub(super) fn recover(
             let (Some(mut header), Some((journal, length))) = (own.cloned(), journal) else {
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
-            let replayed =
-                replay(file, owner_lock, journal.as_fd(), *length, &mut header, options, progress).map_err(|e| {
-                    let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
-                    e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
-                })?;
+            let found = header.clone();
+            let try_to = |header: &mut Header, options| {
+                replay(file, owner_lock, journal.as_fd(), *length, header, options, progress)
+            };
+            let replayed = try_to(&mut header, options).map_err(|e| {
+                // It is read before anything is changed: if it can be, the disk has failed.
+                let dry_run = Options { dry_run: true, ..options };
+                if e.errno() == libc::EIO && try_to(&mut found.clone(), dry_run).is_err() {
+                    return examined.unreadable("not recovered", &e);
+                }
+                let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
+                e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
+            })?;
             let mut bytes = replayed.bytes;
             if !options.dry_run {
                 let pool = examined.pool.as_ref();

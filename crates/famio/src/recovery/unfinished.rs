@@ -6,10 +6,12 @@ use crate::error::{Error, Result};
 use crate::journal::pools::reach::{is_regular, look, open_looked_at};
 use crate::sys::{InternalFd, identity, openat};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat};
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
 
 const SUFFIX: &[u8] = b".famio-backup";
 /// Hidden names whose file another process removed at once, after which this gives up.
@@ -129,14 +131,31 @@ impl Drop for Unfinished {
 /// `.NAME.0123456789abcdef.famio-backup`
 fn hidden_name(name: &OsStr) -> Result<OsString> {
     let mut hidden = OsString::from(".");
-    hidden.push(name);
+    hidden.push(&*stem(name));
     hidden.push(format!(".{:016x}", crate::index::random()?));
     hidden.push(OsStr::from_bytes(SUFFIX));
     Ok(hidden)
 }
 
+/// The name in its hidden name. One for which a file name has no room is cut, and ends with its hash.
+fn stem(name: &OsStr) -> Cow<'_, OsStr> {
+    const NAME_MAX: usize = 255;
+    const ROOM: usize = NAME_MAX - (1 + 1 + 16 + SUFFIX.len());
+    let hash = format!("~{:016x}", xxh3_64(name.as_bytes()));
+    if name.len() <= ROOM {
+        return Cow::Borrowed(name);
+    }
+    let room = ROOM - hash.len();
+    // Some file systems refuse a part of a character.
+    let is_whole = |at: &usize| name.to_str().is_none_or(|text| text.is_char_boundary(*at));
+    let cut = &name.as_bytes()[..(0..=room).rev().find(is_whole).unwrap_or(room)];
+    let mut stem = OsStr::from_bytes(cut).to_owned();
+    stem.push(hash);
+    Cow::Owned(stem)
+}
+
 fn is_hidden_name(hidden: &[u8], name: &OsStr) -> bool {
-    let number = hidden.strip_prefix(b".").and_then(|rest| rest.strip_prefix(name.as_bytes()));
+    let number = hidden.strip_prefix(b".").and_then(|rest| rest.strip_prefix(stem(name).as_bytes()));
     let number = number.and_then(|rest| rest.strip_prefix(b".")).and_then(|rest| rest.strip_suffix(SUFFIX));
     number.is_some_and(|number| number.len() == 16 && number.iter().all(u8::is_ascii_hexdigit))
 }
@@ -175,6 +194,20 @@ mod tests {
         flock(&held, FlockOperation::LockExclusive).unwrap();
         drop(Unfinished::beside(&path("copy")).unwrap());
         assert!(!dead.exists() && living.exists() && others.exists());
+    }
+
+    /// One of 225 bytes could not be restored.
+    #[test]
+    fn the_longest_names_are_hidden_and_told_apart() {
+        let of = |name: &str| hidden_name(OsStr::new(name)).unwrap();
+        for (letter, count) in [("n", 255), ("n", 225), ("n", 224), ("\u{20ac}", 85), ("n", 1)] {
+            let name = letter.repeat(count);
+            let hidden = of(&name);
+            assert!(hidden.len() <= 255 && hidden.to_str().is_some(), "{hidden:?}");
+            assert!(is_hidden_name(hidden.as_bytes(), OsStr::new(&name)), "{hidden:?}");
+            let other = name[..name.len() - letter.len()].to_owned() + "x";
+            assert!(!is_hidden_name(hidden.as_bytes(), OsStr::new(&other)), "{hidden:?}");
+        }
     }
 
     #[test]

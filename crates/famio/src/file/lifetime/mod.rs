@@ -1,6 +1,7 @@
 //! From the opening of a file to its end: the beginning and end of sessions, recovery, and files that are left to the
 //! kernel.
 
+pub(super) mod copies;
 pub(super) mod demotion_note;
 pub(super) mod flush;
 pub(super) mod flush_wanted;

@@ -8,8 +8,8 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// Recovers a file, or everything below a folder: the files of its journals, whether in a pool or in a `.famio/`, and
-/// the files with a mark. Returns one report for each, and one for everything that could not be
+/// Recovers a file, the file of a journal, or everything below a folder: the files of its journals, whether in a pool or
+/// in a `.famio/`, and the files with a mark. Returns one report for each, and one for everything that could not be
 /// [examined](crate::recovery::Outcome::Unexamined). A file that needs nothing gets a report that says so.
 ///
 /// # Errors

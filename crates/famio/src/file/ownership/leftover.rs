@@ -23,7 +23,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// The result.
-enum Leftover {
+pub(super) enum Leftover {
     /// There is nothing to keep.
     Nothing,
     /// Everything that complete calls have done since the last SYNC.
@@ -155,7 +155,7 @@ pub(crate) fn commit_leftover(file: BorrowedFd<'_>, access: Access, path: &CStr,
 }
 
 /// Reads what a killed owner has left, without changing anything.
-fn look(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> Result<Leftover> {
+pub(super) fn look(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> Result<Leftover> {
     let lost = |e: &Error| match settings.on_kill {
         OnKill::Keep => Leftover::Lost(e.to_string()),
         OnKill::Rollback => Leftover::Nothing, // its setting is unknown

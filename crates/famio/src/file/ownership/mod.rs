@@ -8,6 +8,7 @@
 mod acquire;
 mod hand_over;
 mod hand_over_or_end;
+mod left_for_copy;
 mod leftover;
 mod monitor;
 mod moved_control_file;
@@ -20,6 +21,7 @@ mod unattached;
 mod view;
 mod visit;
 
+pub(crate) use left_for_copy::steps_to_keep;
 pub(crate) use leftover::commit_leftover;
 pub(crate) use moved_control_file::replace_nameless_control_files;
 pub use tenure::LockOf;

@@ -24,6 +24,9 @@ const OWNER_LOCK: Range<i64> = (1 << 20)..(1 << 20) + 1;
 /// The byte that a process locks for the moment in which it attaches or detaches.
 const ATTACHING: Range<i64> = OWNER_LOCK.end..OWNER_LOCK.end + 1;
 
+/// The byte that processes lock while they recover the file by a session.
+const RECOVERING: Range<i64> = ATTACHING.end..ATTACHING.end + 1;
+
 /// Tries, and the pause after each, before a lock counts as held: another process may have it for a moment.
 const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -79,6 +82,15 @@ pub(crate) struct Attaching<'a>(&'a Control);
 impl Drop for Attaching<'_> {
     fn drop(&mut self) {
         unlock(&self.0.file, ATTACHING);
+    }
+}
+
+/// See [`Control::recovering`].
+pub(crate) struct Recovering<'a>(&'a Control);
+
+impl Drop for Recovering<'_> {
+    fn drop(&mut self) {
+        unlock(&self.0.file, RECOVERING);
     }
 }
 
@@ -153,6 +165,27 @@ impl Control {
         is_locked(&self.file, OWNER_LOCK, Lock::Shared)
     }
 
+    /// Whether a process is attached, through another open description than this one.
+    pub fn has_members(&self) -> bool {
+        is_anybody(self)
+    }
+
+    /// Until the end of what it returns, other processes see that this one recovers the file, though it is attached.
+    pub fn recovering(&self) -> Recovering<'_> {
+        let _ = try_lock(&self.file, RECOVERING, Lock::Shared);
+        Recovering(self)
+    }
+
+    /// Whether a process says so.
+    pub fn says_it_recovers(&self) -> bool {
+        is_locked(&self.file, RECOVERING, Lock::Exclusive)
+    }
+
+    /// Whether the process that has the file recovers it, as far as can be seen: it is not attached, or says so.
+    pub fn is_being_recovered(&self) -> bool {
+        self.says_it_recovers() || !self.has_members()
+    }
+
     /// The owner; `None`: there is none, or its identity is unknown.
     pub fn owner(&self) -> Option<Owner> {
         let word = self.word(offset_of!(Page, owner));
@@ -211,15 +244,19 @@ impl Control {
         self.is_in_use() && state & HAS_IMAGE != 0 && kept != 0 && epoch >= kept
     }
 
+    /// The path of the hand-over image, if there is one.
+    pub(in crate::index) fn epoch_path(&self) -> String {
+        let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
+        Page::path(self.identity(), key, number, "epoch")
+    }
+
     /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
     pub fn drop_epoch(&self) {
         let state = self.word(offset_of!(Page, state));
         if self.is_in_use() && state & HAS_IMAGE != 0 {
             self.set_word(offset_of!(Page, state), (state & !HAS_IMAGE).wrapping_add(CHANGE));
             self.set_word(offset_of!(Page, kept), 0);
-            let (key, number) = (self.word(offset_of!(Page, key)), self.word(offset_of!(Page, epoch)));
-            let path = Page::path(self.identity(), key, number, "epoch");
-            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(), AtFlags::empty());
         }
     }
 
@@ -425,12 +462,12 @@ fn lock_soon(file: &InternalFd, bytes: Range<i64>, how: Lock) -> Result<bool> {
     try_lock(file, bytes, how)
 }
 
-/// A control file with its own name, for tests.
 /// Whether any process is attached, through another open description than this one.
 pub(in crate::index) fn is_anybody(control: &Control) -> bool {
     is_locked(control, 0..MEMBERS as i64, Lock::Exclusive)
 }
 
+/// A control file with its own name, for tests.
 #[cfg(test)]
 pub(in crate::index) struct TestControl(std::path::PathBuf);
 

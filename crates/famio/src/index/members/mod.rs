@@ -7,6 +7,7 @@ pub(super) mod control_page;
 pub(super) mod dead;
 pub(super) mod flush;
 pub(super) mod in_flight;
+pub(super) mod left;
 pub(super) mod life;
 pub(super) mod membership;
 pub(super) mod owner_lock;

@@ -5,10 +5,8 @@
 use super::control::{Control, Owner, random};
 use super::control_page::Page;
 use crate::error::{Error, Result};
-use crate::index::shared::{MAGIC, Shared};
 use crate::sys::locks::Lock;
-use crate::sys::{InternalFd, internal, read_at};
-use core::mem::offset_of;
+use crate::sys::{InternalFd, internal};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -106,9 +104,7 @@ impl OwnerLock {
     /// The first page of the arena of the last session, whose process has died or is this one. `None`: there is none,
     /// or it belongs to another user.
     pub fn arena_page(&self) -> Option<Box<[u8; 4096]>> {
-        let arena = self.open_arena().ok()??;
-        let mut page = Box::new([0; 4096]); // the caller's stack may be small
-        matches!(read_at(&arena, 0, &mut page[..]), Ok(4096)).then_some(page)
+        self.control.arena_page()
     }
 
     /// Opens the arena of the last session, whose process has died, for reading. `None`: there is none.
@@ -119,14 +115,6 @@ impl OwnerLock {
         self.control.open_arena()
     }
 
-    /// Whether the arena says that uncommitted changes of a killed process are to be kept.
-    fn has_leftover(&self) -> bool {
-        let Some(page) = self.arena_page() else { return false };
-        let half = |at: usize| u32::from_ne_bytes(core::array::from_fn(|i| page[at + i]));
-        let magic = u64::from_ne_bytes(core::array::from_fn(|i| page[offset_of!(Shared, magic) + i]));
-        magic == MAGIC && [offset_of!(Shared, keeps), offset_of!(Shared, dirty)].into_iter().all(|at| half(at) != 0)
-    }
-
     /// Forgets the dead owner's arena: recovery is about to change the file, which the arena then no longer
     /// describes. Calls of this process may still read a mapped one.
     pub fn forget_arena(&self) {
@@ -135,7 +123,7 @@ impl OwnerLock {
 
     /// Whether uncommitted changes of a killed process may have to be kept: in its arena, or in a hand-over image.
     pub fn may_keep(&self) -> bool {
-        self.has_leftover() || self.control.has_kept_epoch()
+        self.control.may_keep()
     }
 
     /// Releases the lock but keeps the arena: if a recovery was refused, the next attempt needs it.

@@ -266,6 +266,11 @@ impl Pool {
         }
     }
 
+    /// Whether it has been removed since it was opened.
+    pub(crate) fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.folder).is_ok_and(|folder| folder.st_nlink == 0)
+    }
+
     /// Removes an empty `.famio/`. Best effort: a folder in use, a missing one, and a named pool are left as they
     /// are.
     pub fn remove_if_empty(&self) {

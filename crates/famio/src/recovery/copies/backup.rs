@@ -14,6 +14,7 @@
 
 use super::copying::{copy_all, copy_to_memory, copy_with, kernels};
 use super::destination;
+use super::kept::{Kept, Left};
 use crate::error::{Error, Result};
 use crate::index::{Control, DeadArena, LONGEST_FREEZE};
 use crate::journal::header::{Kind, first_bytes};
@@ -46,27 +47,20 @@ pub struct Backup {
     pub epoch: u64,
     /// Bytes of the copy.
     pub bytes: u64,
+    /// It also has what a killed process had written since that commit (`on-kill = keep`).
+    pub is_kept: bool,
     /// The copy shares its blocks with the file (reflink) until either is changed.
     pub is_reflink: bool,
 }
 
-/// Copies the file at `from`, as of its last SYNC, to `to`, durably and by one rename: a file that had that name
-/// stays until the copy is whole. `replace`: a regular file may have that name, or be the target of a symbolic link
-/// of that name. The copy gets the file's mode and owner, as far as this process may set them. If a process has a
-/// write lease on the file, the copy waits until it ends: some milliseconds, or, if that process is stopped, up to
-/// `/proc/sys/fs/lease-break-time` seconds. If that takes longer than a second, `waits` is called once, with the
-/// process id.
-///
-/// # Errors
-/// `EEXIST`. `EAGAIN`: the file changes too fast to be copied. `EIO`: file and journal contradict each other.
-/// `EBUSY`: `to` is an atomic file, or a process writes it. `EINVAL`: not a regular file, or both are the same file.
-/// Others are the kernel's.
-pub fn backup(
+/// See [`backup`](fn@crate::recovery::backup). `kept`: lists what a recovery would keep of killed processes.
+pub(crate) fn backup(
     from: &Path,
     to: &Path,
     replace: bool,
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
 ) -> Result<Backup> {
     let to = destination::find(to)?;
     let source = source(from)?;
@@ -77,7 +71,7 @@ pub fn backup(
         }
         destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
     }
-    let (new, stat, backup) = copy(from, &to.path, settings, waits)?;
+    let (new, stat, backup) = copy(from, &to.path, settings, waits, kept)?;
     give(&new, (stat.st_uid, stat.st_gid, stat.st_mode)).map_err(named(&to.path))?;
     match &to.there {
         Some(there) => destination::replace_ordinary(new, there.as_fd(), &to.path, settings),
@@ -108,11 +102,12 @@ pub(in crate::recovery) fn copy(
     to: &Path,
     settings: &Settings,
     waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
 ) -> Result<(Unfinished, Stat, Backup)> {
     // After the lease has ended: until then the file may be in the middle of an epoch.
     let file = crate::recovery::search::leases::open_after(from, waits).map_err(|e| named(from)(e.into()))?;
     let new = Unfinished::beside(to).map_err(named(to))?;
-    let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings);
+    let copied = copy_of_last_sync(file.as_fd(), new.file.as_fd(), settings, kept);
     let backup = copied.map_err(|e| if is_of_destination(&e) { named(to)(e) } else { named(from)(e) })?;
     Ok((new, fstat(&file)?, backup))
 }
@@ -133,13 +128,13 @@ pub(in crate::recovery) fn give(new: &Unfinished, (owner, group, mode): (u32, u3
     Ok(rustix::fs::fsync(&new.file)?)
 }
 
-fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Backup> {
+fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Backup> {
     let mut why = "it is written all the time";
     for round in 0..TRIES {
         if round > 0 {
             let _ = rustix::thread::nanosleep(&PAUSE);
         }
-        match try_copy(file, to, settings)? {
+        match try_with_kept(file, to, settings, kept)? {
             Tried::Done(backup) => return Ok(backup),
             Tried::Again(what) => why = what,
         }
@@ -155,6 +150,27 @@ fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settin
 enum Tried {
     Done(Backup),
     Again(&'static str),
+}
+
+/// A copy as of the last SYNC; of a file that killed processes have left, as a recovery would leave it.
+fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Tried> {
+    // Without the right to write the file, this process cannot see what is to be kept.
+    let control = control::find(file, settings.pool.as_deref()).ok().flatten().map(Control::new);
+    let is_recovering = |control: &Control| {
+        control.says_it_recovers() || control.is_owned() && !control.has_members() && control.may_keep()
+    };
+    if control.as_ref().is_some_and(is_recovering) {
+        return Ok(Tried::Again("a process is making durable what a killed one has left"));
+    }
+    let left = Left::find(control);
+    let (backup, left) = match (try_copy(file, to, settings)?, left) {
+        (Tried::Done(backup), Some(left)) => (backup, left),
+        (tried, _) => return Ok(tried),
+    };
+    Ok(match left.add(file, to, settings, kept)? {
+        Some(is_kept) => Tried::Done(Backup { bytes: fstat(to)?.st_size as u64, is_kept, ..backup }),
+        None => Tried::Again("a process has begun to use it"),
+    })
 }
 
 fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
@@ -198,7 +214,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
         return Ok(Tried::Again("its journal is being made"));
     }
     match header.kind {
-        Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to),
+        Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to, is_used),
         Kind::InPlace => in_place_of(&before, header, journal, file, to, is_used),
     }
 }
@@ -207,7 +223,7 @@ fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Resu
     if !is_good {
         return Ok(Tried::Again("it is changed while it is copied"));
     }
-    Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink }))
+    Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink, is_kept: false }))
 }
 
 /// Completes a copy as of this epoch, unless a transaction of several files has yet to be applied to the file.
@@ -231,13 +247,23 @@ fn of_epochs(
     journal: &InternalFd,
     file: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
+    is_used: bool,
 ) -> Result<Tried> {
     const TURNED: &str = "its journal was restarted meanwhile";
     let control = control_of(found, file);
     let hold = || control.iter().for_each(|control| control.hold_write_backs(HOLD));
     hold();
     // While the owner commits, the header and the chain may be read in different states.
-    let Ok(first) = held(journal.as_fd(), header) else { return Ok(Tried::Again(TURNED)) };
+    let may_change = || is_used || lock::is_in_session(journal) || control.as_ref().is_some_and(Control::is_owned);
+    let unread = |e: Error| match e.errno() {
+        _ if may_change() => Ok(Tried::Again(TURNED)),
+        libc::EIO => Err(found.unreadable("not copied", &e).context(found.file_path.display())),
+        _ => Err(e),
+    };
+    let first = match held(journal.as_fd(), header) {
+        Ok(first) => first,
+        Err(e) => return unread(e),
+    };
     let is_reflink = copy_with(file, to, &hold)?;
     let copy = copy_to_memory(journal.as_fd(), &hold)?;
     let (bytes, read) = first_bytes(copy.as_fd())?;
@@ -247,9 +273,8 @@ fn of_epochs(
         return Ok(Tried::Again(TURNED));
     }
     let last = match held(copy.as_fd(), &now) {
-        Ok(held) => held,
-        Err(e) if !lock::is_in_session(journal) => return Err(e),
-        Err(_) => return Ok(Tried::Again(TURNED)),
+        Ok(last) => last,
+        Err(e) => return unread(e),
     };
     if last.checkpointed != first.checkpointed || last.epoch < first.epoch {
         return Ok(Tried::Again("too much of it is written back"));
@@ -316,7 +341,11 @@ fn in_place_of(
     // It may have grown since it was found.
     let length = fstat(&copy)?.st_size as u64;
     let medium = medium(Domain::Emulated, false);
-    let epoch = in_place::list(Source { file: to, journal: copy.as_fd(), length, header, medium }, kernels())?;
+    let source = Source { file: to, journal: copy.as_fd(), length, header, medium };
+    let epoch = in_place::list(source, kernels()).map_err(|e| match in_place::read_through(source) {
+        Err(why) if e.errno() == libc::EIO => found.unreadable("not copied", &why).context(found.file_path.display()),
+        _ => e,
+    })?;
     done_at(found, header, journal, file, (to, epoch, is_reflink))
 }
 

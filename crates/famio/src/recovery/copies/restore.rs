@@ -6,8 +6,10 @@
 
 use super::backup::{Backup, copy, give, named, source};
 use super::destination;
+use super::kept::Kept;
 use super::replace::{Owned, refuse_late, replace};
 use crate::error::{Error, Result};
+use crate::index::OwnerLock;
 use crate::journal::pools::reach::open_looked_at;
 use crate::journal::{Verdict, lock};
 use crate::recovery::examine::{Examined, examine};
@@ -36,15 +38,14 @@ pub struct Restored {
     pub unread_journal: Option<PathBuf>,
 }
 
-/// Replaces the file `to`, which need not exist, by a copy of `from`, made as by
-/// [`backup`](fn@crate::recovery::backup), with one rename. Owner, group and mode are those of the old file, as far as
-/// this process may set them. Then the old file's journal is removed, unless the file has another name.
-///
-/// # Errors
-/// `EBUSY`: a process has the file open. `EINVAL`: not a regular file, or both are the same file. Others are
-/// [`backup`](fn@crate::recovery::backup)'s. After any error, the old file and its journal are unchanged, unless the
-/// text says that it was restored.
-pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Option<u32>)) -> Result<Restored> {
+/// See [`restore`](fn@crate::recovery::restore). `kept`: as for a [`backup`](fn@super::backup::backup).
+pub(crate) fn restore(
+    from: &Path,
+    to: &Path,
+    settings: &Settings,
+    waits: &dyn Fn(Option<u32>),
+    kept: &Kept,
+) -> Result<Restored> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let source = source(from)?;
     let destination::Destination { path: to, there } = destination::find(to)?;
@@ -56,7 +57,7 @@ pub fn restore(from: &Path, to: &Path, settings: &Settings, waits: &dyn Fn(Optio
         }
         None => None,
     };
-    let (new, stat, backup) = copy(from, path, settings, waits)?;
+    let (new, stat, backup) = copy(from, path, settings, waits, kept)?;
     let like = old.as_ref().map_or(stat, |old| old.stat);
     give(&new, (like.st_uid, like.st_gid, like.st_mode)).map_err(named(path))?;
     let unread_journal = match old {
@@ -135,7 +136,8 @@ fn name_owner(error: Error, file: BorrowedFd<'_>, settings: &Settings) -> Error 
     }
 }
 
-/// The old file is gone: removes its journal.
+/// The old file is gone: removes its journal. If it has another name, perhaps in another folder, where its journal would
+/// not be found, it is recovered. Returns the path of a journal that could not be read.
 fn end_journal(
     file: BorrowedFd<'_>,
     owned: Owned,
@@ -143,10 +145,15 @@ fn end_journal(
     settings: &Settings,
 ) -> Result<Option<PathBuf>> {
     let Some(examined) = examined else { return Ok(None) };
-    if examined.journal.is_none() || fstat(file)?.st_nlink > 0 {
+    let has_a_name = fstat(file)?.st_nlink > 0;
+    let is_kept = owned.lock().is_some_and(OwnerLock::may_keep);
+    // What is to be kept takes a session, and a conflict a decision.
+    let stays = has_a_name && (is_kept || matches!(examined.verdict, Verdict::Conflict(_)));
+    if examined.journal.is_none() || stays {
         return Ok(None);
     }
-    let options = Options { on_conflict: Use::File, ..Options::default() };
+    let on_conflict = if has_a_name { Use::Refuse } else { Use::File };
+    let options = Options { on_conflict, ..Options::default() };
     recover(file, &examined, owned.lock(), settings, options, &Silent)?;
     owned.end();
     let is_unread = examined.header.is_none() && matches!(examined.verdict, Verdict::Conflict(_));

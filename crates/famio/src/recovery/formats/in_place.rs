@@ -72,6 +72,11 @@ pub(in crate::recovery) fn keep_entries(
     medium.fdatasync(journal)
 }
 
+/// Whether a replay can read everything that it needs.
+pub(in crate::recovery) fn read_through(source: Source<'_>) -> Result<()> {
+    find(source).map(drop)
+}
+
 /// Tells the medium `to` what a replay would do to the file; changes nothing else. Returns the epoch of the last
 /// commit.
 pub(in crate::recovery) fn list(source: Source<'_>, to: &dyn Medium) -> Result<u64> {

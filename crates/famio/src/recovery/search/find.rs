@@ -3,12 +3,13 @@
 use crate::error::{Error, Result};
 use crate::journal::control;
 use crate::journal::header::first_bytes;
-use crate::journal::pools::pool::{SUFFIX, is_journal_name};
+use crate::journal::pools::pool::{SUFFIX, is_beside_name, is_journal_name};
 use crate::journal::pools::reach::{is_regular, look, reach};
-use crate::journal::{Header, Identity, Pool, State};
-use crate::sys::InternalFd;
+use crate::journal::{Header, Identity, Pool, State, path_of};
+use crate::sys::{InternalFd, openat};
 use core::cell::{Cell, OnceCell};
-use rustix::fs::{AtFlags, FileType, fstat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, statat};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,6 +35,21 @@ pub(in crate::recovery) struct Located {
 impl Place {
     pub fn new(pool: Pool) -> Self {
         Self { pool, beside: OnceCell::new(), looked: Cell::new(0) }
+    }
+
+    /// The journal at a path, with the pool in which it lies.
+    pub fn of_journal(path: &Path) -> Option<(Self, &str)> {
+        let name = path.file_name()?.to_str().filter(|name| is_journal_name(name))?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let open =
+            |at: BorrowedFd<'_>, name: &Path| openat(at, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let folder = open(CWD, above).ok()?;
+        let path = path_of(folder.as_fd()).ok()?;
+        let is_beside = path.file_name().is_some_and(is_beside_name);
+        let parent = if is_beside { Some(open(folder.as_fd(), Path::new("..")).ok()?) } else { None };
+        let place = Self::new(Pool::of_folder(folder, path, parent));
+        // Elsewhere, a user may have given such a name to another file.
+        (is_beside || place.header(name).is_ok()).then_some((place, name))
     }
 
     /// How many files were asked for their identity.
@@ -85,6 +101,11 @@ impl Place {
     pub fn is_forgotten(&self, name: &str) -> bool {
         let Ok((header, journal)) = self.header(name) else { return false };
         header.state == State::Clean && self.pool.is_beside() && header.identity.is_gone(journal.as_fd())
+    }
+
+    /// Whether a journal has been removed since the walk found it.
+    pub fn is_removed(&self, name: &str) -> bool {
+        matches!(look(self.pool.folder(), name), Err(Errno::NOENT))
     }
 
     /// Removes such a journal with its control file.

@@ -38,12 +38,17 @@ pub(in crate::recovery) fn open_after(path: &Path, report: &dyn Fn(Option<u32>))
     }
 }
 
+/// The kernel's list of locks and leases; empty if it cannot be read.
+pub fn kernel_locks() -> Vec<u8> {
+    let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    list.map(|list| read_whole(&list, MOST)).unwrap_or_default()
+}
+
 /// The process that has a lease on a file; `None` if the kernel does not say.
 pub(in crate::recovery) fn holder(device: u64, inode: u64) -> Option<u32> {
     let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     for _ in 0..LOOKS {
-        let list = crate::sys::openat(CWD, c"/proc/locks", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let text = read_whole(&list, MOST);
+        let text = kernel_locks();
         let found = text.split(|&byte| byte == b'\n').find_map(|line| holder_in(line, wanted.as_bytes()));
         if found.is_some() || text.len() < PIECE {
             return found;

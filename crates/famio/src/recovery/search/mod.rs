@@ -7,6 +7,7 @@ pub(super) mod in_use;
 pub(super) mod leases;
 pub(super) mod openers;
 pub(super) mod paths;
+pub(super) mod seen;
 pub(super) mod survey;
 pub(super) mod walk;
 #[cfg(test)]

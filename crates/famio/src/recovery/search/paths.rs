@@ -1,22 +1,24 @@
 //! `famio recover PATH`: a file, a pool, or everything below a folder.
 
 use super::find::{Located, Place};
+use super::seen::Seen;
+use super::seen::open_unless_held;
+pub(in crate::recovery) use super::seen::owner;
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::{Control, OwnerLock};
 use crate::journal::pools::access::as_owner;
 use crate::journal::pools::reach::{is_regular, look, look_at, open_looked_at};
-use crate::journal::{Marked, Verdict, control, lock, mark};
+use crate::journal::{Verdict, control, lock, mark};
 use crate::recovery::examine::examine;
 use crate::recovery::formats::joint;
 use crate::recovery::found_file::FoundFile;
-use crate::recovery::open::{Known, await_others, in_session, is_ordinary, owner_lock_given, recover};
-use crate::recovery::{Options, Outcome, Owner, Progress, Report, Use};
+use crate::recovery::open::{Known, in_session, is_ordinary, recover};
+use crate::recovery::owning::owner_lock_given;
+use crate::recovery::{Options, Outcome, Progress, Report, Use};
 use crate::settings::Settings;
 use crate::sys::{InternalFd, identity, open_again};
 use rustix::fs::{FileType, OFlags, fstat};
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,8 +38,9 @@ pub(crate) fn recover_path(
 ) -> Result<Vec<Report>> {
     crate::sys::shm::choose(settings.shm.as_deref())?;
     let mut all = All { settings, options: *options, progress, commit, reports: Vec::new(), seen: Seen::default() };
-    match kind_of(path)? {
-        FileType::Directory => walk(path, &mut all)?,
+    match (kind_of(path)?, Place::of_journal(path)) {
+        (FileType::Directory, _) => walk(path, &mut all)?,
+        (_, Some((place, name))) => all.journal(&place, name),
         _ => {
             let mut report = report(PathBuf::new(), Some(path.to_path_buf()));
             all.conclude(&mut report, |all, report| {
@@ -56,64 +59,6 @@ pub(crate) fn recover_path(
 pub(in crate::recovery) fn kind_of(path: &Path) -> Result<FileType> {
     let stat = rustix::fs::stat(path).map_err(|e| Error::from(e).context(path.display()))?;
     Ok(FileType::from_raw_mode(stat.st_mode))
-}
-
-/// The files that a walk has handled, by device and inode, with their journals: the walk finds a file twice if it has
-/// a mark and its journal lies in a pool.
-#[derive(Default)]
-pub(in crate::recovery) struct Seen {
-    files: HashMap<(u64, u64), PathBuf>,
-    /// A lease was not given up in time. A walk waits in vain only once: a stranger may have leases on many files.
-    a_lease_stayed: Cell<bool>,
-}
-
-impl Seen {
-    pub fn file(&self, key: (u64, u64)) -> bool {
-        self.files.contains_key(&key)
-    }
-
-    pub fn journal(&self, key: (u64, u64), journal: &Path) -> bool {
-        self.files.get(&key).is_some_and(|seen| seen == journal)
-    }
-
-    pub fn add(&mut self, key: (u64, u64), journal: &Path) {
-        self.files.insert(key, journal.to_path_buf());
-    }
-}
-
-/// Whether a process has the file open in spite of its lease: it is attached to the file's control page, or the file
-/// grows without a journal.
-fn is_held(looked: BorrowedFd<'_>, settings: &Settings) -> bool {
-    owner(looked, settings).is_some() || matches!(mark::of_looked_at(looked), Ok(Some(Marked::Growing(_))))
-}
-
-/// The result of `open` for a file known by an `O_PATH` descriptor. `None`: a process that has it open as an atomic
-/// file holds a lease on it.
-///
-/// # Errors
-/// Those of `open`; `EAGAIN`, after a second: another process holds a lease on it.
-pub(in crate::recovery) fn open_unless_held(
-    looked: BorrowedFd<'_>,
-    settings: &Settings,
-    seen: &Seen,
-    open: impl Fn() -> Result<InternalFd>,
-) -> Result<Option<InternalFd>> {
-    let is_leased = |e: &Error| e.errno() == libc::EAGAIN;
-    // Not held: the process was asked to give the lease up, and is about to. There is no mark any more, and no
-    // process is attached to the control page yet.
-    match await_others(open, |e| is_leased(e) && !seen.a_lease_stayed.get() && !is_held(looked, settings)) {
-        Err(e) if is_leased(&e) && is_held(looked, settings) => Ok(None),
-        Err(e) => {
-            seen.a_lease_stayed.set(is_leased(&e) || seen.a_lease_stayed.get());
-            Err(e)
-        }
-        opened => opened.map(Some),
-    }
-}
-
-/// The process that owns the file, if that can be told.
-pub(in crate::recovery) fn owner(file: BorrowedFd<'_>, settings: &Settings) -> Option<Owner> {
-    Control::new(control::find(file, settings.pool.as_deref()).ok()??).owner()
 }
 
 /// How often the processes that have the file open have handed it over. `None`: it has no control file, so no process
@@ -172,36 +117,11 @@ struct All<'a> {
 
 impl Visitor for All<'_> {
     fn journal(&mut self, place: &Place, name: &str) {
-        let journal = place.pool.path_of(name);
-        let mut report = report(journal.clone(), None);
-        let found = place.file_of(name).and_then(|found| Ok((identity(found.file.as_fd())?, found)));
-        match found {
-            Ok((key, _)) if self.seen.journal(key, &journal) => return,
-            Ok((key, found)) => {
-                self.seen.add(key, &journal);
-                report.file = Some(found.path.clone());
-                if is_untrusted(place, name, found.file.as_fd()) {
-                    report.journal = journal;
-                    return self.reports.push(report);
-                }
-                let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
-                self.conclude(&mut report, |all, report| {
-                    let done = all.one(found.file.as_fd(), given(place, &found), &settings, report);
-                    done.map_err(|e| e.context(format_args!("journal {}", journal.display())))
-                });
-            }
-            Err(_) if place.is_forgotten(name) => self.conclude(&mut report, |all, report| {
-                report.outcome = Outcome::Clean;
-                if all.options.dry_run { Ok(()) } else { place.forget(name) }
-            }),
-            Err(e) => report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display()))),
-        }
-        report.journal = journal;
-        self.reports.push(report);
+        self.found(place, name, true);
     }
 
     fn leftover(&mut self, place: &Place, name: &str) {
-        self.journal(place, name);
+        self.found(place, name, false);
     }
 
     /// Left by processes that were killed before they had a journal, or after it was removed.
@@ -250,14 +170,63 @@ impl Visitor for All<'_> {
 }
 
 impl All<'_> {
+    /// A journal, or else what was left of a file that has none.
+    fn found(&mut self, place: &Place, name: &str, is_journal: bool) {
+        let journal = place.pool.path_of(name);
+        let mut report = report(journal.clone(), None);
+        let found = place.file_of(name).and_then(|found| Ok((identity(found.file.as_fd())?, found)));
+        match found {
+            Ok((key, _)) if self.seen.journal(key, &journal) => return,
+            Ok((key, found)) => {
+                self.seen.add(key, &journal);
+                report.file = Some(found.path.clone());
+                if is_untrusted(place, name, found.file.as_fd()) {
+                    report.journal = journal;
+                    return self.reports.push(report);
+                }
+                let settings = Settings { pool: pool_setting(place), ..self.settings.clone() };
+                self.conclude(&mut report, |all, report| {
+                    let done = all.one(found.file.as_fd(), given(place, &found), &settings, report);
+                    done.map_err(|e| e.context(format_args!("journal {}", journal.display())))
+                });
+            }
+            Err(_) if place.is_forgotten(name) => self.conclude(&mut report, |all, report| {
+                report.outcome = Outcome::Clean;
+                if all.options.dry_run { Ok(()) } else { place.forget(name) }
+            }),
+            // Meanwhile another process has recovered the file.
+            Err(_) if is_journal && place.is_removed(name) => return,
+            Err(e) => report.outcome = Outcome::Failed(e.context(format_args!("journal {}", journal.display()))),
+        }
+        report.journal = journal;
+        self.reports.push(report);
+    }
+
     fn conclude(&mut self, report: &mut Report, act: impl FnOnce(&mut Self, &mut Report) -> Result<()>) {
         if let Err(e) = act(self, report) {
             report.outcome = Outcome::Failed(e);
         }
     }
 
-    /// Recovers one file, known by an `O_PATH` descriptor.
+    /// Recovers one file, known by an `O_PATH` descriptor; if another process is recovering it, after that.
     fn one(
+        &self,
+        looked: BorrowedFd<'_>,
+        given: FoundFile<'_>,
+        settings: &Settings,
+        report: &mut Report,
+    ) -> Result<()> {
+        let journal = report.journal.clone();
+        loop {
+            report.journal.clone_from(&journal);
+            self.try_one(looked, given, settings, report)?;
+            if !matches!(report.outcome, Outcome::InUse(_)) || !self.seen.awaits_recovery(looked, settings) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn try_one(
         &self,
         looked: BorrowedFd<'_>,
         given: FoundFile<'_>,
@@ -292,6 +261,8 @@ impl All<'_> {
             && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
             && let Some(owner_lock) = owner_lock
         {
+            let control = owner_lock.control().clone();
+            let _recovering = control.recovering();
             owner_lock.leave();
             report.journal.clone_from(&examined.journal_path);
             return self.keep(file, &examined.file_path, settings, report);

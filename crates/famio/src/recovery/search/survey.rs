@@ -2,7 +2,8 @@
 
 use super::find::Place;
 use super::leases;
-use super::paths::{Seen, kind_of};
+use super::paths::kind_of;
+use super::seen::Seen;
 use super::walk::{Visitor, walk};
 use crate::error::{Error, Result};
 use crate::index::Control;

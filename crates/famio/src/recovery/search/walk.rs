@@ -153,11 +153,13 @@ impl Walk<'_> {
         let (mut folders, mut files, mut journals) = (Vec::new(), Vec::new(), Vec::new());
         let mut controls = Vec::new();
         match crate::sys::list(&folder) {
+            Err(Errno::NOENT) => {} // removed meanwhile
             Err(e) => self.unexamined(e),
             Ok(entries) => {
                 for entry in entries {
                     let entry = match entry {
                         Ok(entry) => entry,
+                        Err(Errno::NOENT) => break, // removed meanwhile
                         Err(e) => {
                             self.unexamined(Error::from(e).context("it could not be listed to its end"));
                             break;
