@@ -13,12 +13,10 @@ const BLOCKS: usize = 4;
 pub fn two_change_at_once() {
     let (arena, pairs) = (arena(), Arc::new(Pairs::default()));
     let blocks: Arc<[AtomicU64; BLOCKS]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
-    // Bits of blocks that a partner has left to its leader; the changes that were made.
-    let (left, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let made = Arc::new(AtomicU64::new(0));
     let running: Vec<_> = (0..3)
         .map(|me| {
-            let (arena, pairs, blocks) = (arena.clone(), pairs.clone(), blocks.clone());
-            let (left, made) = (left.clone(), made.clone());
+            let (arena, pairs, blocks, made) = (arena.clone(), pairs.clone(), blocks.clone(), made.clone());
             spawn(move || {
                 let shared = arena.shared();
                 let mine = [me, BLOCKS as u64 - 1];
@@ -33,20 +31,18 @@ pub fn two_change_at_once() {
                         Arrival::Leads(leading) => leads = Some(leading),
                         Arrival::Joins(number) => {
                             let mut is_taken = [false; 2];
-                            let joined = pairs.join(number, |taken| {
-                                is_taken = mine.map(|block| taken.has(block));
-                                true
-                            });
+                            let joined = pairs.join(number, |taken| is_taken = mine.map(|block| taken.has(block)));
                             if let Some(joined) = joined {
-                                for (block, is_taken) in mine.into_iter().zip(is_taken) {
-                                    if is_taken {
-                                        left.fetch_or(1 << block, Ordering::Relaxed);
-                                    } else {
-                                        add(block);
+                                // First those that the leader does not change.
+                                for common in [false, true] {
+                                    if common && is_taken.contains(&true) {
+                                        joined.wait_for_leader().unwrap();
                                     }
+                                    let these = mine.into_iter().zip(is_taken).filter(|(_, taken)| *taken == common);
+                                    these.for_each(|(block, _)| add(block));
                                 }
                                 made.fetch_add(1, Ordering::Relaxed);
-                                assert!(joined.end(is_taken.contains(&true)).unwrap());
+                                assert!(joined.end().unwrap());
                                 continue;
                             }
                         }
@@ -57,12 +53,7 @@ pub fn two_change_at_once() {
                     mine.into_iter().for_each(add);
                     made.fetch_add(1, Ordering::Relaxed);
                     if let Some(led) = &led {
-                        let partner = led.close();
-                        assert!(partner != Partner::Failed);
-                        if partner == Partner::LeftWork {
-                            let left = left.fetch_and(0, Ordering::Relaxed);
-                            (0..BLOCKS as u64).filter(|block| left >> block & 1 == 1).for_each(add);
-                        }
+                        assert!(led.close() != Partner::Failed);
                     }
                     let sum: u64 = blocks.iter().map(|block| block.load(Ordering::Relaxed)).sum();
                     assert_eq!(sum, 2 * made.fetch_add(0, Ordering::Relaxed), "a change is there in part, or lost");

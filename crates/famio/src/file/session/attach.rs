@@ -154,7 +154,7 @@ pub(in crate::file) fn attach(
         keeps: settings.on_kill == OnKill::Keep,
         of_group: AtomicBool::new(of_group),
         gathered: Default::default(),
-        paired: Default::default(),
+        pairs: Default::default(),
         was_lost: Default::default(),
         syncs_each_write: Default::default(),
     })
@@ -205,7 +205,7 @@ pub(in crate::file) fn join(
         keeps: false,
         of_group: AtomicBool::new(false), // it is another process's, and ends
         gathered: Default::default(),
-        paired: Default::default(),
+        pairs: Default::default(),
         was_lost: Default::default(),
         syncs_each_write: Default::default(),
     })

@@ -20,8 +20,7 @@ use super::images::Imaging;
 use super::{Descriptors, Home};
 use crate::file::base::calls::Grace;
 use crate::file::engine::context::{Context, Engine};
-use crate::file::transaction::Paired;
-use crate::index::Arena;
+use crate::index::{Arena, Pairs};
 use crate::settings::PolicyChoice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::Arc;
@@ -52,7 +51,7 @@ pub(crate) struct Session {
     pub of_group: AtomicBool,
     pub(super) gathered: Gathered,
     /// Transactions of two threads that are copied at the same time.
-    pub(in crate::file) paired: Paired,
+    pub(in crate::file) pairs: Pairs,
     /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,
     /// The last epoch had one write at most: so may the next.

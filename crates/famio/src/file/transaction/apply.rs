@@ -66,7 +66,7 @@ impl Session {
         let mut pieces = if committed.is_some() { self.pieces_for_pair(set) } else { None };
         let mut leads = None;
         if let Some(pieces) = &mut pieces {
-            match self.paired.pairs.arrive(|| self.prefetch_pieces(&self.context(fds), pieces)) {
+            match self.pairs.arrive(|| self.prefetch_pieces(&self.context(fds), pieces)) {
                 Arrival::Leads(leading) => leads = Some((leading, pieces)),
                 Arrival::Joins(number) if seen.is_none() => {
                     if self.join_pair(self.context(fds), set, pieces, number)? {

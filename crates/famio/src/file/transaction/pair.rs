@@ -2,9 +2,9 @@
 //!
 //! The thread that has closed the gate leads: when everything that can fail is done, it opens a
 //! [pair](crate::index::Pairs). A thread that comes while the leader copies joins it, if its blocks have all they need,
-//! and copies its own pieces beside the leader. Pieces of a block that the leader changes, too, are left to the leader,
-//! which copies them last: the partner's transaction follows the leader's as a whole. Then the leader commits one epoch
-//! for both. To readers the two are one transaction.
+//! and copies beside the leader: first its pieces of other blocks than the leader's, then, when the leader has copied
+//! all of its own, the rest. So its transaction follows the leader's as a whole. Then the leader commits one epoch for
+//! both. To readers the two are one transaction.
 
 use super::pieces::Pieces;
 use super::seen::Seen;
@@ -12,45 +12,9 @@ use super::write_set::{AT_END, Step, WriteSet};
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
-use crate::file::engine::context::{Context, Piece};
+use crate::file::engine::context::Context;
 use crate::file::session::Session;
-use crate::index::{Leading, Pairs, Partner};
-use crate::thread::Mutex;
-
-/// Pieces that a partner may leave to the leader: with more, copying beside it gains little.
-const LEFT_MAX: usize = 12;
-
-/// The pairs of a session.
-#[derive(Default)]
-pub(in crate::file) struct Paired {
-    pub(super) pairs: Pairs,
-    /// What the partner has left to the leader.
-    left: Mutex<Vec<Left>>,
-}
-
-/// A piece, with its bytes.
-struct Left {
-    block: u64,
-    start: usize,
-    bytes: Vec<u8>,
-}
-
-impl Left {
-    fn of(piece: &Piece) -> Self {
-        let len = piece.end - piece.start;
-        let mut bytes = Vec::with_capacity(len);
-        // SAFETY: a piece's bytes are readable, and there is room for them.
-        unsafe {
-            core::ptr::copy_nonoverlapping(piece.from, bytes.as_mut_ptr(), len);
-            bytes.set_len(len);
-        }
-        Self { block: piece.block, start: piece.start, bytes }
-    }
-
-    fn piece(&self) -> Piece {
-        Piece { block: self.block, start: self.start, end: self.start + self.bytes.len(), from: self.bytes.as_ptr() }
-    }
-}
+use crate::index::{Leading, Partner, Taken};
 
 impl Session {
     /// The pieces of a transaction that may be one of two: it is small, and changes no size.
@@ -105,7 +69,6 @@ impl Session {
             copied?;
             match partner {
                 Partner::None | Partner::Done => Ok(()),
-                Partner::LeftWork => self.copy_left(&cx),
                 Partner::Failed => Err(Error::with(libc::EIO, "the transaction that was copied beside it failed")),
             }
         })?;
@@ -113,11 +76,6 @@ impl Session {
         self.commit_at_once(fds, false, Some(committed))?;
         led.end();
         Ok(())
-    }
-
-    fn copy_left(&self, cx: &Context<'_>) -> Result<()> {
-        let left = core::mem::take(&mut *self.paired.left.lock());
-        left.iter().try_for_each(|left| self.copy_pieces(cx, &[left.piece()]))
     }
 
     fn are_prepared(&self, cx: &Context<'_>, pieces: &Pieces) -> bool {
@@ -136,34 +94,17 @@ impl Session {
         if !pieces.is_within(shared.size()) || !self.are_prepared(&cx, pieces) {
             return Ok(false);
         }
-        let Paired { pairs, left } = &self.paired;
-        let mut is_taken = [false; super::pieces::PIECES];
-        let joined = pairs.join(number, |taken| {
-            let found = is_taken.iter_mut().zip(pieces.all());
-            found
-                .filter_map(|(is_taken, piece)| {
-                    *is_taken = taken.has(piece.block);
-                    is_taken.then_some(())
-                })
-                .count()
-                <= LEFT_MAX
-        });
-        let Some(joined) = joined else { return Ok(false) };
+        let mut common = Pieces::new();
+        let split = |taken: &Taken| pieces.split(&mut common, |piece| taken.has(piece.block));
+        let Some(joined) = self.pairs.join(number, split) else { return Ok(false) };
         shared.gate.note_closer(self.me);
-        let has_left = is_taken.contains(&true);
-        if has_left {
-            let (mut left, mut is_taken) = (left.lock(), is_taken.iter());
-            pieces.retain(|piece| {
-                let is_own = is_taken.next() != Some(&true);
-                if !is_own {
-                    left.push(Left::of(piece));
-                }
-                is_own
-            });
-        }
         self.copy_pieces(&cx, pieces.all())?;
+        if !common.all().is_empty() {
+            joined.wait_for_leader()?;
+            self.copy_pieces(&cx, common.all())?;
+        }
         self.count_set(cx, set);
-        if !joined.end(has_left)? {
+        if !joined.end()? {
             let what = "the commit of two transactions failed: no more writes are taken; reads go on";
             return Err(Error::with(libc::EIO, what));
         }

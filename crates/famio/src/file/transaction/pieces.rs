@@ -58,13 +58,16 @@ impl Pieces {
         Ok(())
     }
 
-    /// Drops those for which `keep` is false.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Piece) -> bool) {
+    /// Moves those for which `goes` is true to `other`, which is empty; both keep their order.
+    pub fn split(&mut self, other: &mut Self, mut goes: impl FnMut(&Piece) -> bool) {
         let mut kept = 0;
         for at in 0..self.count {
             // SAFETY: see the invariant.
             let piece = unsafe { self.all[at].assume_init() };
-            if keep(&piece) {
+            if goes(&piece) {
+                other.all[other.count].write(piece);
+                other.count += 1;
+            } else {
                 self.all[kept].write(piece);
                 kept += 1;
             }

@@ -2,7 +2,8 @@
 //! neither the gate nor a commit of its own.
 //!
 //! The thread that leads opens a pair and names the blocks that it changes. A thread that comes meanwhile may join.
-//! The leader closes the pair, waits until its partner has done its part, and commits both.
+//! It changes its other blocks at once, and those of the leader when the leader is done with them. The leader closes the
+//! pair, waits until its partner is done, and commits both.
 
 use crate::index::lock::Stuck;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, SPINS, futex, spin_loop};
@@ -18,16 +19,21 @@ const SLEEPS: u32 = 60;
 const IDLE: u32 = 0;
 /// In `state`: a thread leads, and cannot be joined.
 const LEADING: u32 = 1;
-/// Added to the number of a pair: in `state` a partner has joined it, in `done` it has left work to the leader.
+/// Added to the number of a pair that has a partner.
 const MARK: u32 = 1;
+
+/// The number of the first pair.
+const FIRST: u32 = 2;
 
 /// The pairs of a session, one after the other. Their numbers are even, and not 0.
 #[derive(Default)]
 pub(crate) struct Pairs {
     /// `IDLE`, `LEADING`, the number of the pair that can be joined, or that number with a `MARK`.
     state: Word,
-    /// The number of the last pair whose partner has done its part.
-    done: Word,
+    /// The number of the last pair whose leader is done with its blocks.
+    leaders: Word,
+    /// The number of the last pair whose partner is done with its blocks.
+    partners: Word,
     taken: Taken,
     /// Not zero: a pair has failed.
     failed: AtomicU32,
@@ -83,14 +89,11 @@ impl Pairs {
         Arrival::Alone
     }
 
-    /// Joins the pair, unless that was closed, or `fits` returns false.
+    /// Joins the pair, unless that was closed. `look`: called before; only if this succeeds, what it saw was this pair's.
     #[inline]
-    pub fn join(&self, number: u32, fits: impl FnOnce(&Taken) -> bool) -> Option<Joined<'_>> {
+    pub fn join(&self, number: u32, look: impl FnOnce(&Taken)) -> Option<Joined<'_>> {
         let held = Held::of_file();
-        if !fits(&self.taken) {
-            return None;
-        }
-        // If this succeeds, `taken` was this pair's all the time.
+        look(&self.taken);
         self.state.value.compare_exchange(number, number | MARK, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         Some(Joined { pairs: self, number, is_done: false, _held: held })
     }
@@ -102,8 +105,9 @@ impl<'a> Leading<'a> {
     pub fn open(&self, blocks: impl Iterator<Item = u64>) -> Led<'a> {
         let pairs = self.0;
         let number = pairs.taken.begin();
-        if number == MARK + 1 {
-            pairs.done.value.store(0, Ordering::Relaxed); // the numbers begin again
+        if number == FIRST {
+            pairs.leaders.value.store(0, Ordering::Relaxed); // the numbers begin again
+            pairs.partners.value.store(0, Ordering::Relaxed);
         }
         blocks.for_each(|block| pairs.taken.add(block));
         pairs.state.value.store(number, Ordering::Release);
@@ -122,16 +126,14 @@ impl Drop for Leading<'_> {
 pub(crate) enum Partner {
     /// Nobody has joined.
     None,
-    /// It has done its part.
+    /// It is done with its blocks.
     Done,
-    /// It has done its part, and left work to the leader.
-    LeftWork,
     /// It has failed in the middle.
     Failed,
 }
 
 impl Led<'_> {
-    /// Nobody joins any more. Waits until a partner has done its part.
+    /// This thread is done with its blocks. Nobody joins any more; waits until a partner is done, too.
     #[inline]
     pub fn close(&self) -> Partner {
         let Self { pairs, number } = *self;
@@ -139,12 +141,9 @@ impl Led<'_> {
         if state.compare_exchange(number, LEADING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return Partner::None;
         }
-        while pairs.done.wait(|done| done & !MARK == number).is_err() {}
-        match pairs.done.value.load(Ordering::Acquire) & MARK {
-            _ if pairs.failed.load(Ordering::Acquire) != 0 => Partner::Failed,
-            0 => Partner::Done,
-            _ => Partner::LeftWork,
-        }
+        pairs.leaders.set(number);
+        while pairs.partners.wait(|partners| partners == number).is_err() {}
+        if pairs.failed.load(Ordering::Acquire) == 0 { Partner::Done } else { Partner::Failed }
     }
 
     /// Both are committed.
@@ -160,15 +159,24 @@ impl Drop for Led<'_> {
 }
 
 impl Joined<'_> {
-    /// This thread has done its part, apart from what it `has_left` to the leader. Waits for the commit of both; false:
-    /// that failed.
+    /// Waits until the leader is done with its blocks.
     ///
     /// # Errors
-    /// The leader does not end; it may still commit both.
-    pub fn end(mut self, has_left: bool) -> Result<bool, Stuck> {
+    /// The leader does not go on.
+    #[inline]
+    pub fn wait_for_leader(&self) -> Result<(), Stuck> {
+        self.pairs.leaders.wait(|leaders| leaders == self.number)
+    }
+
+    /// This thread is done with its blocks. Waits for the commit of both; false: that failed.
+    ///
+    /// # Errors
+    /// The leader does not go on; it may still commit both.
+    #[inline]
+    pub fn end(mut self) -> Result<bool, Stuck> {
         let (pairs, number) = (self.pairs, self.number);
         self.is_done = true;
-        pairs.done.set(number | if has_left { MARK } else { 0 });
+        pairs.partners.set(number);
         pairs.state.wait(|state| state != number | MARK)?;
         Ok(pairs.failed.load(Ordering::Acquire) == 0)
     }
@@ -178,7 +186,7 @@ impl Drop for Joined<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             self.pairs.failed.store(1, Ordering::Release);
-            self.pairs.done.set(self.number);
+            self.pairs.partners.set(self.number);
         }
     }
 }
@@ -250,7 +258,7 @@ impl Taken {
     /// Forgets all blocks, and returns the number of a new pair.
     fn begin(&self) -> u32 {
         self.bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        let number = self.number.load(Ordering::Relaxed).wrapping_add(2).max(2);
+        let number = self.number.load(Ordering::Relaxed).wrapping_add(2).max(FIRST);
         self.number.store(number, Ordering::Relaxed);
         number
     }

@@ -7,9 +7,9 @@ fn leads(pairs: &Pairs) -> Leading<'_> {
     }
 }
 
-fn joins(pairs: &Pairs) -> Joined<'_> {
+fn joins(pairs: &Pairs, look: impl FnOnce(&Taken)) -> Joined<'_> {
     let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("a pair is open") };
-    pairs.join(number, |_| true).expect("it is still open")
+    pairs.join(number, look).expect("it is still open")
 }
 
 #[test]
@@ -26,23 +26,24 @@ fn a_pair_without_a_partner_ends() {
 #[test]
 fn a_partner_learns_the_leaders_blocks_and_waits_for_the_end() {
     let pairs = Pairs::default();
-    for has_left in [false, true] {
+    for waits in [false, true] {
         let leading = leads(&pairs);
         let led = leading.open([7, 1 << 40].into_iter());
         std::thread::scope(|scope| {
             let partner = scope.spawn(|| {
-                let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("a pair is open") };
-                let joined = pairs.join(number, |taken| {
+                let joined = joins(&pairs, |taken| {
                     assert!(taken.has(7) && taken.has(1 << 40) && !taken.has(8));
-                    true
                 });
-                joined.expect("it is still open").end(has_left)
+                if waits {
+                    joined.wait_for_leader().unwrap();
+                }
+                joined.end()
             });
             // Until somebody has joined.
             while pairs.state.value.load(Ordering::Acquire) & MARK == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(led.close(), if has_left { Partner::LeftWork } else { Partner::Done });
+            assert_eq!(led.close(), Partner::Done);
             led.end();
             drop(leading);
             assert!(partner.join().unwrap().unwrap());
@@ -59,9 +60,8 @@ fn only_an_open_pair_is_joined_and_by_one() {
     assert_eq!(asked, 1);
     let led = leading.open([1].into_iter());
     let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("it is open") };
-    assert!(pairs.join(number, |_| false).is_none(), "it does not fit");
-    let joined = pairs.join(number, |_| true).expect("it is open");
-    assert!(pairs.join(number, |_| true).is_none(), "it has a partner");
+    let joined = pairs.join(number, |_| {}).expect("it is open");
+    assert!(pairs.join(number, |_| {}).is_none(), "it has a partner");
     assert!(matches!(pairs.arrive(|| {}), Arrival::Alone));
     drop(joined);
     assert_eq!(led.close(), Partner::Failed, "dropped before its end");
@@ -71,7 +71,7 @@ fn only_an_open_pair_is_joined_and_by_one() {
     let led = leading.open([1].into_iter());
     let Arrival::Joins(number) = pairs.arrive(|| {}) else { panic!("it is open") };
     assert_eq!(led.close(), Partner::None);
-    assert!(pairs.join(number, |_| true).is_none(), "it was closed");
+    assert!(pairs.join(number, |_| {}).is_none(), "it was closed");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_partner_learns_that_its_leader_failed() {
     let pairs = Pairs::default();
     let leading = leads(&pairs);
     let led = leading.open([1].into_iter());
-    let joined = joins(&pairs);
+    let joined = joins(&pairs, |_| {});
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| led.close());
         // The leader fails only after its partner has ended.
@@ -88,7 +88,7 @@ fn a_partner_learns_that_its_leader_failed() {
             drop((led_of(&pairs), leading));
             partner
         });
-        assert!(!joined.end(false).unwrap());
+        assert!(!joined.end().unwrap());
         assert_eq!(fails.join().unwrap(), Partner::Done);
     });
 }
@@ -101,10 +101,13 @@ fn led_of(pairs: &Pairs) -> Led<'_> {
 #[test]
 fn numbers_go_round() {
     let pairs = Pairs::default();
-    pairs.done.value.store(2, Ordering::Relaxed);
+    for word in [&pairs.leaders, &pairs.partners] {
+        word.value.store(FIRST, Ordering::Relaxed);
+    }
     pairs.taken.number.store(u32::MAX - 1, Ordering::Relaxed);
     let leading = leads(&pairs);
     let led = leading.open([1].into_iter());
-    assert_eq!((led.number, pairs.done.value.load(Ordering::Relaxed)), (2, 0));
+    let [leaders, partners] = [&pairs.leaders, &pairs.partners].map(|word| word.value.load(Ordering::Relaxed));
+    assert_eq!((led.number, leaders, partners), (FIRST, 0, 0));
     led.end();
 }
