@@ -6,6 +6,7 @@ mod calls;
 mod checked;
 mod clock;
 mod compare;
+mod container;
 mod cost;
 mod crew;
 mod document;

@@ -21,6 +21,9 @@ pub struct Workload {
     pub own_files: bool,
     /// Uses `read` and `write` at the descriptor's position, instead of `pread` and `pwrite`.
     pub at_position: bool,
+    /// Each process runs in a container of its own: namespaces of users, processes, mounts and System V objects.
+    #[serde(default)]
+    pub in_containers: bool,
     /// Opened for reading only; otherwise for both, as by databases.
     #[serde(default)]
     pub read_only: bool,
@@ -77,6 +80,7 @@ impl Workload {
             processes: 1,
             own_files: false,
             at_position: false,
+            in_containers: false,
             read_only: false,
             cold: false,
         }
@@ -189,6 +193,9 @@ impl Workload {
             (threads, 1) => words += &format!(", {threads} threads on {place}"),
             (1, processes) => words += &format!(", {processes} processes on {place}"),
             (threads, processes) => words += &format!(", {processes} processes of {threads} threads on {place}"),
+        }
+        if self.in_containers {
+            words += ", in containers";
         }
         words
     }

@@ -8,7 +8,7 @@ use crate::bench::document::{Figure, Point};
 use crate::bench::io::measure::{measure, steps};
 use crate::bench::io::medium::Disk;
 use crate::bench::session::Session;
-use crate::bench::{apps, map, processes, tx};
+use crate::bench::{apps, container, map, processes, tx};
 use crate::settings::Options;
 
 /// Of files on a disk: each measurement writes them several times.
@@ -94,6 +94,12 @@ fn calls(
         // That is for memory; a pool in memory gets it by itself.
         options.domain = None;
         figure.notes.push(format!("on a disk: {}", disk.display()));
+    }
+    let in_containers = cells().iter().any(|cell| cell.workload.in_containers);
+    if let Some(missing) = in_containers.then(container::missing).flatten() {
+        session.skip(count(declared, extent));
+        figure.skipped = Some(missing);
+        return Ok(());
     }
     let mut sides: Vec<_> = sides().into_iter().chain(extent.preload.iter().cloned()).collect();
     if Disk::of(folder).is_some() && sides.iter().any(|side| side.bare().is_some()) {

@@ -55,7 +55,7 @@ impl Gathered {
             writes: Percentiles::of(&self.writes),
             syncs: Percentiles::of(&self.syncs),
             medium_bytes_per_byte: (self.medium.1 > 0).then(|| self.medium.0 as f64 / self.medium.1 as f64),
-            disk_bytes_per_byte: self.bytes.filter(|bytes| bytes.0 > 0).map(|(disk, calls)| disk as f64 / calls as f64),
+            disk_bytes_per_byte: self.bytes.filter(|bytes| bytes.1 > 0).map(|(disk, calls)| disk as f64 / calls as f64),
         })
     }
 }

@@ -7,6 +7,7 @@ use super::gathered::{Gathered, row};
 use super::medium::Disk;
 use super::side::Side;
 use super::worker::{Job, Phases, READY, Report};
+use crate::bench::container;
 use crate::bench::document::effort::{Effort, Length};
 use crate::bench::document::row::Row;
 use crate::bench::document::workload::Workload;
@@ -132,7 +133,7 @@ fn processes(
         let job = serde_json::to_string(&job).map_err(|error| error.to_string())?;
         let mut command = side.command(options, files.paths())?;
         command.args(["bench", "io-work"]).arg(job);
-        members.push(Member::start(command)?);
+        members.push(Member::start(if workload.in_containers { container::of(&command) } else { command })?);
     }
     for member in &mut members {
         match member.line()? {

@@ -146,6 +146,7 @@ impl Args {
             processes: self.processes.unwrap_or(1),
             own_files: self.own_files,
             at_position: self.at_position,
+            in_containers: false,
             read_only: self.read_only,
             cold: false,
         })

@@ -20,8 +20,8 @@ enum Kind {
     Plain,
     /// `None`: the policy that Famio chooses.
     Famio(Option<PolicyName>),
-    /// A pool in memory before files on a disk.
-    Tiered,
+    /// A pool in memory before files on a disk, with a cache of so many percent of the files; `None`: as it comes.
+    Tiered(Option<u64>),
     /// The close of a new file that was never synced waits for no disk.
     Leave,
     /// Without calls.
@@ -47,7 +47,12 @@ impl Side {
 
     /// With the pool that the options name, or one in memory that goes with the bench.
     pub fn tiered() -> Self {
-        Self { name: "Famio, tiered".into(), kind: Kind::Tiered }
+        Self { name: "Famio, tiered".into(), kind: Kind::Tiered(None) }
+    }
+
+    /// As [`tiered`](Self::tiered), with a cache of so many percent of the files, but at least 1 MiB for each.
+    pub fn tiered_by(percent: u64) -> Self {
+        Self { name: format!("Famio, cache of {percent} %"), kind: Kind::Tiered(Some(percent)) }
     }
 
     /// With `--on-close leave`.
@@ -69,7 +74,7 @@ impl Side {
 
     /// Whether the library counts what it does.
     pub fn is_famio(&self) -> bool {
-        matches!(self.kind, Kind::Famio(_) | Kind::Tiered | Kind::Leave)
+        matches!(self.kind, Kind::Famio(_) | Kind::Tiered(_) | Kind::Leave)
     }
 
     /// The library that this side must have loaded, where the loader alone sees to that.
@@ -94,7 +99,11 @@ impl Side {
         match &self.kind {
             Kind::Plain | Kind::Bare(_) => Ok(Command::new(&me)),
             Kind::Famio(policy) => under(options, *policy, &[]),
-            Kind::Tiered => under(&tiered(options)?, None, &[]),
+            Kind::Tiered(None) => under(&tiered(options)?, None, &[]),
+            Kind::Tiered(Some(percent)) => {
+                let limit = cache(files, *percent)?.to_string();
+                under(&tiered(options)?, None, &["--journal-limit", &limit])
+            }
             Kind::Leave => under(options, None, &["--on-close", "leave"]),
             Kind::Preload(library) => {
                 let mut command = Command::new(me);
@@ -103,6 +112,16 @@ impl Side {
             }
         }
     }
+}
+
+/// The limit of each file's journal for a cache of so many percent.
+fn cache(files: &[PathBuf], percent: u64) -> Result<u64, String> {
+    let size = |file: &PathBuf| {
+        let size = std::fs::metadata(file).map(|metadata| metadata.len());
+        size.map_err(|error| format!("{}: {error}", file.display()))
+    };
+    let largest = files.iter().map(size).try_fold(0, |most, size| size.map(|size| most.max(size)))?;
+    Ok((largest * percent / 100).max(1 << 20))
 }
 
 /// With a pool in memory, if they name none. What lies there does not survive a power cut.
