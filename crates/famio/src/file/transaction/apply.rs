@@ -68,10 +68,10 @@ impl Session {
         if let Some(pieces) = &mut pieces {
             match self.pairs.arrive(|| self.prefetch_pieces(&self.context(fds), pieces)) {
                 Arrival::Leads(leading) => leads = Some((leading, pieces)),
-                Arrival::Joins(number) if seen.is_none() => {
-                    if self.join_pair(self.context(fds), set, pieces, number)? {
-                        return Ok(true);
-                    }
+                Arrival::Joins(number)
+                    if seen.is_none() && self.join_pair(self.context(fds), set, pieces, number)? =>
+                {
+                    return Ok(true);
                 }
                 _ => {}
             }
