@@ -50,7 +50,7 @@ impl Side {
         Self { name: "Famio, tiered".into(), kind: Kind::Tiered(None) }
     }
 
-    /// As [`tiered`](Self::tiered), with a cache of so many percent of the files, but at least 1 MiB for each.
+    /// As [`tiered`](Self::tiered), with a cache of so many percent of each file, but at least 8 MiB.
     pub fn tiered_by(percent: u64) -> Self {
         Self { name: format!("Famio, cache of {percent} %"), kind: Kind::Tiered(Some(percent)) }
     }
@@ -114,6 +114,9 @@ impl Side {
     }
 }
 
+/// Room for an epoch of the warm-up, which has 4 MB.
+const CACHE_MIN: u64 = 8 << 20;
+
 /// The limit of each file's journal for a cache of so many percent.
 fn cache(files: &[PathBuf], percent: u64) -> Result<u64, String> {
     let size = |file: &PathBuf| {
@@ -121,7 +124,7 @@ fn cache(files: &[PathBuf], percent: u64) -> Result<u64, String> {
         size.map_err(|error| format!("{}: {error}", file.display()))
     };
     let largest = files.iter().map(size).try_fold(0, |most, size| size.map(|size| most.max(size)))?;
-    Ok((largest * percent / 100).max(1 << 20))
+    Ok((largest * percent / 100).max(CACHE_MIN))
 }
 
 /// With a pool in memory, if they name none. What lies there does not survive a power cut.
