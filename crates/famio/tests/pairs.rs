@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Opened, Scratch};
-use famio::{AtomicFile, Settings};
+use famio::{AtomicFile, OnKill, PolicyChoice, Settings};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -70,11 +70,22 @@ fn prepare(path: &Path) {
 
 #[test]
 fn readers_see_each_transaction_as_a_whole() {
-    const ROUNDS: u64 = 20_000;
+    for policy in [PolicyChoice::Auto, PolicyChoice::Redo, PolicyChoice::Alternate] {
+        for on_kill in [OnKill::Rollback, OnKill::Keep] {
+            for maps in [false, true] {
+                commit_beside_readers(&Settings { policy, on_kill, ..settings() }, maps);
+            }
+        }
+    }
+}
+
+/// `maps`: while the file is mapped again and again, a reader may see a transaction in part.
+fn commit_beside_readers(settings: &Settings, maps: bool) {
+    const ROUNDS: u64 = 5000;
     let scratch = Scratch::on_tmpfs("pairs");
     let path = scratch.path().join("file");
     prepare(&path);
-    let file = AtomicFile::options().settings(settings()).open(&path).unwrap();
+    let file = AtomicFile::options().settings(settings.clone()).open(&path).unwrap();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|thread| {
@@ -84,6 +95,10 @@ fn readers_see_each_transaction_as_a_whole() {
         scope.spawn(|| {
             let mut last = [0, 0];
             while !ended.load(Ordering::SeqCst) {
+                if maps {
+                    drop(file.map(..).unwrap());
+                    continue;
+                }
                 let found = rounds_of(&read(&file));
                 assert!(found[0] >= last[0] && found[1] >= last[1], "{found:?} after {last:?}");
                 last = found;

@@ -17,7 +17,7 @@ pub(crate) use self::calls::counts::{CountsLine, Sums};
 pub(crate) use self::calls::entered::{Entered, SLOTS};
 pub(crate) use self::calls::exclusive::{EXCLUSIVE_WORDS, Exclusive};
 pub(crate) use self::calls::gate::{Closed, Inside, LONG, SHORT};
-pub(crate) use self::calls::pair::{Arrival, Leading, Pairs, Partner, Taken};
+pub(crate) use self::calls::pair::{Arrival, Leading, Led, Pairs, Partner, Taken};
 pub(crate) use self::calls::totals::{BUCKETS, Histogram, LONGEST_FREEZE, SYNCS_TIMED, Timer, WRITES_TIMED, bound};
 pub(crate) use self::members::before_images::{
     Before, IMAGE_MAX, Image, Images, NotSaved, Position, add_range, images_of_dead,

@@ -50,8 +50,8 @@ pub(crate) struct Session {
     /// another process, unless it turns out that it cannot be ended.
     pub of_group: AtomicBool,
     pub(super) gathered: Gathered,
-    /// Transactions of two threads that are copied at the same time.
-    pub(in crate::file) pairs: Pairs,
+    /// Transactions of two threads that are copied at the same time. Apart, since it is large: the stack may be small.
+    pub(in crate::file) pairs: Box<Pairs>,
     /// A SYNC has found the journal gone, and made it again.
     pub(super) was_lost: AtomicBool,
     /// The last epoch had one write at most: so may the next.

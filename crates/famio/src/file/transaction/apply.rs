@@ -65,6 +65,7 @@ impl Session {
         }
         let mut pieces = if committed.is_some() { self.pieces_for_pair(set) } else { None };
         let mut leads = None;
+        self.show_before_close(fds)?; // before this thread leads, which is a lock that it holds
         if let Some(pieces) = &mut pieces {
             match self.pairs.arrive(|| self.prefetch_pieces(&self.context(fds), pieces)) {
                 Arrival::Leads(leading) => leads = Some((leading, pieces)),
@@ -76,10 +77,12 @@ impl Session {
                 _ => {}
             }
         }
-        let _closed = self.close_gate(fds)?;
+        let _closed = self.close_shown(fds)?;
         shared.gate.note_closer(self.me);
         if let (Some((leading, pieces)), Some(committed)) = (&leads, committed)
             && pieces.is_within(shared.size())
+            && shared.follow_up.load(Ordering::Relaxed) == 0
+            && !self.saves_images()
         {
             self.lead_pair(fds, leading, (set, pieces), seen, committed)?;
             return Ok(true);

@@ -66,13 +66,14 @@ impl AtomicFile {
         let mut is_durable = !durable;
         if !set.is_empty() || seen.is_some_and(|seen| !seen.is_empty()) {
             // A SYNC's other work is only done if there is any.
-            let at_once = durable && self.shadow().is_none() && self.settings.group.is_none();
             let apply = || {
                 let work = |session: &Session| {
                     if self.ownership.membership.is_read_along() {
                         session.may_be_exclusive.store(false, Ordering::Relaxed); // as at a SYNC
                     }
                     let committed = || self.ownership.committed(session.arena.shared());
+                    // Looked at again at each try: the file may have been mapped meanwhile.
+                    let at_once = durable && self.shadow().is_none() && self.settings.group.is_none();
                     let is_simple = at_once && !self.ownership.has_foreign();
                     let committed: Option<&dyn Fn()> = if is_simple { Some(&committed) } else { None };
                     let applied = session.apply(&self.fds, set, seen, committed);

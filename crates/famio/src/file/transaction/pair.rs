@@ -14,12 +14,17 @@ use crate::file::Descriptors;
 use crate::file::base::refusal::Answer;
 use crate::file::engine::context::Context;
 use crate::file::session::Session;
-use crate::index::{Leading, Partner, Taken};
+use crate::index::{Leading, Led, Partner, Taken};
+use core::sync::atomic::Ordering;
+
+/// What has fewer is copied in less time than two threads need to meet.
+const STEPS_MIN: usize = 4;
 
 impl Session {
-    /// The pieces of a transaction that may be one of two: it is small, and changes no size.
+    /// The pieces of a transaction that may be one of two: it has some, but not many, and changes no size. Not where
+    /// what processes do is to be told apart after a kill.
     pub(super) fn pieces_for_pair(&self, set: &WriteSet) -> Option<Pieces> {
-        if set.is_empty() || set.changes_size() || self.saves_images() {
+        if set.steps().len() < STEPS_MIN || set.changes_size() || self.keeps || self.saves_images() {
             return None;
         }
         let mut pieces = Pieces::new();
@@ -61,8 +66,10 @@ impl Session {
             let stale = self.prepare(cx, set)?;
             debug_assert!(stale.is_empty(), "it changes no size");
         }
-        let led = leading.open(pieces.all().iter().map(|piece| piece.block));
+        let mut led = None;
         self.copying(cx, || {
+            // Not earlier: also the partner's copies are hidden from readers, and not kept after a kill.
+            let led = led.insert(leading.open(pieces.all().iter().map(|piece| piece.block)));
             let copied = self.copy_pieces(&cx, pieces.all());
             // Also after an error: the partner may be copying.
             let partner = led.close();
@@ -74,7 +81,7 @@ impl Session {
         })?;
         self.count_set(cx, set);
         self.commit_at_once(fds, false, Some(committed))?;
-        led.end();
+        led.into_iter().for_each(Led::end);
         Ok(())
     }
 
@@ -90,6 +97,10 @@ impl Session {
     /// applied.
     pub(super) fn join_pair(&self, cx: Context<'_>, set: &WriteSet, pieces: &mut Pieces, number: u32) -> Result<bool> {
         let shared = cx.shared();
+        // A follow-up is this thread's own, as in `check_change`, which the leader has done for itself only.
+        if shared.follow_up.load(Ordering::Acquire) != 0 {
+            return Ok(false);
+        }
         // If it can be joined afterwards, the gate was closed all the time, and what is found here holds.
         if !pieces.is_within(shared.size()) || !self.are_prepared(&cx, pieces) {
             return Ok(false);
@@ -98,13 +109,24 @@ impl Session {
         let split = |taken: &Taken| pieces.split(&mut common, |piece| taken.has(piece.block));
         let Some(joined) = self.pairs.join(number, split) else { return Ok(false) };
         shared.gate.note_closer(self.me);
-        self.copy_pieces(&cx, pieces.all())?;
-        if !common.all().is_empty() {
-            joined.wait_for_leader()?;
-            self.copy_pieces(&cx, common.all())?;
-        }
+        let copied = (|| {
+            self.copy_pieces(&cx, pieces.all())?;
+            if !common.all().is_empty() {
+                joined.wait_for_leader()?;
+                self.copy_pieces(&cx, common.all())?;
+            }
+            Ok(())
+        })();
+        // Not as it is: `ENOMEM` would demote the file, and `EDEADLK` and `ENOSPC` say that nothing was changed.
+        copied.map_err(|e: Error| {
+            let what = "a transaction could not be copied to the end: no more writes are taken; reads go on";
+            Error::with(libc::EIO, format!("{what} ({e})"))
+        })?;
         self.count_set(cx, set);
-        if !joined.end()? {
+        let ended = joined.end().map_err(|_| {
+            Error::with(libc::EIO, "the commit of two transactions does not end: both may still be committed")
+        })?;
+        if !ended {
             let what = "the commit of two transactions failed: no more writes are taken; reads go on";
             return Err(Error::with(libc::EIO, what));
         }

@@ -5,7 +5,7 @@
 //! It changes its other blocks at once, and those of the leader when the leader is done with them. The leader closes the
 //! pair, waits until its partner is done, and commits both.
 
-use crate::index::lock::Stuck;
+use crate::index::lock::{Stuck, timed_out};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, SPINS, futex, spin_loop};
 use crate::thread::Held;
 use rustix::time::Timespec;
@@ -49,8 +49,9 @@ pub(crate) enum Arrival<'a> {
     Alone,
 }
 
-/// This thread is going to lead, or leads, until this is dropped: after the gate was opened.
-pub(crate) struct Leading<'a>(&'a Pairs);
+/// This thread is going to lead, or leads, until this is dropped: after the gate was opened. A handler of a signal waits
+/// until then: it may take long, or leave by `siglongjmp`, and the partner waits for the end.
+pub(crate) struct Leading<'a>(&'a Pairs, #[allow(dead_code, reason = "held for its end")] Held);
 
 /// A pair that this thread leads. It has failed if this is dropped before [`end`](Led::end).
 pub(crate) struct Led<'a> {
@@ -74,9 +75,10 @@ impl Pairs {
         for _ in 0..SPINS {
             match self.state.value.load(Ordering::Acquire) {
                 IDLE => {
+                    let held = Held::of_file();
                     let state = &self.state.value;
                     if state.compare_exchange(IDLE, LEADING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                        return Arrival::Leads(Leading(self));
+                        return Arrival::Leads(Leading(self, held));
                     }
                 }
                 number if number & MARK == 0 => return Arrival::Joins(number),
@@ -224,13 +226,14 @@ impl Word {
     fn sleep(&self, is_over: impl Fn(u32) -> bool) -> Result<(), Stuck> {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let mut ended = Err(Stuck);
-        for _ in 0..SLEEPS {
+        let mut sleeps = 0;
+        while sleeps < SLEEPS {
             let now = self.value.load(Ordering::SeqCst);
             if is_over(now) {
                 ended = Ok(());
                 break;
             }
-            let _ = futex::wait(&self.value, futex::Flags::empty(), now, Some(&SLEEP));
+            sleeps += timed_out(futex::wait(&self.value, futex::Flags::empty(), now, Some(&SLEEP)));
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         ended

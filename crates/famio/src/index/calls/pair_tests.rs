@@ -79,23 +79,16 @@ fn a_partner_learns_that_its_leader_failed() {
     let pairs = Pairs::default();
     let leading = leads(&pairs);
     let led = leading.open([1].into_iter());
-    let joined = joins(&pairs, |_| {});
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| led.close());
-        // The leader fails only after its partner has ended.
-        let fails = scope.spawn(|| {
-            let partner = waits.join().unwrap();
-            drop((led_of(&pairs), leading));
-            partner
-        });
-        assert!(!joined.end().unwrap());
-        assert_eq!(fails.join().unwrap(), Partner::Done);
+    let joined = std::thread::scope(|scope| {
+        let partner = scope.spawn(|| joins(&pairs, |_| {}).end().unwrap());
+        while pairs.state.value.load(Ordering::Acquire) & MARK == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(led.close(), Partner::Done);
+        drop((led, leading)); // fails only after its partner has ended
+        partner.join().unwrap()
     });
-}
-
-/// What a leader holds that fails: its drop says so.
-fn led_of(pairs: &Pairs) -> Led<'_> {
-    Led { pairs, number: pairs.taken.number.load(Ordering::Relaxed) }
+    assert!(!joined);
 }
 
 #[test]
@@ -110,4 +103,36 @@ fn numbers_go_round() {
     let [leaders, partners] = [&pairs.leaders, &pairs.partners].map(|word| word.value.load(Ordering::Relaxed));
     assert_eq!((led.number, leaders, partners), (FIRST, 0, 0));
     led.end();
+}
+
+/// The pair does not fail because of signals that come while the partner sleeps.
+#[test]
+fn signals_do_not_end_the_wait() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: a handler that does nothing.
+    unsafe { libc::signal(libc::SIGUSR2, nothing as *const () as libc::sighandler_t) };
+    let pairs = Pairs::default();
+    let leading = leads(&pairs);
+    let led = leading.open([1].into_iter());
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let pairs = &pairs;
+        let partner = scope.spawn(move || {
+            let joined = joins(pairs, |_| {});
+            // SAFETY: this thread.
+            tell.send(unsafe { libc::pthread_self() } as u64).unwrap();
+            joined.wait_for_leader().unwrap();
+            joined.end().unwrap()
+        });
+        let thread = told.recv().unwrap();
+        for _ in 0..2 * SLEEPS {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            // SAFETY: it lives until the leader is done.
+            unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };
+        }
+        assert_eq!(led.close(), Partner::Done);
+        led.end();
+        drop(leading);
+        assert!(partner.join().unwrap());
+    });
 }
