@@ -39,8 +39,9 @@ impl AtomicFile {
     /// # Errors
     /// `EAGAIN`: something in `seen` has changed. `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`: no room. Nothing was changed
     /// then. `EIO`: it cannot be copied or made durable; the file takes no more writes, and after the next open has
-    /// all of it or nothing. Or the SYNC of its group failed: then it is part of the open epoch. `EOPNOTSUPP`: the file
-    /// is the kernel's.
+    /// all of it or nothing. Or the SYNC of its group failed: then it is part of the open epoch. Or the thread that
+    /// commits it together with its own has not done so for a minute: it may still. `EOPNOTSUPP`: the file is the
+    /// kernel's.
     pub(crate) fn commit_transaction(&self, set: &WriteSet, seen: Option<&Seen>, durable: bool) -> Result<()> {
         Self::may_lock()?;
         let (_under_way, is_durable) = waiting_for_room(|| self.apply_transaction(set, seen, durable))?;
