@@ -22,5 +22,5 @@ pub fn missing() -> Option<String> {
     let mut command = of(&Command::new("true"));
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let works = ended.is_ok_and(|status| status.success());
-    (!works).then(|| "needs containers: unshare (util-linux), and the right to user namespaces".into())
+    (!works).then(|| "needs containers: install util-linux (unshare), and allow user namespaces".into())
 }
