@@ -10,15 +10,15 @@ use rustix::time::Timespec;
 
 /// How long a thread waits for others.
 pub(crate) struct Patience {
-    each: Timespec,
+    pub(super) each: Timespec,
     /// Waits of that length in which nothing changes.
-    rounds: u32,
+    pub(super) rounds: u32,
 }
 
 impl Patience {
     /// Tries until it succeeds: first without pauses, then after sleeps, which get what the try has found and return
     /// 1 if nothing has changed meanwhile.
-    fn wait(&self, attempt: impl Fn() -> Result<u32, u32>, sleep: impl Fn(u32) -> u32) -> Result<(), Stuck> {
+    pub(super) fn wait(&self, attempt: impl Fn() -> Result<u32, u32>, sleep: impl Fn(u32) -> u32) -> Result<(), Stuck> {
         let (mut spins, mut rounds) = (0, 0);
         while let Err(found) = attempt() {
             if rounds >= self.rounds {

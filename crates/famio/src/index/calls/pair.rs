@@ -5,15 +5,10 @@
 //! It changes its other blocks at once, and those of the leader when the leader is done with them. The leader closes the
 //! pair, waits until its partner is done, and commits both.
 
+use super::gate::LONG;
 use crate::index::lock::{Stuck, timed_out};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, SPINS, futex, spin_loop};
 use crate::thread::Held;
-use rustix::time::Timespec;
-
-const SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Sleeps until a partner gives up on its leader. The leader waits for as long as it takes: if it opened the gate, its
-/// partner would go on changing blocks.
-const SLEEPS: u32 = 60;
 
 /// In `state`: nobody leads.
 const IDLE: u32 = 0;
@@ -144,6 +139,7 @@ impl Led<'_> {
             return Partner::None;
         }
         pairs.leaders.set(number);
+        // For as long as it takes: if the gate opened, the partner would go on changing blocks.
         while pairs.partners.wait(|partners| partners == number).is_err() {}
         if pairs.failed.load(Ordering::Acquire) == 0 { Partner::Done } else { Partner::Failed }
     }
@@ -211,32 +207,19 @@ impl Word {
         }
     }
 
+    /// Waits no longer than [`LONG`].
     #[inline]
     fn wait(&self, is_over: impl Fn(u32) -> bool) -> Result<(), Stuck> {
-        for _ in 0..SPINS {
-            if is_over(self.value.load(Ordering::Acquire)) {
-                return Ok(());
-            }
-            spin_loop();
-        }
-        self.sleep(is_over)
-    }
-
-    #[cold]
-    fn sleep(&self, is_over: impl Fn(u32) -> bool) -> Result<(), Stuck> {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let mut ended = Err(Stuck);
-        let mut sleeps = 0;
-        while sleeps < SLEEPS {
-            let now = self.value.load(Ordering::SeqCst);
-            if is_over(now) {
-                ended = Ok(());
-                break;
-            }
-            sleeps += timed_out(futex::wait(&self.value, futex::Flags::empty(), now, Some(&SLEEP)));
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        ended
+        let look = || match self.value.load(Ordering::Acquire) {
+            value if is_over(value) => Ok(value),
+            value => Err(value),
+        };
+        LONG.wait(look, |found| {
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            let slept = futex::wait(&self.value, futex::Flags::empty(), found, Some(&LONG.each));
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            timed_out(slept)
+        })
     }
 }
 

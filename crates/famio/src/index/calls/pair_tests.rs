@@ -108,9 +108,12 @@ fn numbers_go_round() {
 /// The pair does not fail because of signals that come while the partner sleeps.
 #[test]
 fn signals_do_not_end_the_wait() {
-    extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: a handler that does nothing.
-    unsafe { libc::signal(libc::SIGUSR2, nothing as *const () as libc::sighandler_t) };
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn count(_: libc::c_int) {
+        HANDLED.fetch_add(1, Ordering::SeqCst);
+    }
+    // SAFETY: a handler that only counts.
+    unsafe { libc::signal(libc::SIGUSR2, count as *const () as libc::sighandler_t) };
     let pairs = Pairs::default();
     let leading = leads(&pairs);
     let led = leading.open([1].into_iter());
@@ -125,8 +128,11 @@ fn signals_do_not_end_the_wait() {
             joined.end().unwrap()
         });
         let thread = told.recv().unwrap();
-        for _ in 0..2 * SLEEPS {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+        for handled in 0..2 * LONG.rounds {
+            // Until it is asleep again: a signal before that interrupts nothing.
+            while HANDLED.load(Ordering::SeqCst) < handled || pairs.leaders.sleepers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
             // SAFETY: it lives until the leader is done.
             unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };
         }
