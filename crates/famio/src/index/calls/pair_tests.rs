@@ -130,7 +130,10 @@ fn signals_do_not_end_the_wait() {
         let thread = told.recv().unwrap();
         for handled in 0..2 * LONG.rounds {
             // Until it is asleep again: a signal before that interrupts nothing.
-            while HANDLED.load(Ordering::SeqCst) < handled || pairs.leaders.sleepers.load(Ordering::SeqCst) == 0 {
+            let is_asleep =
+                || HANDLED.load(Ordering::SeqCst) >= handled && pairs.leaders.sleepers.load(Ordering::SeqCst) != 0;
+            while !is_asleep() {
+                assert!(!partner.is_finished(), "signal {handled} has ended its wait");
                 std::thread::yield_now();
             }
             // SAFETY: it lives until the leader is done.
