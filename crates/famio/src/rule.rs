@@ -85,6 +85,7 @@ rules! {
     NeededSinceTheOldest,
     LoggedAgainWhole,
     LoggedAgainBeforeTail,
+    LoggedAgainToTheLast,
     ForcedCutsFirst,
     ForcedHeedsCuts,
     ForcedKeepsTheEnd,

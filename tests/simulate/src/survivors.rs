@@ -1,7 +1,7 @@
 //! Mutants that no history detects, each with the reason.
 
 /// Machine (or any), parts of the mutant's name in their order with `*` between them, reason.
-const LISTED: [(Option<&str>, &str, &str); 16] = [
+const LISTED: [(Option<&str>, &str, &str); 15] = [
     (
         None,
         " changing <",
@@ -26,7 +26,6 @@ const LISTED: [(Option<&str>, &str, &str); 16] = [
         "PassFlushesBeforeTail",
         "for a commit by another thread during the flush: in one thread no record is durable between the two",
     ),
-    (Some("page-cache"), "LoggedAgainWhole", "for a write cache, which alone logs blocks again"),
     (Some("page-cache"), "NeededSinceTheOldest", "for a write cache, which alone asks since when a block is needed"),
     (
         Some("tiered"),

@@ -27,6 +27,17 @@ pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, _hot: bool)
     unsafe { dst.copy_from_nonoverlapping(src, len) }
 }
 
+/// Copies by ordinary stores: see the other architecture.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`] of bytes.
+#[inline]
+pub(super) unsafe fn copy_past(dst: *mut u8, src: *const u8, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { dst.copy_from_nonoverlapping(src, len) };
+    false
+}
+
 /// Stores zeros so that they are persistent after the next [`fence`] of this thread.
 ///
 /// # Safety

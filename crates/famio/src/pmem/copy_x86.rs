@@ -44,11 +44,29 @@ pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// As [`core::ptr::copy_nonoverlapping`] of bytes.
 #[inline]
 pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, hot: bool) {
-    let cpu = features();
-    let parts = lines::split(dst as usize, len);
-    if hot || len < STAGE_SMALL || parts.head + parts.tail > 0 || cpu.copy == CopyOp::Ordinary {
+    if hot {
         // SAFETY: the caller's promise.
         return unsafe { super::ordinary::copy(dst, src, len) };
+    }
+    // SAFETY: the caller's promise.
+    if unsafe { copy_past(dst, src, len) } {
+        fence();
+    }
+}
+
+/// Copies whole lines past the caches; few bytes, and parts of lines, by ordinary stores. Whether it went past them:
+/// only a fence orders that with later stores.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`] of bytes.
+#[inline]
+pub(super) unsafe fn copy_past(dst: *mut u8, src: *const u8, len: usize) -> bool {
+    let cpu = features();
+    let parts = lines::split(dst as usize, len);
+    if len < STAGE_SMALL || parts.head + parts.tail > 0 || cpu.copy == CopyOp::Ordinary {
+        // SAFETY: the caller's promise.
+        unsafe { super::ordinary::copy(dst, src, len) };
+        return false;
     }
     // SAFETY: the caller's promise; whole lines, and `cpu` is what there is.
     unsafe {
@@ -58,7 +76,7 @@ pub(super) unsafe fn stage(dst: *mut u8, src: *const u8, len: usize, hot: bool) 
             _ => stream_sse2(dst, src, len),
         }
     }
-    fence();
+    true
 }
 
 /// Stores zeros so that they are persistent after the next [`fence`] of this thread.

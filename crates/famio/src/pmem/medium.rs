@@ -18,6 +18,16 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// `dst` and `src` are valid for `len` bytes, and do not overlap. The caller guards against faults (SIGBUS).
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize);
 
+    /// As [`copy`](Self::copy), of bytes that will not be used soon: past the cache, where that is quicker. Other threads
+    /// may see later stores of this one before them, up to [`order_past`](super::order_past).
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    unsafe fn copy_past(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(dst, src, len) }
+    }
+
     /// As [`copy`](Self::copy), with zeros.
     ///
     /// # Safety

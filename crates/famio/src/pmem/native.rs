@@ -24,6 +24,12 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
     }
 }
 
+/// Other threads see what this one has stored past the cache before anything that it stores later.
+#[inline]
+pub(crate) fn order_past() {
+    ops::fence();
+}
+
 /// Flush and fence.
 struct Pmem;
 /// Fence only.
@@ -88,6 +94,11 @@ macro_rules! ordinary_stores {
             unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
                 // SAFETY: the caller's promise.
                 unsafe { super::ordinary::copy(dst, src, len) }
+            }
+
+            unsafe fn copy_past(&self, dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { ops::copy_past(dst, src, len) };
             }
 
             unsafe fn stage(&self, dst: *mut u8, src: *const u8, len: usize, _hot: bool) {

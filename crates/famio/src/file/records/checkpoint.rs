@@ -1,7 +1,8 @@
 //! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
 //! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
-use super::checkpointing::{BlocksToRelog, Checkpointing, WRITERS_HELP_FROM};
+use super::checkpointing::{Checkpointing, WRITERS_HELP_FROM};
+use super::relog::BlocksToRelog;
 use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};
@@ -32,20 +33,6 @@ impl Records {
             checkpointing.tidy_at = 2 * checkpointing.waiting.len();
         }
         checkpointing.finished.take()
-    }
-
-    /// Takes the blocks that the present commit has to log again; it reports by [`logged_again`](Self::logged_again) if
-    /// it has.
-    pub(super) fn take_blocks_to_relog(&self) -> Option<BlocksToRelog> {
-        lock(&self.checkpointing).again.take()
-    }
-
-    /// The commit of `epoch` has logged these blocks, too. The gate is closed.
-    pub(super) fn logged_again(&self, cx: Context<'_>, again: &BlocksToRelog, epoch: u64) {
-        for cell in again.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
-            State::set_since(cell, epoch);
-        }
-        self.release(again.target);
     }
 
     /// One round: some blocks of a pass. Returns whether anything was done; does nothing while another thread is at
@@ -133,11 +120,16 @@ impl Records {
         if checkpointing.under_way || (checkpointing.waiting.is_empty() && !checkpointing.was_cut) {
             return;
         }
-        checkpointing.again = None;
-        let log = lock(&self.log);
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         // In a quiet moment everything is: no commit would log it again. So is what the pool needs for others.
         let everything = everything || is_quiet(cx.shared()) || self.live.limit().must_return() > 0;
+        let fits = self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !checkpointing.must_flush();
+        if checkpointing.again.is_some() && fits && !everything {
+            return; // the commits are at it
+        }
+        checkpointing.again = None;
+        self.relogs.store(false, Ordering::Relaxed);
+        let log = lock(&self.log);
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
@@ -152,7 +144,7 @@ impl Records {
         checkpointing.queue.dedup();
         if target.is_some() {
             self.keep_later(cx, checkpointing, committed);
-            if self.tier.as_ref().is_some_and(|tier| tier.has_room_for_all(buffers)) && !checkpointing.must_flush() {
+            if fits {
                 // Everything in use fits: what the journal has to give up is logged again at its end, instead of
                 // written to the disk.
                 checkpointing.waiting.extend(&checkpointing.queue);
@@ -160,6 +152,7 @@ impl Records {
                     blocks: core::mem::take(&mut checkpointing.queue),
                     target: checkpointing.target,
                 });
+                self.relogs.store(true, Ordering::Relaxed);
                 return;
             }
         }

@@ -1,5 +1,6 @@
 //! The state of the checkpoint, which goes to the session's next owner.
 
+use super::relog::BlocksToRelog;
 use crate::error::Result;
 use crate::file::engine::context::{Words, put_list};
 use crate::rule::{Rule, holds};
@@ -46,16 +47,8 @@ pub(super) struct Checkpointing {
     pub(super) unflushed: bool,
     /// The target of a finished pass, which the next commit may release.
     pub(super) finished: Option<u64>,
-    /// What the next commit logs again.
+    /// What the next commits log again.
     pub(super) again: Option<BlocksToRelog>,
-}
-
-/// Blocks of a write cache that the next commit logs again. All of them also wait for a checkpoint.
-pub(super) struct BlocksToRelog {
-    /// In descending order.
-    pub blocks: Vec<u64>,
-    /// Once they are in a later epoch, the journal up to this one can go.
-    pub target: u64,
 }
 
 impl Checkpointing {

@@ -14,6 +14,7 @@ mod forced;
 mod hand_over;
 mod memory;
 mod prepare;
+mod relog;
 mod reserve;
 mod state;
 mod to_file;
@@ -36,10 +37,11 @@ use crate::pmem::{Medium, TestHooks};
 use crate::rule::{Rule, holds};
 use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
-use checkpointing::{BlocksToRelog, Checkpointing};
+use checkpointing::Checkpointing;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use memory::{Held, Surplus};
+use relog::RelogPart;
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -65,6 +67,8 @@ pub(crate) struct Records {
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
+    /// Blocks are to be logged again by the next commits.
+    relogs: AtomicBool,
     /// The latter of the last pass after which the journal could be released.
     released: AtomicU64,
     /// Up to this epoch of the journal the file has everything, durably: a pass has left nothing for later ones, nor a
@@ -116,6 +120,7 @@ impl Records {
             checkpointing: Mutex::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
+            relogs: AtomicBool::new(false),
             released: AtomicU64::new(0),
             in_file: AtomicU64::new(0),
             asked: AtomicU64::new(0),
@@ -144,10 +149,11 @@ impl Records {
 
     /// Whether the journal is long compared to what is in buffers, so that a pass pays for itself.
     fn is_long(&self, cx: Context<'_>) -> bool {
-        if let Some(tier) = &self.tier {
-            return tier.is_pressed(0);
-        }
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        if let Some(tier) = &self.tier {
+            // What is to be logged again is left to the commits.
+            return tier.is_long(used) && !self.relogs.load(Ordering::Relaxed);
+        }
         let taken_up = self.taken_up.load(Ordering::Relaxed);
         self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpointing::LONG_JOURNAL_FROM.max(4 * used)
     }
@@ -191,17 +197,6 @@ impl Records {
     /// The number that the open epoch will have in a tiered journal.
     fn next_epoch(&self) -> u64 {
         self.tier.as_ref().map_or(0, WriteBack::next_epoch)
-    }
-
-    /// The blocks that the present commit has to log again, if there is plenty of room for them.
-    fn again_if_room(&self, cx: Context<'_>) -> Option<BlocksToRelog> {
-        let again = self.take_blocks_to_relog()?;
-        let cells = again.blocks.iter().filter_map(|&block| cx.index().lookup(block));
-        let more = cells.map(|cell| u64::from(State::of(cell, cx.shared().committed()).held.count_ones())).sum::<u64>();
-        let (blocks, granules) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
-        let cost = self.cost(blocks + again.blocks.len() as u64, granules + more);
-        let is_tight = self.tier.as_ref().is_none_or(|tier| tier.is_hard(0));
-        (!is_tight && lock(&self.log).reserve(cost).is_ok()).then_some(again)
     }
 
     /// Whether the open epoch has cut the file: there is no checkpoint until that is committed.
@@ -315,21 +310,13 @@ impl Engine for Records {
         let mut open = std::mem::take(&mut *lock(&self.open));
         open.sort_unstable();
         open.dedup(); // a block that a cut removed may have come again
-        let again = self.tier.as_ref().and_then(|_| self.again_if_room(cx));
-        let is_again = |number: &u64| {
-            holds(Rule::LoggedAgainWhole)
-                && again.as_ref().is_some_and(|again| again.blocks.binary_search_by(|block| number.cmp(block)).is_ok())
-        };
-        let merged = again.as_ref().map(|again| {
-            let mut all = [&open[..], &again.blocks].concat();
-            all.sort_unstable();
-            all.dedup();
-            all
-        });
+        let again = self.take_part(cx);
+        let is_again = |number: u64| again.as_ref().is_some_and(|part| part.has(number));
+        let merged = again.as_ref().map(|part| part.with(&open));
         let all = merged.as_ref().unwrap_or(&open);
         let index = cx.index();
         let mut found =
-            all.iter().filter_map(|number| state::open_block(cx, index.lookup(*number)?, *number, is_again(number)));
+            all.iter().filter_map(|&number| state::open_block(cx, index.lookup(number)?, number, is_again(number)));
         let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
         let blocks = if all.len() <= FEW {
             let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
@@ -347,8 +334,9 @@ impl Engine for Records {
         let epoch = log.committed() + 1;
         let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
-        if let Some(again) = again.as_ref().filter(|_| !holds(Rule::LoggedAgainBeforeTail)) {
-            log.release(again.target);
+        if let Some(target) = again.as_ref().and_then(RelogPart::target).filter(|_| !holds(Rule::LoggedAgainBeforeTail))
+        {
+            log.release(target);
         }
         let promised = promised(); // the writes have asked for it
         let appended = log.append(&batch);
@@ -369,8 +357,8 @@ impl Engine for Records {
         }
         drop(log); // a checkpoint takes the two locks in the other order
         self.committed_cut.store(cx.shared().file_end.load(Ordering::Acquire), Ordering::Relaxed);
-        if let Some(again) = &again {
-            self.logged_again(cx, again, epoch);
+        if let Some(part) = &again {
+            self.logged_again(cx, part, epoch);
         }
         if let Some(epoch) = self.note_commit(&mut open) {
             self.release(epoch);
@@ -532,10 +520,9 @@ impl Engine for Records {
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {
-        if let Some(tier) = &self.tier {
-            return tier.is_pressed(cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64);
-        }
-        cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64 > checkpointing::PRESSED_FROM || self.is_long(cx)
+        let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
+        let is_full = self.tier.as_ref().map_or(used > checkpointing::PRESSED_FROM, |tier| tier.is_full(used));
+        is_full || self.is_long(cx)
     }
 }
 

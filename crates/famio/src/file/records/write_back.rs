@@ -13,6 +13,11 @@ const FULL: u64 = 45;
 const HARD: u64 = 60;
 /// Bytes that a file may have, whatever others have.
 const LEAST: u64 = 16 << 20;
+/// A journal whose blocks are all logged again grows to this many times their bytes: the oldest epochs of a longer one
+/// have hardly fewer blocks that are still needed, and a short one stays in the caches and in pages that it has.
+const TIMES_BUFFERS: u64 = 3;
+/// But not below this many bytes.
+const SHORT: u64 = 4 << 20;
 
 /// See the module.
 pub(super) struct WriteBack {
@@ -50,9 +55,10 @@ impl WriteBack {
         self.budget.load(Ordering::Relaxed) / 100 * percent
     }
 
-    /// Bytes of journal from which on blocks are written back, and down to how many.
-    fn bounds(&self) -> (u64, u64) {
-        (self.part(self.range.from.into()), self.part(self.range.to.into()))
+    /// Bytes of journal from which on it is to become shorter, with this many bytes of buffers.
+    fn long(&self, buffers: u64) -> u64 {
+        let from = self.part(self.range.from.into());
+        if self.has_room_for_all(buffers) { from.min((TIMES_BUFFERS * buffers).max(SHORT)) } else { from }
     }
 
     /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those written.
@@ -90,10 +96,16 @@ impl WriteBack {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Whether so much waits that the background does not wait for a quiet moment. `buffers`: their bytes.
+    /// Whether so much waits in buffers, with this many bytes, that the background does not wait for a quiet moment.
     #[inline]
-    pub fn is_pressed(&self, buffers: u64) -> bool {
-        self.used.load(Ordering::Relaxed) > self.bounds().0 || buffers > self.full()
+    pub fn is_full(&self, buffers: u64) -> bool {
+        buffers > self.full()
+    }
+
+    /// Whether the journal is so long that it gives up its oldest epochs.
+    #[inline]
+    pub fn is_long(&self, buffers: u64) -> bool {
+        self.used.load(Ordering::Relaxed) > self.long(buffers)
     }
 
     /// Whether writers have to help.
@@ -104,16 +116,15 @@ impl WriteBack {
 
     /// Whether the buffers are few enough to stay in the journal as it is, with room to log some of them again.
     pub fn has_room_for_all(&self, buffers: u64) -> bool {
-        buffers <= self.bounds().1 && !self.is_hard(0) || TestHooks::current().logs_again
+        buffers <= self.part(self.range.to.into()) && !self.is_hard(0) || TestHooks::current().logs_again
     }
 
     /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
-        // Blocks logged again are part of one commit, so they must not be many.
-        let (from, to) = self.bounds();
-        let keep = if self.has_room_for_all(buffers) { from - from / 4 } else { to };
+        let long = self.long(buffers);
+        let keep = if self.has_room_for_all(buffers) { long - long / 4 } else { self.part(self.range.to.into()) };
         match log {
-            EpochLog::Memory(log) if self.is_pressed(0) && buffers <= self.full() => Some(log.epoch_before(keep)),
+            EpochLog::Memory(log) if self.is_long(buffers) && buffers <= self.full() => Some(log.epoch_before(keep)),
             _ => None,
         }
     }

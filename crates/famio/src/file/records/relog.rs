@@ -1,0 +1,166 @@
+//! Logging again: if all buffers of a write cache have room, a journal gives up its oldest epochs without a write to
+//! the disk. What is still needed of them is logged once more by the commits that come anyway, a part by each, so that
+//! none of them takes long.
+
+use super::state::State;
+use super::{Records, lock};
+use crate::file::engine::context::Context;
+use crate::rule::{Rule, holds};
+use core::sync::atomic::Ordering;
+
+/// Granules that a commit logs again at least, if there are so many.
+const PART: u64 = 64;
+/// For each granule that a commit has itself. The oldest quarter of a journal three times as long as its blocks has at
+/// most 1.4 times its bytes of them: with two, the journal gets shorter.
+const TIMES_OWN: u64 = 2;
+/// Blocks that a commit looks at, at most: most of them may have been written again meanwhile.
+const LOOKS: usize = 256;
+
+/// Blocks that are to be logged again. All of them also wait for a checkpoint.
+pub(super) struct BlocksToRelog {
+    /// In descending order.
+    pub blocks: Vec<u64>,
+    /// Once all are in a later epoch, the journal up to this one can go.
+    pub target: u64,
+}
+
+/// Those that one commit logs again.
+pub(super) struct RelogPart {
+    /// In ascending order.
+    blocks: Vec<u64>,
+    /// What can go after the commit: it has the last part.
+    target: Option<u64>,
+}
+
+impl RelogPart {
+    /// The blocks of the commit: those of the open epoch, in ascending order, and these.
+    pub fn with(&self, open: &[u64]) -> Vec<u64> {
+        let mut all = [open, &self.blocks].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether all of the block is logged.
+    pub fn has(&self, block: u64) -> bool {
+        holds(Rule::LoggedAgainWhole) && self.blocks.binary_search(&block).is_ok()
+    }
+
+    /// The epoch up to which the journal can go, once this part is in it.
+    pub fn target(&self) -> Option<u64> {
+        self.target
+    }
+}
+
+impl Records {
+    /// What the present commit has to log again. Reports by [`logged_again`](Self::logged_again) if it has.
+    pub(super) fn take_part(&self, cx: Context<'_>) -> Option<RelogPart> {
+        let tier = self.tier.as_ref().filter(|_| self.relogs.load(Ordering::Relaxed))?;
+        let mut checkpointing = lock(&self.checkpointing);
+        let all = checkpointing.again.as_mut()?;
+        let (own_blocks, own) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
+        let (most, mut more) = (PART.max(TIMES_OWN * own), 0);
+        let mut blocks = Vec::new();
+        for _ in 0..LOOKS {
+            if more >= most {
+                break;
+            }
+            let Some(block) = all.blocks.pop() else { break };
+            let state = cx.index().lookup(block).map(|cell| State::of(cell, cx.shared().committed()));
+            if let Some(state) = state.filter(|state| state.buffer.is_some() && state.since <= all.target) {
+                more += u64::from(state.held.count_ones());
+                blocks.push(block);
+            }
+        }
+        let is_last = all.blocks.is_empty() || !holds(Rule::LoggedAgainToTheLast);
+        let target = is_last.then_some(all.target);
+        let cost = self.cost(own_blocks + blocks.len() as u64, own + more);
+        if is_last {
+            checkpointing.again = None;
+            self.relogs.store(false, Ordering::Relaxed);
+        }
+        if tier.is_hard(0) || lock(&self.log).reserve(cost).is_err() {
+            // Without this part, the journal must not go: the next pass decides anew.
+            checkpointing.again = None;
+            self.relogs.store(false, Ordering::Relaxed);
+            return None;
+        }
+        Some(RelogPart { blocks, target })
+    }
+
+    /// The commit of `epoch` has logged these blocks, too. The gate is closed.
+    pub(super) fn logged_again(&self, cx: Context<'_>, part: &RelogPart, epoch: u64) {
+        for cell in part.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
+            State::set_since(cell, epoch);
+        }
+        if let Some(target) = part.target {
+            self.release(target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use crate::index::BLOCK;
+    use crate::journal::live::Live;
+    use crate::pmem::TestHooks;
+    use crate::settings::Durability;
+    use crate::{Settings, TierChoice};
+    use core::sync::atomic::Ordering;
+    use famio_test_support::place::{self, Place};
+    use famio_test_support::random::Random;
+    use std::fs::File;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    const BLOCKS: usize = 300;
+
+    /// The journal of a small working set once grew to 30 % of the budget, which may be a gigabyte; and all that was to
+    /// be logged again went into one commit.
+    #[test]
+    fn a_small_working_set_keeps_a_small_journal_and_no_commit_is_long() {
+        let (folder, pool) = (place::disk().unwrap(), Place::new(place::memory(), "relog-pool").unwrap());
+        let folder = Place::new(&folder, "relog").unwrap();
+        let path = folder.path().join("file");
+        let mut model = vec![1; BLOCKS * BLOCK];
+        std::fs::write(&path, &model).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap();
+        let pool = Some(pool.path().to_owned());
+        let settings =
+            Settings { pool, durability: Durability::Process, tier: TierChoice::Auto, ..Settings::default() };
+        TestHooks { still: true, busy: true, ..TestHooks::default() }.enter();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
+        let mut random = Random::new(1);
+        let (mut longest, mut relogged) = (0, 0);
+        for number in 0..20_000 {
+            // Half of the blocks are written once, and logged again and again.
+            let block = if number < BLOCKS { number } else { random.below(BLOCKS as u64 / 2) as usize };
+            let at = block * BLOCK;
+            model[at..at + BLOCK].fill(number as u8);
+            // SAFETY: the test's memory.
+            unsafe { atomic.write(at as u64, &[UserBuf::of(&mut model[at..at + BLOCK])]) }.unwrap();
+            let written = atomic
+                .with_session(|session| {
+                    let journal = || session.context(&atomic.fds).shared().totals.journal.load(Ordering::Relaxed);
+                    let before = journal();
+                    atomic.sync().unwrap();
+                    if number % 64 == 0 {
+                        session.checkpoint_some(&atomic.fds).unwrap();
+                    }
+                    journal() - before
+                })
+                .unwrap();
+            longest = written.max(longest);
+            relogged += u64::from(written > 2 * BLOCK as u64);
+        }
+        let length = |journal: &Live| std::fs::metadata(journal.path()).unwrap().len();
+        let length = atomic.with_session(|session| length(session.engine.journal())).unwrap();
+        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+        TestHooks::default().enter();
+        assert!(std::fs::read(&path).unwrap() == model);
+        assert!(length <= 8 << 20, "the journal has {length} bytes");
+        assert!(longest <= 4 * BLOCK as u64, "a commit wrote {longest} bytes");
+        assert!(relogged > 100, "{relogged} commits logged a block again");
+    }
+}
