@@ -1,7 +1,7 @@
 //! Writes, reads and cuts one block, with its bytes in a buffer.
 
 use super::state::State;
-use super::{Records, buffers, checkpointing, lock};
+use super::{Records, buffers, checkpointing};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
 use crate::file::base::bits::{GRANULE, below, rest_of_granules, runs, touched};
@@ -47,7 +47,7 @@ impl Records {
         if bits == 0 {
             return Ok(());
         }
-        self.reserve(state.open == 0, (bits & !state.open).count_ones().into())?;
+        self.reserve(cx, state.open == 0, (bits & !state.open).count_ones().into())?;
         let (number, is_taken_now) = match state.buffer {
             Some(number) => (number, false),
             None => (buffers::take(cx)?, true),
@@ -78,7 +78,7 @@ impl Records {
         let since = if is_new { self.next_epoch() } else { state.since };
         State::set(cell, since, (held, open), committed);
         if state.open == 0 {
-            lock(&self.open).push(block);
+            self.open.push(cx, block);
         }
         if is_taken_now {
             self.count_memory(cx);

@@ -21,7 +21,7 @@ impl Records {
         }
         words.push(self.wants_segment.load(Ordering::Relaxed).into());
         checkpointing.leave(words);
-        put_list(words, &lock(&self.open));
+        put_list(words, &self.open.lock());
         self.is_away.store(true, Ordering::Release);
         self.live.limit().set(0); // the next owner accounts for it
         self.held.set(0);
@@ -51,7 +51,8 @@ impl Records {
         self.reserved.store(0, Ordering::Relaxed);
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.checkpointing) = checkpointing;
-        *lock(&self.open) = open;
+        self.relogs.store(false, Ordering::Relaxed); // the next pass decides anew
+        *self.open.lock() = open;
         self.is_away.store(false, Ordering::Release);
         Ok(())
     }

@@ -8,12 +8,15 @@ mod block;
 mod buffers;
 mod checkpoint;
 mod checkpointing;
+mod commit;
 mod epochs;
 mod flush;
 mod forced;
 mod hand_over;
 mod memory;
+mod open_blocks;
 mod prepare;
+mod pressure;
 mod relog;
 mod reserve;
 mod state;
@@ -26,22 +29,17 @@ pub(super) use buffers::offset;
 pub(super) use state::State;
 
 use crate::error::{Error, Result};
-use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times, with_room};
 use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
-use crate::journal::pools::shares::promised;
-use crate::journal::records::{Batch, Block};
 use crate::pmem::{Medium, TestHooks};
-use crate::rule::{Rule, holds};
-use crate::sys::monotonic_now;
 use crate::thread::{Guard, Mutex};
 use checkpointing::Checkpointing;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use memory::{Held, Surplus};
-use relog::RelogPart;
+use open_blocks::OpenBlocks;
 use std::sync::Arc;
 use write_back::WriteBack;
 
@@ -61,8 +59,7 @@ pub(crate) struct Records {
     cut: AtomicU64,
     /// The size to which committed epochs have cut the file and no pass has yet; `u64::MAX`: there is no such cut.
     committed_cut: AtomicU64,
-    /// Blocks of the open epoch, each once.
-    open: Mutex<Vec<u64>>,
+    open: OpenBlocks,
     checkpointing: Mutex<Checkpointing>,
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
@@ -90,16 +87,6 @@ pub(crate) struct Records {
 /// A shorter journal is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
-/// Percentage of what a journal of records surely has of a pool above which an epoch begins with a checkpoint.
-const OF_RECORDS: u64 = 30;
-
-/// Nanoseconds for which the background is not woken again for what others of the pool lack.
-const ASKED: u64 = 20_000_000;
-
-/// Blocks of an epoch for which no memory is allocated.
-const FEW: usize = 8;
-const NO_BLOCK: Block<'_> = Block { number: 0, mask: 0, data: &[0; BLOCK] };
-
 fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     mutex.lock()
 }
@@ -116,7 +103,7 @@ impl Records {
             granules: AtomicU64::new(0),
             cut: AtomicU64::new(size),
             committed_cut: AtomicU64::new(u64::MAX),
-            open: Mutex::new(Vec::new()),
+            open: OpenBlocks::default(),
             checkpointing: Mutex::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
@@ -145,53 +132,6 @@ impl Records {
     fn needed(&self) -> u64 {
         let cost = self.cost(self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
         self.reserved.load(Ordering::Relaxed).max(cost)
-    }
-
-    /// Whether the journal is long compared to what is in buffers, so that a pass pays for itself.
-    fn is_long(&self, cx: Context<'_>) -> bool {
-        let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
-        if let Some(tier) = &self.tier {
-            // What is to be logged again is left to the commits.
-            return tier.is_long(used) && !self.relogs.load(Ordering::Relaxed);
-        }
-        let taken_up = self.taken_up.load(Ordering::Relaxed);
-        self.appended.load(Ordering::Relaxed).saturating_sub(taken_up) > checkpointing::LONG_JOURNAL_FROM.max(4 * used)
-    }
-
-    /// Whether so much of the journal is in use that a new epoch needs room first. Journals of records are that short
-    /// only in a pool with a size: what an epoch has overwritten can't leave them before its commit.
-    #[inline]
-    fn is_tight(&self) -> bool {
-        match &self.tier {
-            Some(tier) => tier.is_hard(0),
-            None => self.live.limit().is_shared() && self.is_mostly_waiting(),
-        }
-    }
-
-    #[cold]
-    fn is_mostly_waiting(&self) -> bool {
-        // A pass may be under way: what it has taken up waits until its end.
-        let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
-        waiting > self.live.limit().guaranteed() / 100 * OF_RECORDS
-    }
-
-    /// Others of the pool lack room: wakes the background, and then leaves it to its own looks for a while.
-    #[cold]
-    fn ask_to_give_back(&self) {
-        let now = monotonic_now();
-        if now > self.asked.load(Ordering::Relaxed) + ASKED {
-            self.asked.store(now, Ordering::Relaxed);
-            background_wakeup::wake();
-        }
-    }
-
-    /// A write cache takes what the other sessions of the process leave.
-    #[inline]
-    fn count_memory(&self, cx: Context<'_>) {
-        let others = memory::count(&self.held, cx);
-        if let Some(tier) = &self.tier {
-            tier.leave_to_others(others);
-        }
     }
 
     /// The number that the open epoch will have in a tiered journal.
@@ -248,7 +188,7 @@ impl Engine for Records {
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
-        with_room(|| self.live.limit().is_shared(), || self.make_room(cx), || self.reserve(false, 0))
+        with_room(|| self.live.limit().is_shared(), || self.make_room(cx), || self.reserve(cx, false, 0))
     }
 
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
@@ -297,81 +237,14 @@ impl Engine for Records {
     }
 
     fn open_blocks(&self) -> Option<Vec<u64>> {
-        let mut open = lock(&self.open).clone();
+        let mut open = self.open.lock().clone();
         open.sort_unstable();
         open.dedup();
         Some(open)
     }
 
-    /// One append: to pages, with one `fdatasync` of the journal; or to memory, with two fences.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
-        self.count_memory(cx);
-        let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
-        let mut open = std::mem::take(&mut *lock(&self.open));
-        open.sort_unstable();
-        open.dedup(); // a block that a cut removed may have come again
-        let again = self.take_part(cx);
-        let is_again = |number: u64| again.as_ref().is_some_and(|part| part.has(number));
-        let merged = again.as_ref().map(|part| part.with(&open));
-        let all = merged.as_ref().unwrap_or(&open);
-        let index = cx.index();
-        let mut found =
-            all.iter().filter_map(|&number| state::open_block(cx, index.lookup(number)?, number, is_again(number)));
-        let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
-        let blocks = if all.len() <= FEW {
-            let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
-            &few[..count]
-        } else {
-            many.extend(found);
-            &many[..]
-        };
-        if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
-            // A write that found no room: nothing to append, and perhaps no room for that either.
-            self.begin_epoch(sealed.size);
-            return Ok(());
-        }
-        let mut log = lock(&self.log);
-        let epoch = log.committed() + 1;
-        let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
-        let before = log.written();
-        if let Some(target) = again.as_ref().and_then(RelogPart::target).filter(|_| !holds(Rule::LoggedAgainBeforeTail))
-        {
-            log.release(target);
-        }
-        let promised = promised(); // the writes have asked for it
-        let appended = log.append(&batch);
-        drop(promised);
-        if let Err(e) = appended {
-            drop(log);
-            if holds(Rule::FailedFlushIsForGood) {
-                self.live.suspect();
-            }
-            return Err(e);
-        }
-        self.appended.store(log.written(), Ordering::Relaxed);
-        cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
-        // With the small segments of tests, none in advance: they are to be reused.
-        let wants_segment = log.wants_segment() && TestHooks::current().segments.is_none();
-        if let Some(tier) = &self.tier {
-            tier.note(&log);
-        }
-        drop(log); // a checkpoint takes the two locks in the other order
-        self.committed_cut.store(cx.shared().file_end.load(Ordering::Acquire), Ordering::Relaxed);
-        if let Some(part) = &again {
-            self.logged_again(cx, part, epoch);
-        }
-        if let Some(epoch) = self.note_commit(&mut open) {
-            self.release(epoch);
-        }
-        *lock(&self.open) = open; // empty; its memory is reused
-        self.begin_epoch(sealed.size);
-        if wants_segment {
-            self.wants_segment.store(true, Ordering::Release);
-        }
-        if wants_segment || self.is_long(cx) {
-            background_wakeup::wake();
-        }
-        Ok(())
+        self.append_epoch(cx, sealed)
     }
 
     fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {

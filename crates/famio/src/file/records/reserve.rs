@@ -2,13 +2,25 @@
 
 use super::{Records, full, lock};
 use crate::error::Result;
+use crate::file::engine::context::Context;
 use crate::journal::records::RecordLog;
 use crate::journal::tiered::TieredLog;
 use crate::pmem::TestHooks;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Journal is reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
+
+/// Returns the sum. In exclusive mode by ordinary instructions, as no other thread adds.
+#[inline]
+fn add(cx: Context<'_>, counter: &AtomicU64, more: u64) -> u64 {
+    if !cx.exclusive {
+        return counter.fetch_add(more, Ordering::Relaxed) + more;
+    }
+    let sum = counter.load(Ordering::Relaxed) + more;
+    counter.store(sum, Ordering::Relaxed);
+    sum
+}
 
 impl Records {
     /// The most bytes of journal for this many blocks with this many granules in all.
@@ -18,10 +30,10 @@ impl Records {
 
     /// Reserves journal for `granules` more granules of the open epoch and, if `block`, one more block; with neither,
     /// for the commit of a size.
-    pub(super) fn reserve(&self, block: bool, granules: u64) -> Result<()> {
+    pub(super) fn reserve(&self, cx: Context<'_>, block: bool, granules: u64) -> Result<()> {
         let block = u64::from(block);
-        let blocks = self.blocks.fetch_add(block, Ordering::Relaxed) + block;
-        let all = self.granules.fetch_add(granules, Ordering::Relaxed) + granules;
+        let blocks = add(cx, &self.blocks, block);
+        let all = add(cx, &self.granules, granules);
         let reserved = self.reserve_for(self.cost(blocks, all));
         if reserved.is_err() {
             self.blocks.fetch_sub(block, Ordering::Relaxed);
