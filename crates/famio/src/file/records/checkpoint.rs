@@ -18,20 +18,12 @@ use rustix::time::Timespec;
 /// Blocks per round.
 const ROUND: usize = 64;
 
-/// Blocks that may wait, some of them several times, before duplicates are removed.
-const MIN_TIDIED: usize = 4096;
-
 impl Records {
     /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.
     pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
         let mut checkpointing = lock(&self.checkpointing);
         checkpointing.waiting.append(blocks);
         checkpointing.overwritten = false;
-        if checkpointing.waiting.len() > checkpointing.tidy_at.max(MIN_TIDIED) {
-            checkpointing.waiting.sort_unstable();
-            checkpointing.waiting.dedup();
-            checkpointing.tidy_at = 2 * checkpointing.waiting.len();
-        }
         checkpointing.finished.take()
     }
 
@@ -137,24 +129,19 @@ impl Records {
             checkpointing.overwritten = false;
         }
         checkpointing.skipped = false;
+        if let Some(target) = target.filter(|_| fits) {
+            // Everything in use fits: what the journal has to give up is logged again at its end, instead of written to
+            // the disk.
+            checkpointing.again = Some(BlocksToRelog { blocks: checkpointing.waiting.all().to_vec(), target });
+            self.relogs.store(true, Ordering::Relaxed);
+            return;
+        }
         checkpointing.left_some = checkpointing.overwritten;
         (checkpointing.target, checkpointing.whole) = (target.unwrap_or(committed), target.is_none());
-        checkpointing.queue = core::mem::take(&mut checkpointing.waiting);
-        checkpointing.queue.sort_unstable_by(|a, b| b.cmp(a)); // taken from the end: in file order
-        checkpointing.queue.dedup();
+        checkpointing.queue = checkpointing.waiting.take();
+        checkpointing.queue.reverse(); // taken from the end: in file order
         if target.is_some() {
             self.keep_later(cx, checkpointing, committed);
-            if fits {
-                // Everything in use fits: what the journal has to give up is logged again at its end, instead of
-                // written to the disk.
-                checkpointing.waiting.extend(&checkpointing.queue);
-                checkpointing.again = Some(BlocksToRelog {
-                    blocks: core::mem::take(&mut checkpointing.queue),
-                    target: checkpointing.target,
-                });
-                self.relogs.store(true, Ordering::Relaxed);
-                return;
-            }
         }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         if target.is_some() && checkpointing.queue.is_empty() && !checkpointing.must_flush() {
@@ -181,7 +168,7 @@ impl Records {
             if state.since > checkpointing.target { waiting.push(block) } else { queue.push(block) }
         }
         checkpointing.queue = queue;
-        checkpointing.waiting = waiting;
+        checkpointing.waiting = waiting.into();
     }
 
     /// The pass has done its work, durably: the journal up to its target can be reused, now or after the next commit.
@@ -295,7 +282,7 @@ impl Records {
         checkpointing.unflushed = true;
         self.apply_cut(cx)?;
         let mut blocks = core::mem::take(&mut checkpointing.queue);
-        blocks.append(&mut checkpointing.waiting);
+        blocks.append(&mut checkpointing.waiting.take());
         blocks.sort_unstable();
         blocks.dedup();
         let mut done = 0;
@@ -304,7 +291,7 @@ impl Records {
                 Ok(more) => done += more,
                 Err(e) => {
                     // The file stays attached: the rest still has to be written to it, so the journal is needed.
-                    checkpointing.waiting = blocks.split_off(done);
+                    checkpointing.waiting = blocks.split_off(done).into();
                     checkpointing.skipped = true;
                     return Err(e);
                 }

@@ -1,6 +1,7 @@
 //! The state of the checkpoint, which goes to the session's next owner.
 
 use super::relog::BlocksToRelog;
+use super::waiting::Waiting;
 use crate::error::Result;
 use crate::file::engine::context::{Words, put_list};
 use crate::rule::{Rule, holds};
@@ -17,9 +18,7 @@ pub(super) const WRITERS_HELP_FROM: u64 = 128 << 20;
 #[derive(Default)]
 pub(super) struct Checkpointing {
     /// Committed blocks that no pass has taken up yet.
-    pub(super) waiting: Vec<u64>,
-    /// The number of waiting blocks at which duplicates are removed next.
-    pub(super) tidy_at: usize,
+    pub(super) waiting: Waiting,
     /// Blocks of the present pass.
     pub(super) queue: Vec<u64>,
     /// The journal's epoch when the pass began.
@@ -67,12 +66,12 @@ impl Checkpointing {
     }
 
     /// For the next owner of the session. No flush is under way.
-    pub fn leave(&self, words: &mut Vec<u64>) {
+    pub fn leave(&mut self, words: &mut Vec<u64>) {
         // Writes of a failed close count as a cut for the next owner, which also makes it flush.
         let flags = [self.under_way, self.overwritten, self.skipped, self.must_flush(), self.finished.is_some()];
         words.extend(flags.map(u64::from));
         words.extend([self.target, self.finished.unwrap_or(0)]);
-        put_list(words, &self.waiting);
+        put_list(words, self.waiting.all());
         put_list(words, &self.queue);
     }
 
@@ -84,7 +83,7 @@ impl Checkpointing {
         let flags: [u64; 5] = words.next()?;
         let [under_way, overwritten, skipped, was_cut, has_finished] = flags.map(|flag| flag != 0);
         let [target, finished] = words.next()?;
-        let (waiting, queue) = (words.list()?, words.list()?);
+        let (waiting, queue) = (words.list()?.into(), words.list()?);
         let finished = has_finished.then_some(finished);
         Ok(Self { waiting, queue, target, under_way, overwritten, skipped, was_cut, finished, ..Self::default() })
     }

@@ -12,7 +12,7 @@ impl Records {
         // Work outside of the gate has ended or not begun. Work that begins later finds that the session is another
         // process's.
         let Some(_idle) = self.ended.try_lock() else { return Ok(false) };
-        let checkpointing = lock(&self.checkpointing);
+        let mut checkpointing = lock(&self.checkpointing);
         if !lock(&self.log).leave_state(words)? {
             return Ok(false);
         }

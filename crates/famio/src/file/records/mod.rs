@@ -21,6 +21,7 @@ mod relog;
 mod reserve;
 mod state;
 mod to_file;
+mod waiting;
 mod write_back;
 
 pub(super) use attach::{attach, attach_tiered, join, join_tiered};

@@ -13,12 +13,14 @@ const PART: u64 = 64;
 /// For each granule that a commit has itself. The oldest quarter of a journal three times as long as its blocks has at
 /// most 1.4 times its bytes of them: with two, the journal gets shorter.
 const TIMES_OWN: u64 = 2;
-/// Blocks that a commit looks at, at most: most of them may have been written again meanwhile.
-const LOOKS: usize = 256;
+/// Blocks that a commit looks at, for each that it has itself, and at least: most of them were written again since.
+const LOOKS: u64 = 16;
+const LEAST_LOOKS: u64 = 64;
 
-/// Blocks that are to be logged again. All of them also wait for a checkpoint.
+/// Blocks that are to be logged again, if no later epoch has all that is held of them. All of them also wait for a
+/// checkpoint.
 pub(super) struct BlocksToRelog {
-    /// In descending order.
+    /// In ascending order.
     pub blocks: Vec<u64>,
     /// Once all are in a later epoch, the journal up to this one can go.
     pub target: u64,
@@ -26,7 +28,7 @@ pub(super) struct BlocksToRelog {
 
 /// Those that one commit logs again.
 pub(super) struct RelogPart {
-    /// In ascending order.
+    /// In descending order.
     blocks: Vec<u64>,
     /// What can go after the commit: it has the last part.
     target: Option<u64>,
@@ -43,7 +45,7 @@ impl RelogPart {
 
     /// Whether all of the block is logged.
     pub fn has(&self, block: u64) -> bool {
-        holds(Rule::LoggedAgainWhole) && self.blocks.binary_search(&block).is_ok()
+        holds(Rule::LoggedAgainWhole) && self.blocks.binary_search_by(|other| block.cmp(other)).is_ok()
     }
 
     /// The epoch up to which the journal can go, once this part is in it.
@@ -61,7 +63,7 @@ impl Records {
         let (own_blocks, own) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
         let (most, mut more) = (PART.max(TIMES_OWN * own), 0);
         let mut blocks = Vec::new();
-        for _ in 0..LOOKS {
+        for _ in 0..LEAST_LOOKS.max(LOOKS * own_blocks) {
             if more >= most {
                 break;
             }
