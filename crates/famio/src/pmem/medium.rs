@@ -19,7 +19,7 @@ pub unsafe trait Medium: Send + Sync + 'static {
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize);
 
     /// As [`copy`](Self::copy), of bytes that will not be used soon: past the cache, where that is quicker. Other threads
-    /// may see later stores of this one before them, up to [`order_past`](super::order_past).
+    /// may see later stores of this one before them, up to `order_past`.
     ///
     /// # Safety
     /// As [`copy`](Self::copy).

@@ -1,8 +1,7 @@
 //! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
 //! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
-use super::checkpointing::{Checkpointing, WRITERS_HELP_FROM};
-use super::relog::BlocksToRelog;
+use super::checkpointing::{BlocksToRelog, Checkpointing, WRITERS_HELP_FROM};
 use super::state::State;
 use super::{Records, lock};
 use crate::error::{Error, Result};

@@ -1,6 +1,5 @@
 //! The state of the checkpoint, which goes to the session's next owner.
 
-use super::relog::BlocksToRelog;
 use super::waiting::Waiting;
 use crate::error::Result;
 use crate::file::engine::context::{Words, put_list};
@@ -48,6 +47,15 @@ pub(super) struct Checkpointing {
     pub(super) finished: Option<u64>,
     /// What the next commits log again.
     pub(super) again: Option<BlocksToRelog>,
+}
+
+/// Blocks that are to be logged again, if no later epoch has all that is held of them. All of them also wait for a
+/// checkpoint.
+pub(super) struct BlocksToRelog {
+    /// In ascending order.
+    pub blocks: Vec<u64>,
+    /// Once all are in a later epoch, the journal up to this one can go.
+    pub target: u64,
 }
 
 impl Checkpointing {

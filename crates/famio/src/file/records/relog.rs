@@ -17,15 +17,6 @@ const TIMES_OWN: u64 = 2;
 const LOOKS: u64 = 16;
 const LEAST_LOOKS: u64 = 64;
 
-/// Blocks that are to be logged again, if no later epoch has all that is held of them. All of them also wait for a
-/// checkpoint.
-pub(super) struct BlocksToRelog {
-    /// In ascending order.
-    pub blocks: Vec<u64>,
-    /// Once all are in a later epoch, the journal up to this one can go.
-    pub target: u64,
-}
-
 /// Those that one commit logs again.
 pub(super) struct RelogPart {
     /// In descending order.
