@@ -1,0 +1,210 @@
+//! Four processes in two containers share a pool that is nearly full, and one of them is killed every second: nothing
+//! may be lost, no share exceeded, and no commit may wait long.
+//!
+//! Each process has its own file on the disk. The containers have only the pool, a folder on tmpfs, in common; each is
+//! one application, with its own `/dev/shm`. Of a file with a journal elsewhere, that is all that docs/pool.md asks for.
+
+mod board;
+mod contain;
+mod epochs;
+mod kernel;
+mod lives;
+mod machine;
+pub mod member;
+mod report;
+mod shares;
+
+use contain::{Container, Memory};
+use epochs::{CELL, Script};
+use famio::journal::set_pool_size;
+use famio_test_support::arguments::duration;
+use famio_test_support::launch::Famio;
+use famio_test_support::place::{self, Place};
+use famio_test_support::random::Random;
+use lives::{Member, Record};
+use machine::Machine;
+use shares::Shares;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+
+/// Kill processes in containers that share a nearly full pool, and check files, shares and the time of commits
+///
+/// Exit status: 0 if all is right; 77 if there can be no containers here; without Famio, 0 if something is torn.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// How long
+    #[arg(long = "for", value_parser = duration, default_value = "10s")]
+    time: Duration,
+    /// Seed [default: from the clock; printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Size of the pool in MiB
+    #[arg(long, default_value_t = 48)]
+    size: u64,
+    /// Size of each file in MiB
+    #[arg(long, default_value_t = 48)]
+    file: u64,
+    /// Kills in a second
+    #[arg(long, default_value_t = 1)]
+    kills: u32,
+    /// Longest time of a commit, from its first write on, not counting what the machine took
+    #[arg(long, value_parser = duration, default_value = "1s")]
+    limit: Duration,
+    /// Longest pause of a process between two epochs, in microseconds
+    #[arg(long, default_value_t = 100)]
+    pause: u64,
+    /// As for famio run; its own default leaves more of the pool free
+    #[arg(long, default_value = "90:80")]
+    write_back: String,
+    /// Plain files; torn epochs are expected
+    #[arg(long)]
+    without_famio: bool,
+    /// More options for famio run
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+/// The status of a test that could not be made.
+pub const SKIPPED: u8 = 77;
+
+/// What was found.
+pub struct Outcome {
+    seconds: f64,
+    records: Vec<(String, Record)>,
+    shares: Shares,
+    machine: Machine,
+    /// What is wrong with the pool after the end.
+    left: Vec<String>,
+}
+
+/// Runs the mode. `None`: there can be no containers.
+pub fn run(args: &Args) -> Result<Option<bool>, String> {
+    if let Some(why) = contain::missing() {
+        println!("SKIPPED: no containers here: {why}");
+        return Ok(None);
+    }
+    contain::enter()?;
+    let seed = args.seed.unwrap_or_else(Random::fresh_seed);
+    println!("seed {seed} (repeat with --seed {seed})");
+    let mut disk = Place::new(&place::disk()?, "famio-kill-containers")?;
+    let outcome = in_place(args, seed, disk.path())?;
+    let findings = report::print(args, &outcome);
+    if findings > 0 && !args.without_famio {
+        disk.keep();
+        println!("left for a look: {}", disk.path().display());
+    }
+    let torn: u64 = outcome.records.iter().map(|(_, record)| record.torn).sum();
+    Ok(Some(if args.without_famio { torn > 0 } else { findings == 0 }))
+}
+
+fn in_place(args: &Args, seed: u64, disk: &Path) -> Result<Outcome, String> {
+    let memory = Memory::mount(disk.join("memory"), (args.size + 256) * MIB)?;
+    let pool = memory.path().join("pool");
+    std::fs::create_dir(&pool).map_err(|error| format!("{}: {error}", pool.display()))?;
+    set_pool_size(&pool, Some(args.size * MIB)).map_err(|error| format!("{}: {error}", pool.display()))?;
+    let pool_text = pool.to_string_lossy().into_owned();
+    let mut options = vec!["--no-config", "--pool", &pool_text, "--durability", "process", "--require"];
+    options.extend(["--write-back", &args.write_back]);
+    options.extend(args.options.iter().map(String::as_str));
+    let famio = if args.without_famio { None } else { Some(Famio::beside_me(&options)?) };
+
+    let mut random = Random::new(seed);
+    let containers = [Container::start()?, Container::start()?];
+    let mut members = Vec::new();
+    for (container, application) in containers.iter().zip(["a", "b"]) {
+        for number in 1..=2 {
+            let name = (format!("{application}{number}"), application, container);
+            let script = Script { seed: random.next_u64(), cells: (args.file * MIB / CELL as u64) as u32 };
+            let pause = Duration::from_micros(args.pause);
+            members.push(Member::new(name, famio.as_ref(), (disk, memory.path()), script, pause)?);
+        }
+    }
+    let mut outcome = work(args, &members, (disk, &pool), &mut random)?;
+    if famio.is_some() {
+        outcome.left = leftovers(&pool, &members)?;
+    }
+    Ok(outcome)
+}
+
+/// Lets all live, and kills, until the time is over or something is wrong.
+fn work(
+    args: &Args,
+    members: &[Member<'_>],
+    (disk, pool): (&Path, &Path),
+    random: &mut Random,
+) -> Result<Outcome, String> {
+    let (is_over, are_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    let started = Instant::now();
+    let crashed = |_| "a thread panicked".to_string();
+    std::thread::scope(|scope| {
+        let processor = scope.spawn(|| machine::processor(&are_ended));
+        let plain = scope.spawn(|| machine::disk(disk, &are_ended));
+        let shares = scope.spawn(|| Shares::watch(pool, &are_ended));
+        let lives: Vec<_> = members
+            .iter()
+            .map(|member| {
+                let (random, is_over) = (Random::new(random.next_u64()), &is_over);
+                scope.spawn(move || member.live(random, is_over))
+            })
+            .collect();
+        let is_living = || lives.iter().all(|life| !life.is_finished());
+        kill_at_times(args, members, random, is_living);
+        is_over.store(true, Ordering::Relaxed);
+        let joined: Vec<_> = lives.into_iter().map(|life| life.join().map_err(crashed)).collect();
+        are_ended.store(true, Ordering::Relaxed);
+        let mut records = Vec::new();
+        for (member, record) in members.iter().zip(joined) {
+            let mut record = record??;
+            if record.findings.is_empty() {
+                member.check_plain(&mut record)?;
+            }
+            records.push((member.name.clone(), record));
+        }
+        let disk = plain.join().map_err(crashed)?.map_err(|error| format!("plain file: {error}"))?;
+        Ok(Outcome {
+            seconds: started.elapsed().as_secs_f64(),
+            records,
+            shares: shares.join().map_err(crashed)??,
+            machine: Machine { processor: processor.join().map_err(crashed)?, disk },
+            left: Vec::new(),
+        })
+    })
+}
+
+/// Once in each period, at any moment of it, SIGKILL to one of those that live; at times again, soon after its start.
+fn kill_at_times(args: &Args, members: &[Member<'_>], random: &mut Random, is_living: impl Fn() -> bool) {
+    let started = Instant::now();
+    let period = Duration::from_secs(1) / args.kills.max(1);
+    for number in 0.. {
+        let at = period * number + random.time_up_to(period);
+        if at > args.time || !is_living() {
+            std::thread::sleep(args.time.saturating_sub(started.elapsed()).min(period));
+            return;
+        }
+        std::thread::sleep(at.saturating_sub(started.elapsed()));
+        // Another one, if this one is being recovered.
+        let first = random.below(members.len() as u64) as usize;
+        let mut in_turn = members[first..].iter().chain(&members[..first]);
+        let killed = in_turn.find(|member| member.kill());
+        if let Some(again) = killed.filter(|_| random.below(8) == 0) {
+            std::thread::sleep(random.time_up_to(period / 4));
+            again.kill();
+        }
+    }
+}
+
+/// After a clean end nothing of Famio's is left.
+fn leftovers(pool: &Path, members: &[Member<'_>]) -> Result<Vec<String>, String> {
+    let mut left = Vec::new();
+    let entries = std::fs::read_dir(pool).map_err(|error| format!("{}: {error}", pool.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| !path.ends_with("famio.pool")) {
+        left.push(format!("left in the pool after a clean end: {}", path.display()));
+    }
+    for member in members.iter().filter(|member| crate::harness::has_mark(&member.file)) {
+        left.push(format!("{} is still marked after a clean end", member.file.display()));
+    }
+    Ok(left)
+}
