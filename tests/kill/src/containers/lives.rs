@@ -55,7 +55,7 @@ pub struct Record {
     pub unfinished: Vec<Commit>,
     /// The last epoch known to be committed.
     pub last: u64,
-    /// From a start after a kill to the end of the check, in nanoseconds.
+    /// How long `open` took after each kill, in nanoseconds: with the recovery, if nobody recovered before.
     pub openings: Vec<u64>,
     pub lost: u64,
     pub torn: u64,
@@ -107,7 +107,6 @@ impl<'a> Member<'a> {
     fn one_life(&self, record: &mut Record, is_over: &AtomicBool) -> Result<bool, String> {
         let failed = |what: &str, error: std::io::Error| format!("{}: {what}: {error}", self.name);
         let said = self.board.with_extension("said");
-        let started = now();
         let mut command = self.command(record.last)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(File::create(&said).map_err(|error| failed("create", error))?);
@@ -116,10 +115,10 @@ impl<'a> Member<'a> {
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         output.read_line(&mut line).map_err(|error| failed("read", error))?;
-        let found = line.strip_prefix("found ").and_then(|word| word.trim().parse::<u64>().ok());
-        let opened = now();
+        let checked = now();
+        let found = line.starts_with("found ").then(|| number(&line, 1));
         if found.is_some() && record.kills > 0 {
-            record.openings.push(opened - started);
+            record.openings.push(number(&line, 2));
         }
         self.await_end(&mut child, &mut output, is_over);
         let killed = self.set(None).and_then(|running| running.killed);
@@ -134,7 +133,7 @@ impl<'a> Member<'a> {
         if let Some(killed) = killed {
             record.kills += 1;
             record.early += u64::from(commits.is_empty());
-            let begun = commits.last().map_or(opened, |commit| commit.begun + commit.total());
+            let begun = commits.last().map_or(checked, |commit| commit.begun + commit.total());
             let (epoch, writing) = (record.last + 1, killed.saturating_sub(begun));
             record.unfinished.push(Commit { epoch, begun, writing, sync: 0, not_run: 0 });
         }
@@ -142,7 +141,7 @@ impl<'a> Member<'a> {
         let message = std::fs::read_to_string(&said).unwrap_or_default().trim().replace('\n', "; ");
         let last = record.last;
         Ok(match line.trim() {
-            text if text.starts_with("lost ") => record.note(&self.name, Wrong::Lost(number(text)), last),
+            text if text.starts_with("lost ") => record.note(&self.name, Wrong::Lost(number(text, 1)), last),
             text if text.starts_with("torn ") => record.note(&self.name, Wrong::Torn(text[5..].into()), last),
             _ if status.success() => false,
             _ if killed.is_some() && status.signal() == Some(libc::SIGKILL) => true,
@@ -235,8 +234,8 @@ impl<'a> Member<'a> {
     }
 }
 
-fn number(text: &str) -> u64 {
-    text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+fn number(text: &str, word: usize) -> u64 {
+    text.split_ascii_whitespace().nth(word).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 impl Record {

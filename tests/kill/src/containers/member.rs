@@ -32,11 +32,13 @@ pub struct Args {
     pub pause: u64,
 }
 
-/// Runs until its input ends. Prints `found N`, `lost N` or `torn TEXT`.
+/// Runs until its input ends. Prints `found N NANOSECONDS`, with the time that its `open` took, `lost N` or `torn TEXT`.
 pub fn run(args: &Args) -> Result<bool, String> {
     let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
     let script = Script { seed: args.seed, cells: args.cells };
+    let started = now();
     let file = File::options().read(true).write(true).open(&args.file).map_err(|error| failed("open", error))?;
+    let opened = now();
     let found = match script.check(&file, args.last).map_err(|error| failed("read", error))? {
         Ok(found) => found,
         Err(Wrong::Lost(number)) => {
@@ -48,7 +50,7 @@ pub fn run(args: &Args) -> Result<bool, String> {
             return Ok(false);
         }
     };
-    println!("found {found}");
+    println!("found {found} {}", opened - started);
     let mut board = File::options().append(true).open(&args.board).map_err(|error| failed("board", error))?;
     let is_over = end_of_input();
     let mut pauses = Random::new(args.seed ^ found);

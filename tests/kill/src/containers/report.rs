@@ -1,5 +1,6 @@
 //! The figures of a run, and what is wrong.
 
+use super::board::Commit;
 use super::lives::Record;
 use super::{Args, Outcome};
 use std::fmt;
@@ -35,11 +36,11 @@ fn times(of: impl Iterator<Item = u64>) -> String {
     format!("p50 {half}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// Prints all of it. Returns the number of findings.
-pub fn print(args: &Args, outcome: &Outcome) -> usize {
+/// Prints all of it. Returns whether that is as it should be: without Famio, epochs are torn.
+pub fn print(args: &Args, outcome: &Outcome) -> bool {
     let mut findings = outcome.left.clone();
     for (name, record) in &outcome.records {
-        print_record(name, record);
+        print_record(name, record, outcome);
         findings.extend(record.findings.iter().cloned());
         findings.extend(late(args, name, record, outcome));
     }
@@ -67,6 +68,7 @@ pub fn print(args: &Args, outcome: &Outcome) -> usize {
     println!(
         "machine: a thread waited for a processor for up to {processor}, a plain fdatasync for the disk for {disk}"
     );
+    let is_right = if args.without_famio { of_all(|record| record.torn) > 0 } else { findings.is_empty() };
     findings.iter().for_each(|finding| println!("  {finding}"));
     println!(
         "total: {} kills ({} early) in {:.1} s, {} commits: {} lost, {} torn, {} failed, {} findings: {}",
@@ -78,47 +80,49 @@ pub fn print(args: &Args, outcome: &Outcome) -> usize {
         of_all(|record| record.torn),
         of_all(|record| record.failed),
         findings.len(),
-        match (args.without_famio, findings.is_empty()) {
+        match (args.without_famio, is_right) {
             (false, true) => "ok",
             (false, false) => "NOT OK",
-            (true, false) => "torn epochs, as expected without Famio",
-            (true, true) => "NOT OK: nothing torn without Famio, so that this proves nothing",
+            (true, true) => "torn epochs, as expected without Famio",
+            (true, false) => "NOT OK: nothing torn without Famio, so that this proves nothing",
         }
     );
-    findings.len()
+    is_right
 }
 
-fn print_record(name: &str, record: &Record) {
+fn print_record(name: &str, record: &Record, outcome: &Outcome) {
     let (all, killed) = record.recoveries;
-    println!("process {name}: {} kills, {} commits, famio recover {all} times ({killed} killed)", record.kills, {
-        record.commits.len()
-    });
+    let (kills, commits) = (record.kills, record.commits.len());
+    println!("process {name}: {kills} kills, {commits} commits, famio recover {all} times ({killed} killed)");
     println!("  SYNC                        {}", times(record.commits.iter().map(|commit| commit.sync)));
     println!("  all of an epoch             {}", times(record.commits.iter().map(|commit| commit.total())));
+    if let Some(longest) = record.commits.iter().max_by_key(|commit| commit.total()) {
+        println!("    the longest: {}", describe(longest, outcome));
+    }
     println!("  epoch that a kill ended     {}", times(record.unfinished.iter().map(|commit| commit.total())));
-    println!("  opening and check, killed   {}", times(record.openings.iter().copied()));
+    println!("  open after a kill           {}", times(record.openings.iter().copied()));
+}
+
+fn describe(commit: &Commit, outcome: &Outcome) -> String {
+    let [all, writing, sync, not_run, less] =
+        [commit.total(), commit.writing, commit.sync, commit.not_run, outcome.machine.less(commit)].map(Time);
+    let epoch = commit.epoch;
+    format!(
+        "epoch {epoch}: {all}, writes {writing}, SYNC {sync}; not run for {not_run}; without what the machine took {less}"
+    )
 }
 
 /// The commits that took too long, without what the machine took.
-fn late<'a>(args: &Args, name: &'a str, record: &'a Record, outcome: &'a Outcome) -> impl Iterator<Item = String> {
+fn late(args: &Args, name: &str, record: &Record, outcome: &Outcome) -> Vec<String> {
     let limit = args.limit.as_nanos() as u64;
     let all = record.commits.iter().chain(&record.unfinished);
     let late: Vec<_> = all.filter(|commit| commit.total() > limit).collect();
-    let is_ours = |commit: &&&super::board::Commit| outcome.machine.less(commit) > limit;
-    let ours = late.iter().filter(is_ours).map(|commit| {
-        format!(
-            "{name}: epoch {} took {} (writes {}, SYNC {}; {} without what the machine took)",
-            commit.epoch,
-            Time(commit.total()),
-            Time(commit.writing),
-            Time(commit.sync),
-            Time(outcome.machine.less(commit)),
-        )
-    });
+    let is_ours = |commit: &&&Commit| outcome.machine.less(commit) > limit;
+    let ours = late.iter().filter(is_ours).map(|commit| format!("{name}: {}", describe(commit, outcome)));
+    let ours: Vec<_> = ours.collect();
     if !late.is_empty() {
-        println!("  {} epochs took longer than {:?}, {} of them not because of the machine", late.len(), args.limit, {
-            late.iter().filter(is_ours).count()
-        });
+        let (late, ours) = (late.len(), ours.len());
+        println!("  {late} epochs took longer than {:?}, {ours} of them not because of the machine", args.limit);
     }
-    ours.collect::<Vec<_>>().into_iter()
+    ours
 }
