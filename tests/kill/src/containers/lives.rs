@@ -194,6 +194,7 @@ impl<'a> Member<'a> {
         let option = |name: &str, value: u64| format!("--{name}={value}");
         command.arg(option("seed", self.script.seed)).arg(option("cells", self.script.cells.into()));
         command.arg(option("last", last)).arg(option("pause", self.pause.as_micros() as u64));
+        command.args(self.famio.is_none().then_some("--plain"));
         Ok(command)
     }
 

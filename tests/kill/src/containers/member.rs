@@ -30,6 +30,9 @@ pub struct Args {
     /// Longest pause between two epochs, in microseconds
     #[arg(long)]
     pub pause: u64,
+    /// No SYNC: it is not what a kill needs to tear an epoch of a plain file
+    #[arg(long)]
+    pub plain: bool,
 }
 
 /// Runs until its input ends. Prints `found N NANOSECONDS`, with the time that its `open` took, `lost N` or `torn TEXT`.
@@ -77,7 +80,9 @@ pub fn run(args: &Args) -> Result<bool, String> {
             file.write_all_at(&buffer, at).map_err(|error| at_epoch("write", error))?;
         }
         let written = now();
-        file.sync_data().map_err(|error| at_epoch("fdatasync", error))?;
+        if !args.plain {
+            file.sync_data().map_err(|error| at_epoch("fdatasync", error))?;
+        }
         let ended = now();
         let commit = Commit {
             epoch: number,

@@ -98,6 +98,9 @@ fn print_record(name: &str, record: &Record, outcome: &Outcome) {
     println!("  all of an epoch             {}", times(record.commits.iter().map(|commit| commit.total())));
     if let Some(longest) = record.commits.iter().max_by_key(|commit| commit.total()) {
         println!("    the longest: {}", describe(longest, outcome));
+        let long = record.commits.iter().filter(|commit| commit.total() >= longest.total().min(20_000_000));
+        let less = Time(long.map(|commit| outcome.machine.less(commit)).max().unwrap_or(0));
+        println!("    the most of any without what the machine took: {less}");
     }
     println!("  epoch that a kill ended     {}", times(record.unfinished.iter().map(|commit| commit.total())));
     println!("  open after a kill           {}", times(record.openings.iter().copied()));
