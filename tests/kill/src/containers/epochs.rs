@@ -29,6 +29,38 @@ pub struct Epoch {
     pub runs: Vec<Range<u32>>,
 }
 
+/// Which epoch wrote each cell last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The last epoch.
+    pub epoch: u64,
+    cells: Vec<u64>,
+}
+
+impl State {
+    /// Goes on to a later epoch.
+    pub fn advance(&mut self, script: &Script, to: u64) {
+        for number in self.epoch + 1..=to {
+            let epoch = script.epoch(number);
+            // Cut cells are gone; those that are added are zeros.
+            self.cells.resize(epoch.length as usize, 0);
+            epoch.runs.into_iter().for_each(|run| self.cells[run.start as usize..run.end as usize].fill(number));
+        }
+        self.epoch = self.epoch.max(to);
+    }
+
+    /// For another process.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        std::iter::once(&self.epoch).chain(&self.cells).flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// From the other process.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        Self { epoch: words.next().unwrap_or(0), cells: words.collect() }
+    }
+}
+
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
@@ -86,9 +118,15 @@ impl Script {
         }
     }
 
-    /// Reads a file of which `last` is the last epoch known to be committed. Returns its last epoch: that one, or the
-    /// next, whose SYNC may have been under way.
-    pub fn check(&self, mut file: impl Read, last: u64) -> std::io::Result<Result<u64, Wrong>> {
+    /// The file before its first epoch.
+    pub fn beginning(&self) -> State {
+        State { epoch: 0, cells: vec![0; self.cells as usize] }
+    }
+
+    /// Reads a file of which the state up to the last epoch known to be committed is known. Returns its last epoch:
+    /// that one, or the next, whose SYNC may have been under way.
+    pub fn check(&self, mut file: impl Read, known: &State) -> std::io::Result<Result<u64, Wrong>> {
+        let last = known.epoch;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let number = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
@@ -98,7 +136,9 @@ impl Script {
         if number > last + 1 {
             return Ok(Err(Wrong::Torn(format!("epoch {number} was never written, {last} is the last"))));
         }
-        let expected = self.epochs_of_cells(number);
+        let mut expected = known.clone();
+        expected.advance(self, number);
+        let expected = expected.cells;
         if bytes.len() != expected.len() * CELL {
             let text = format!("{} bytes after epoch {number}, instead of {}", bytes.len(), expected.len() * CELL);
             return Ok(Err(Wrong::Torn(text)));
@@ -116,18 +156,6 @@ impl Script {
             }
         }
         Ok(if wrong == 0 { Ok(number) } else { Err(Wrong::Torn(format!("{first}; {wrong} cells are wrong"))) })
-    }
-
-    /// The epoch that wrote each cell last.
-    fn epochs_of_cells(&self, last: u64) -> Vec<u64> {
-        let mut cells = vec![0; self.cells as usize];
-        for number in 1..=last {
-            let epoch = self.epoch(number);
-            // Cut cells are gone; those that are added are zeros.
-            cells.resize(epoch.length as usize, 0);
-            epoch.runs.into_iter().for_each(|run| cells[run.start as usize..run.end as usize].fill(number));
-        }
-        cells
     }
 }
 
@@ -154,7 +182,11 @@ mod tests {
     }
 
     fn check(bytes: &[u8], last: u64) -> Result<u64, Wrong> {
-        SCRIPT.check(bytes, last).unwrap()
+        let mut known = SCRIPT.beginning();
+        known.advance(&SCRIPT, last / 2);
+        let mut known = State::of_bytes(&known.to_bytes());
+        known.advance(&SCRIPT, last);
+        SCRIPT.check(bytes, &known).unwrap()
     }
 
     #[test]

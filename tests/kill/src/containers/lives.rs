@@ -2,7 +2,7 @@
 
 use super::board::{self, Commit, now};
 use super::contain::Container;
-use super::epochs::{CELL, Script, Wrong};
+use super::epochs::{CELL, Script, State, Wrong};
 use super::kernel;
 use famio_test_support::launch::{Famio, literal};
 use famio_test_support::random::Random;
@@ -35,6 +35,8 @@ pub struct Member<'a> {
 struct Running {
     /// `nsenter`, whose child it is.
     parent: u32,
+    /// Whether it has checked its file, and writes.
+    works: bool,
     /// When it was killed.
     killed: Option<u64>,
 }
@@ -53,8 +55,8 @@ pub struct Record {
     pub commits: Vec<Commit>,
     /// Epochs during which the process was killed, from the end of the one before.
     pub unfinished: Vec<Commit>,
-    /// The last epoch known to be committed.
-    pub last: u64,
+    /// The state after the last epoch known to be committed.
+    pub known: State,
     /// How long `open` took after each kill, in nanoseconds: with the recovery, if nobody recovered before.
     pub openings: Vec<u64>,
     pub lost: u64,
@@ -79,11 +81,11 @@ impl<'a> Member<'a> {
         Ok(Self { name, container, famio, application, file, board, script, pause, now: Mutex::new(None) })
     }
 
-    /// Sends SIGKILL. Returns whether there was a process.
-    pub fn kill(&self) -> bool {
+    /// Sends SIGKILL, perhaps only if the process works. Returns whether there was one.
+    pub fn kill(&self, only_at_work: bool) -> bool {
         let Ok(mut now) = self.now.lock() else { return false };
         // Not reaped, while the lock is held.
-        let Some(running) = now.as_mut() else { return false };
+        let Some(running) = now.as_mut().filter(|running| running.works || !only_at_work) else { return false };
         let hit = kernel::children(running.parent as i32).into_iter().any(kernel::kill);
         if hit {
             running.killed = Some(board::now());
@@ -93,7 +95,7 @@ impl<'a> Member<'a> {
 
     /// Lives until `is_over`, then ends by itself.
     pub fn live(&self, mut random: Random, is_over: &AtomicBool) -> Result<Record, String> {
-        let mut record = Record::default();
+        let mut record = Record { known: self.script.beginning(), ..Record::default() };
         // One that is killed at the very end lives once more, and ends by itself.
         while self.one_life(&mut record, is_over)? {
             if random.below(2) == 0 && !self.recover(&mut random, &mut record)? {
@@ -107,16 +109,21 @@ impl<'a> Member<'a> {
     fn one_life(&self, record: &mut Record, is_over: &AtomicBool) -> Result<bool, String> {
         let failed = |what: &str, error: std::io::Error| format!("{}: {what}: {error}", self.name);
         let said = self.board.with_extension("said");
-        let mut command = self.command(record.last)?;
+        let state = self.board.with_extension("state");
+        std::fs::write(&state, record.known.to_bytes()).map_err(|error| failed("state", error))?;
+        let mut command = self.command(&state)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(File::create(&said).map_err(|error| failed("create", error))?);
         let mut child = command.spawn().map_err(|error| failed("nsenter", error))?;
-        self.set(Some(Running { parent: child.id(), killed: None }));
+        self.set(Some(Running { parent: child.id(), works: false, killed: None }));
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         output.read_line(&mut line).map_err(|error| failed("read", error))?;
         let checked = now();
         let found = line.starts_with("found ").then(|| number(&line, 1));
+        if let Some(running) = self.now.lock().ok().as_mut().and_then(|now| now.as_mut()) {
+            running.works = found.is_some();
+        }
         if found.is_some() && record.kills > 0 {
             record.openings.push(number(&line, 2));
         }
@@ -124,22 +131,22 @@ impl<'a> Member<'a> {
         let killed = self.set(None).and_then(|running| running.killed);
         let status = child.wait().map_err(|error| failed("wait", error))?;
         if let Some(found) = found {
-            record.last = found;
+            record.known.advance(&self.script, found);
         }
         let mut board =
             File::options().read(true).write(true).open(&self.board).map_err(|error| failed("board", error))?;
         let commits = board::take(&mut board).map_err(|error| failed("board", error))?;
-        record.last = commits.last().map_or(record.last, |commit| commit.epoch);
+        record.known.advance(&self.script, commits.last().map_or(0, |commit| commit.epoch));
+        let last = record.known.epoch;
         if let Some(killed) = killed {
             record.kills += 1;
             record.early += u64::from(commits.is_empty());
             let begun = commits.last().map_or(checked, |commit| commit.begun + commit.total());
-            let (epoch, writing) = (record.last + 1, killed.saturating_sub(begun));
+            let (epoch, writing) = (last + 1, killed.saturating_sub(begun));
             record.unfinished.push(Commit { epoch, begun, writing, sync: 0, not_run: 0 });
         }
         record.commits.extend(commits);
         let message = std::fs::read_to_string(&said).unwrap_or_default().trim().replace('\n', "; ");
-        let last = record.last;
         Ok(match line.trim() {
             text if text.starts_with("lost ") => record.note(&self.name, Wrong::Lost(number(text, 1)), last),
             text if text.starts_with("torn ") => record.note(&self.name, Wrong::Torn(text[5..].into()), last),
@@ -177,7 +184,7 @@ impl<'a> Member<'a> {
         self.now.lock().ok().and_then(|mut now| std::mem::replace(&mut *now, to))
     }
 
-    fn command(&self, last: u64) -> Result<Command, String> {
+    fn command(&self, state: &Path) -> Result<Command, String> {
         let me = std::env::current_exe().map_err(|error| format!("/proc/self/exe: {error}"))?;
         let mut command = match self.famio {
             None => self.container.command(&me),
@@ -193,7 +200,7 @@ impl<'a> Member<'a> {
         command.arg("member").arg(&self.file).arg(&self.board);
         let option = |name: &str, value: u64| format!("--{name}={value}");
         command.arg(option("seed", self.script.seed)).arg(option("cells", self.script.cells.into()));
-        command.arg(option("last", last)).arg(option("pause", self.pause.as_micros() as u64));
+        command.arg("--state").arg(state).arg(option("pause", self.pause.as_micros() as u64));
         command.args(self.famio.is_none().then_some("--plain"));
         Ok(command)
     }
@@ -227,9 +234,9 @@ impl<'a> Member<'a> {
     pub fn check_plain(&self, record: &mut Record) -> Result<bool, String> {
         let failed = |error| format!("{}: {error}", self.file.display());
         let file = File::open(&self.file).map_err(failed)?;
-        match self.script.check(file, record.last).map_err(failed)? {
-            Ok(found) => record.last = found,
-            Err(wrong) => return Ok(record.note(&self.name, wrong, record.last)),
+        match self.script.check(file, &record.known).map_err(failed)? {
+            Ok(found) => record.known.advance(&self.script, found),
+            Err(wrong) => return Ok(record.note(&self.name, wrong, record.known.epoch)),
         }
         Ok(true)
     }

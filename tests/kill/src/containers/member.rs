@@ -1,7 +1,7 @@
 //! The process that is killed: it checks what it finds in its file, then writes one epoch after the other.
 
 use super::board::{Commit, now};
-use super::epochs::{CELL, Script, Wrong};
+use super::epochs::{CELL, Script, State, Wrong};
 use famio_test_support::random::Random;
 use std::fs::File;
 use std::io::Read;
@@ -24,9 +24,9 @@ pub struct Args {
     /// The least length of the file
     #[arg(long)]
     pub cells: u32,
-    /// The last epoch known to be committed
+    /// The state of the file after the last epoch known to be committed
     #[arg(long)]
-    pub last: u64,
+    pub state: PathBuf,
     /// Longest pause between two epochs, in microseconds
     #[arg(long)]
     pub pause: u64,
@@ -39,10 +39,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<bool, String> {
     let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
     let script = Script { seed: args.seed, cells: args.cells };
+    let known = State::of_bytes(&std::fs::read(&args.state).map_err(|error| failed("state", error))?);
     let started = now();
     let file = File::options().read(true).write(true).open(&args.file).map_err(|error| failed("open", error))?;
     let opened = now();
-    let found = match script.check(&file, args.last).map_err(|error| failed("read", error))? {
+    let found = match script.check(&file, &known).map_err(|error| failed("read", error))? {
         Ok(found) => found,
         Err(Wrong::Lost(number)) => {
             println!("lost {number}");

@@ -189,13 +189,13 @@ fn kill_at_times(args: &Args, members: &[Member<'_>], random: &mut Random, is_li
             return;
         }
         std::thread::sleep(at.saturating_sub(started.elapsed()));
-        // Another one, if this one is being recovered.
+        // Another one, if this one is being recovered or checks its file.
         let first = random.below(members.len() as u64) as usize;
         let mut in_turn = members[first..].iter().chain(&members[..first]);
-        let killed = in_turn.find(|member| member.kill());
+        let killed = in_turn.find(|member| member.kill(true));
         if let Some(again) = killed.filter(|_| random.below(8) == 0) {
             std::thread::sleep(random.time_up_to(period / 4));
-            again.kill();
+            again.kill(false);
         }
     }
 }
