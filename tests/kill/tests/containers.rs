@@ -26,6 +26,18 @@ fn nothing_is_lost_and_no_share_exceeded() {
     }
 }
 
+/// What a kill leaves of an epoch that is not committed is found, also in what Famio recovers.
+#[test]
+fn with_on_kill_keep_epochs_are_torn() {
+    let options = ["--for", "20s", "--kills", "3", "--size", "24", "--file", "12", "--", "--on-kill", "keep"];
+    if let Some((is_right, said)) = containers(&options) {
+        assert!(!is_right && said.contains(" torn") && !said.contains(" 0 torn"), "{said}");
+        let kept = said.lines().find_map(|line| line.strip_prefix("left for a look: ")).unwrap();
+        assert!(std::path::Path::new(kept).join("pool/famio.pool").exists(), "{said}");
+        std::fs::remove_dir_all(kept).unwrap();
+    }
+}
+
 /// A test that finds nothing here proves nothing.
 #[test]
 fn without_famio_epochs_are_torn() {
