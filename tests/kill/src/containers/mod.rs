@@ -11,18 +11,20 @@ mod kernel;
 mod lives;
 mod machine;
 pub mod member;
+mod options;
 mod report;
 mod shares;
 
 use contain::{Container, Memory};
 use epochs::{CELL, Script};
 use famio::journal::set_pool_size;
-use famio_test_support::arguments::duration;
 use famio_test_support::launch::Famio;
 use famio_test_support::place::{self, Place};
 use famio_test_support::random::Random;
-use lives::{Member, Record};
+use lives::Member;
 use machine::Machine;
+pub use options::Args;
+use report::Outcome;
 use shares::Shares;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,55 +32,8 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// Kill processes in containers that share a nearly full pool, and check files, shares and the time of commits
-///
-/// Exit status: 0 if all is right; 77 if there can be no containers here; without Famio, 0 if something is torn.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {
-    /// How long
-    #[arg(long = "for", value_parser = duration, default_value = "10s")]
-    time: Duration,
-    /// Seed [default: from the clock; printed]
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Size of the pool in MiB
-    #[arg(long, default_value_t = 48)]
-    size: u64,
-    /// Size of each file in MiB
-    #[arg(long, default_value_t = 48)]
-    file: u64,
-    /// Kills in a second
-    #[arg(long, default_value_t = 1)]
-    kills: u32,
-    /// Longest time of a commit, from its first write on, not counting what the machine took
-    #[arg(long, value_parser = duration, default_value = "1s")]
-    limit: Duration,
-    /// Longest pause of a process between two epochs, in microseconds
-    #[arg(long, default_value_t = 100)]
-    pause: u64,
-    /// As for famio run; its own default leaves more of the pool free
-    #[arg(long, default_value = "90:80")]
-    write_back: String,
-    /// Plain files; torn epochs are expected
-    #[arg(long)]
-    without_famio: bool,
-    /// More options for famio run
-    #[arg(last = true)]
-    options: Vec<String>,
-}
-
 /// The status of a test that could not be made.
 pub const SKIPPED: u8 = 77;
-
-/// What was found.
-pub struct Outcome {
-    seconds: f64,
-    records: Vec<(String, Record)>,
-    shares: Shares,
-    machine: Machine,
-    /// What is wrong with the pool after the end.
-    left: Vec<String>,
-}
 
 /// Runs the mode. `None`: there can be no containers.
 pub fn run(args: &Args) -> Result<Option<bool>, String> {

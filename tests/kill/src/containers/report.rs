@@ -2,9 +2,21 @@
 
 use super::board::Commit;
 use super::lives::Record;
-use super::{Args, Outcome};
+use super::machine::Machine;
+use super::options::Args;
+use super::shares::Shares;
 use std::fmt;
 use std::time::Duration;
+
+/// What was found.
+pub struct Outcome {
+    pub seconds: f64,
+    pub records: Vec<(String, Record)>,
+    pub shares: Shares,
+    pub machine: Machine,
+    /// What is wrong with the pool after the end.
+    pub left: Vec<String>,
+}
 
 /// How full the pool must be half of the time, in percent of its size, in a run of a minute. Applications can borrow
 /// seven eighths.
