@@ -90,7 +90,7 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap steps first, so that failures show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 690 kills, 220 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 1400 kills, 220 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, the Python package, what would be published, and the models' quick form"
 	scripts/test-install
 	scripts/python-wheel test
@@ -98,13 +98,16 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	tests/protocol-model/model.py --quick
 	@$(STEP) 2 "all tests, with the long ones (about 25 minutes)"
 	FAMIO_DIFFERENTIAL_CALLS=200000 FAMIO_KILLS=100 FAMIO_INTERLEAVINGS=20 FAMIO_HISTORIES=600 FAMIO_FILES=10000 $(CARGO) test --release --workspace -- --include-ignored
-	@$(STEP) 3 "kills, of SQLite and of other programs (about 40 minutes)"
+	@$(STEP) 3 "kills, of SQLite, of other programs, and in containers with one pool (about 50 minutes)"
 	$(RELEASE)/famio-kill --without-famio --kills 60
 	$(RELEASE)/famio-kill --kills 420
 	$(RELEASE)/famio-kill --kills 90 --on tmpfs --emulated
 	$(KILL_TIERED) --kills 60 $(TIERED)
 	$(KILL_TIERED) --kills 60 $(TIGHT)
 	$(RELEASE)/famio-programs --kills 60
+	@# 77: there can be no containers here, which it says.
+	$(RELEASE)/famio-kill containers --for 10m || test $$? = 77
+	$(RELEASE)/famio-kill containers --for 2m --write-back 30:10 --pause 0 || test $$? = 77
 	@$(STEP) 4 "the same answers as a plain file (an hour)"
 	$(RELEASE)/famio-posix cases
 	$(RELEASE)/famio-posix calls --for $(POSIX_LONG)

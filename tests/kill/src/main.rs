@@ -1,6 +1,7 @@
 //! `famio-kill`: kills with several file systems, journal modes, durabilities and policies.
 
 use clap::Parser;
+use famio_kill::containers::{self, member};
 use famio_kill::harness::{self, Plan, Tally};
 use famio_test_support::ending::exit_code;
 use famio_test_support::launch::{Famio, Launcher};
@@ -14,7 +15,10 @@ use std::time::{Duration, Instant};
 ///
 /// Exit status: 0 if nothing is; without Famio, 0 if something is (a harness that finds nothing there proves nothing).
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    mode: Option<Mode>,
     /// SIGKILLs altogether, spread over the configurations
     #[arg(long, default_value_t = 42)]
     kills: u64,
@@ -47,6 +51,14 @@ struct Args {
     options: Vec<String>,
 }
 
+#[derive(clap::Subcommand)]
+enum Mode {
+    Containers(containers::Args),
+    /// A process that is killed
+    #[command(hide = true)]
+    Member(member::Args),
+}
+
 /// One combination.
 struct Configuration {
     parent: PathBuf,
@@ -55,7 +67,17 @@ struct Configuration {
 }
 
 fn main() -> ExitCode {
-    exit_code("famio-kill", run(&Args::parse()))
+    let args = Args::parse();
+    let result = match &args.mode {
+        None => run(&args),
+        Some(Mode::Member(args)) => member::run(args),
+        Some(Mode::Containers(args)) => match containers::run(args) {
+            Ok(None) => return ExitCode::from(containers::SKIPPED),
+            Ok(Some(is_right)) => Ok(is_right),
+            Err(error) => Err(error),
+        },
+    };
+    exit_code("famio-kill", result)
 }
 
 fn run(args: &Args) -> Result<bool, String> {
