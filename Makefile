@@ -78,6 +78,7 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	$(RELEASE)/famio-hostile program --cases 1 --on disk --with inline --seed 325116292615
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
+	$(RELEASE)/famio-power --cuts 2 --tiered
 	tests/power/growing/campaign 2 ext4
 	tests/power/joint/campaign 2 disk
 	scripts/test-install
@@ -90,7 +91,7 @@ mutants: need-cc ## Leave out each flush, fence, sync and check of the library i
 	$(TARGET)/mutants/release/famio-simulate mutants
 
 # Cheap steps first, so that failures show early.
-test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 1400 kills, 220 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
+test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind need-programs ## All long tests: 1600 kills, 290 power cuts, millions of crash states, an hour of random calls, each fuzz target for 10 minutes (hours)
 	@$(STEP) 1 "the installation, the Python package, what would be published, and the models' quick form"
 	scripts/test-install
 	scripts/python-wheel test
@@ -116,12 +117,15 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-hostile all --for $(HOSTILE_LONG) --without "$(HOSTILE_WITHOUT)"
 	@$(STEP) 6 "sanitizers (about 20 minutes)"
 	scripts/sanitize
-	@$(STEP) 7 "power cuts (about 30 minutes)"
+	@$(STEP) 7 "power cuts (about 45 minutes)"
 	$(RELEASE)/famio-power --cuts 12 --broken fence
 	$(RELEASE)/famio-power --cuts 8 --broken flush
 	$(RELEASE)/famio-power --cuts 8 --broken fdatasync
 	$(RELEASE)/famio-power --cuts 50 --fs ext4
 	$(RELEASE)/famio-power --cuts 50 --fs xfs
+	$(RELEASE)/famio-power --cuts 8 --tiered --broken fence
+	$(RELEASE)/famio-power --cuts 8 --tiered --broken write-back
+	$(RELEASE)/famio-power --cuts 50 --tiered
 	tests/power/growing/campaign 20 ext4
 	tests/power/growing/campaign 20 xfs
 	tests/power/joint/campaign 20 disk
@@ -203,6 +207,7 @@ programs: build need-sqlite3 need-python3 need-programs ## Unmodified programs o
 power-cuts: build need-sqlite3 ## A few power cuts of a virtual machine with persistent memory (needs dax-vm, see FAMIO_DAX_VM)
 	$(RELEASE)/famio-power --cuts 4 --fs ext4
 	$(RELEASE)/famio-power --cuts 2 --fs xfs
+	$(RELEASE)/famio-power --cuts 2 --tiered
 
 sanitize: need-cc ## AddressSanitizer and ThreadSanitizer over the library's tests (nightly toolchain), both and UBSan over the C code
 	scripts/sanitize

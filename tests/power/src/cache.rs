@@ -258,7 +258,12 @@ unsafe impl Medium for Cache {
 
     fn fdatasync(&self, fd: BorrowedFd<'_>) -> famio::Result<()> {
         let mut state = self.begin();
-        if self.broken == Some(Broken::Fdatasync) && is_journal(fd) {
+        let left_out = match self.broken {
+            Some(Broken::Fdatasync) => is_journal(fd),
+            Some(Broken::WriteBack) => !is_journal(fd),
+            _ => false,
+        };
+        if left_out {
             self.broken_commit(&mut state);
             return Ok(());
         }

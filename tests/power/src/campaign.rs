@@ -1,7 +1,7 @@
 //! On the host: one boot after the other, each ended by a cut; keeps what was acknowledged in between.
 
-use crate::names;
-use crate::options::{Broken, Options};
+use crate::names::{self, Names};
+use crate::options::Options;
 use crate::vm::{self, Boot};
 use famio::pmem::Domain;
 use famio_test_support::place::{self, Place};
@@ -58,6 +58,7 @@ enum Cut {
 
 /// Returns whether everything is as expected.
 pub fn main(args: &Options) -> Result<bool, String> {
+    args.check()?;
     let Some(dax_vm) = vm::find() else {
         eprintln!(
             "famio-power: SKIPPED, no power was cut: dax-vm is not here (FAMIO_DAX_VM names it, or PATH, or it lies in \
@@ -162,17 +163,20 @@ fn one(
         command.extend(["--acked".into(), list.join(",")]);
     }
     if let Some(broken) = args.broken {
-        command.extend(["--broken".into(), format!("{broken:?}").to_lowercase()]);
+        command.extend(["--broken".into(), broken.word()]);
+    }
+    if args.tiered {
+        command.push("--tiered".into());
     }
     if last {
         command.push("--check-only".into());
         return vm::boot(dax_vm, &options, &command);
     }
-    let name = names::STAMPED[random.below(names::STAMPED.len() as u64) as usize];
+    let names = Names::of(args.tiered);
+    let name = names.stamped[random.below(names.stamped.len() as u64) as usize];
     let broken = args.broken.map(|broken| {
         // With a broken Famio, soon after a commit.
-        let fits = |name: &&str| (names::domain(name) == Domain::PageCache) == (broken == Broken::Fdatasync);
-        let names: Vec<_> = names::STAMPED.into_iter().filter(fits).collect();
+        let names: Vec<_> = names.stamped.iter().copied().filter(|name| broken.concerns(name)).collect();
         Cut::Exact(names[random.below(names.len() as u64) as usize])
     });
     let cut = match random.below(10) {
@@ -202,10 +206,10 @@ fn one(
             options.extend(["--kill-after".into(), "8".into()]);
         }
         Cut::Acknowledgement => {
-            let all = [&names::STAMPED[..], &names::SQLITE[..]].concat();
+            let all: Vec<_> = names.all().collect();
             let name = all[random.below(all.len() as u64) as usize];
             let known = acked.get(name).copied().unwrap_or(0);
-            let wanted = known + 1 + random.below(if names::SQLITE.contains(&name) { 4 } else { 25 });
+            let wanted = known + 1 + random.below(if names.sqlite.contains(&name) { 4 } else { 25 });
             options.extend(["--kill-on".into(), format!("^ack {name} {wanted}$")]);
             options.extend(["--kill-after".into(), "30".into()]);
         }
@@ -266,14 +270,11 @@ fn count(boot: &Boot, acked: &mut BTreeMap<String, u64>, tally: &mut Tally) {
 
 fn report(args: &Options, tally: &Tally, started: Instant) {
     let Tally { exact, on_acknowledgement, timed, in_recovery, missed, .. } = tally;
-    for (name, count) in tally
-        .files
-        .iter()
-        .filter(|(name, _)| names::SQLITE.contains(&name.as_str()) || names::STAMPED.contains(&name.as_str()))
-    {
+    let is_written = |name: &str| Names::of(args.tiered).all().any(|written| written == name);
+    for (name, count) in tally.files.iter().filter(|(name, _)| is_written(name)) {
         let Count { checks, recoveries, acknowledged, damaged } = count;
         println!(
-            "  {name:15} {checks:4} checks, {recoveries:4} recoveries, {acknowledged:6} acknowledged, {damaged} damaged"
+            "  {name:22} {checks:4} checks, {recoveries:4} recoveries, {acknowledged:6} acknowledged, {damaged} damaged"
         );
     }
     for what in tally.damage.iter().take(5) {
@@ -286,8 +287,9 @@ fn report(args: &Options, tally: &Tally, started: Instant) {
         (true, Some(broken)) => format!("NOT OK: without the commit's {broken:?} no damage was found"),
     };
     println!(
-        "total: {}-DAX and disk: {} power cuts ({exact} at an exact operation, {on_acknowledgement} at an acknowledgement, \
+        "total: {}{}-DAX and disk: {} power cuts ({exact} at an exact operation, {on_acknowledgement} at an acknowledgement, \
          {timed} by time, {in_recovery} in a recovery; {missed} boots without one): {} damaged, in {:.0} s: {verdict}",
+        if args.tiered { "tiered, " } else { "" },
         args.fs,
         tally.cuts(),
         tally.damage.len(),

@@ -1,9 +1,10 @@
 //! In the virtual machine: checks what the last cut left, then goes on writing until the next one.
 
 use crate::cache::{Cache, Lose};
+use crate::names::{self, Names};
 use crate::options::Broken;
-use crate::{names, stamped};
-use famio::pmem::{Domain, stand_in};
+use crate::stamped;
+use famio::pmem::stand_in;
 use famio::recovery::{Options, Outcome, Silent, recover_path};
 use famio_kill::harness::{Tally, judge_check};
 use famio_kill::workload;
@@ -44,6 +45,9 @@ pub struct Args {
     clock: i64,
     #[arg(long)]
     broken: Option<Broken>,
+    /// Only tiered files
+    #[arg(long)]
+    tiered: bool,
     /// Only check
     #[arg(long)]
     check_only: bool,
@@ -65,12 +69,13 @@ pub fn main(args: &Args) -> Result<(), String> {
     let acked: BTreeMap<&str, u64> = args.acked.iter().map(|(name, number)| (name.as_str(), *number)).collect();
     let acknowledged = |name: &str| acked.get(name).copied().unwrap_or(0);
     let mut random = Random::new(args.seed);
-    let names: &[&str] = if args.broken.is_some() { &[] } else { &names::SQLITE };
+    let Names { stamped, sqlite } = Names::of(args.tiered);
+    let names: &[&str] = if args.broken.is_some() { &[] } else { sqlite };
     let mut found = BTreeMap::new();
-    for pool in names::STAMPED.iter().chain(names).filter_map(|name| names::pool(name)) {
+    for pool in stamped.iter().chain(names).filter_map(|name| names::pool(name)) {
         make_pool(&pool)?;
     }
-    for name in names::STAMPED {
+    for &name in stamped {
         found.insert(name, stamped_file(args, name, acknowledged(name))?);
     }
     for name in names {
@@ -101,10 +106,8 @@ pub fn main(args: &Args) -> Result<(), String> {
         command.args(["write", name, &epoch.to_string(), &cut_after.to_string()]);
         command.arg(format!("{:?}", args.lose).to_lowercase()).arg(random.next_u64().to_string());
         // The defect shows only where it applies.
-        if let Some(broken) =
-            args.broken.filter(|broken| (*broken == Broken::Fdatasync) == (names::domain(name) == Domain::PageCache))
-        {
-            command.arg("--broken").arg(format!("{broken:?}").to_lowercase());
+        if let Some(broken) = args.broken.filter(|broken| broken.concerns(name)) {
+            command.arg("--broken").arg(broken.word());
         }
         command.spawn().map_err(|error| format!("{}: {error}", me.display()))?;
     }
@@ -202,12 +205,15 @@ fn launcher(name: &str, random: &mut Random) -> Result<Launcher, String> {
     let policies = ["auto", "undo", "redo", "alternate"];
     let policy = policies[random.below(4) as usize];
     let pool = names::pool(name).map(|pool| pool.to_string_lossy().into_owned());
-    let options: &[&str] = match &pool {
-        Some(pool) => &["--pool", pool, "--tier", "auto"],
-        None if names::on_disk(name) => &["--durability", "power"],
-        None => &["--policy", policy],
+    let mut options = match &pool {
+        Some(pool) => vec!["--pool", pool, "--tier", "auto"],
+        None if names::on_disk(name) => vec!["--durability", "power"],
+        None => vec!["--policy", policy],
     };
-    Launcher::new(Some(Famio::beside_me(options)?))
+    if names::is_tight(name) {
+        options.extend(names::TIGHT_OPTIONS);
+    }
+    Launcher::new(Some(Famio::beside_me(&options)?))
 }
 
 /// Recovers a database, sometimes by `famio recover`, and checks it with SQLite.

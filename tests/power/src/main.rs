@@ -17,7 +17,8 @@ use std::process::ExitCode;
 /// Cut the power of a virtual machine while SQLite and a writer of stamped epochs run, and count what is torn or lost
 ///
 /// In each boot, what the last cut left is recovered and checked, and then everything writes on, until the next cut:
-/// three stamped files on the DAX file system (one per policy) and one on the disk, and an SQLite database on each.
+/// stamped files on the DAX file system (one per policy), on the disk, and on the disk with the journal on DAX, and an
+/// SQLite database of each kind.
 /// Needs dax-vm: FAMIO_DAX_VM, or PATH, or ../shared/dax-vm/dax-vm. Without it nothing is tested, which is said on
 /// stderr.
 ///

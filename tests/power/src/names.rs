@@ -1,13 +1,42 @@
 //! What is written, and where in the virtual machine.
 
 use famio::pmem::Domain;
-use famio::{PolicyChoice, Settings, TierChoice};
+use famio::{PolicyChoice, Settings, TierChoice, WriteBackRange};
 use std::path::PathBuf;
 
-/// Files of stamped epochs.
-pub const STAMPED: [&str; 5] = ["pmem-undo", "pmem-redo", "pmem-alternate", "disk-records", "disk-tier"];
-/// SQLite databases.
-pub const SQLITE: [&str; 3] = ["pmem-sqlite", "disk-sqlite", "disk-tier-sqlite"];
+/// What a campaign writes.
+#[derive(Clone, Copy)]
+pub struct Names {
+    /// Files of stamped epochs.
+    pub stamped: &'static [&'static str],
+    /// SQLite databases.
+    pub sqlite: &'static [&'static str],
+}
+
+/// One of each kind.
+const EACH: Names = Names {
+    stamped: &["pmem-undo", "pmem-redo", "pmem-alternate", "disk-records", "disk-tier"],
+    sqlite: &["pmem-sqlite", "disk-sqlite", "disk-tier-sqlite"],
+};
+
+/// Only files on the disk with their journals on persistent memory.
+const TIERED: Names =
+    Names { stamped: &["disk-tier", "disk-tier-tight"], sqlite: &["disk-tier-sqlite", "disk-tier-tight-sqlite"] };
+
+/// A write cache that is always too small, so that blocks go to the disk all the time.
+const TIGHT: (u64, WriteBackRange) = (16 << 20, WriteBackRange { from: 1, to: 0 });
+/// The same as options of `famio run`.
+pub const TIGHT_OPTIONS: [&str; 4] = ["--journal-limit", "16MiB", "--write-back", "1:0"];
+
+impl Names {
+    pub fn of(tiered: bool) -> Self {
+        if tiered { TIERED } else { EACH }
+    }
+
+    pub fn all(self) -> impl Iterator<Item = &'static str> {
+        self.stamped.iter().chain(self.sqlite).copied()
+    }
+}
 
 /// Each has a folder of its own.
 pub fn folder(name: &str) -> PathBuf {
@@ -30,6 +59,11 @@ pub fn domain(name: &str) -> Domain {
     if on_disk(name) && pool(name).is_none() { Domain::PageCache } else { Domain::Pmem }
 }
 
+/// Whether its write cache is always too small.
+pub fn is_tight(name: &str) -> bool {
+    name.contains("-tight")
+}
+
 /// Whether it is on the ordinary disk.
 pub fn on_disk(name: &str) -> bool {
     name.starts_with("disk")
@@ -43,5 +77,9 @@ pub fn settings(name: &str) -> Settings {
         "pmem-alternate" => PolicyChoice::Alternate,
         _ => PolicyChoice::Auto,
     };
-    Settings { policy, pool: pool(name), tier: TierChoice::Auto, ..Settings::default() }
+    let mut settings = Settings { policy, pool: pool(name), tier: TierChoice::Auto, ..Settings::default() };
+    if is_tight(name) {
+        (settings.journal_limit, settings.write_back) = TIGHT;
+    }
+    settings
 }

@@ -1,6 +1,8 @@
 //! Links the library as it is installed, and builds programs with it.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod memory;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
