@@ -94,6 +94,7 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use crate::file::session::Session;
     use crate::file::{Access, AtomicFile, UserBuf};
     use crate::index::BLOCK;
     use crate::journal::live::Live;
@@ -106,54 +107,78 @@ mod tests {
     use std::fs::File;
     use std::os::fd::{AsFd, AsRawFd};
 
-    const BLOCKS: usize = 300;
-
-    /// The journal of a small working set once grew to 30 % of the budget, which may be a gigabyte; and all that was to
-    /// be logged again went into one commit.
-    #[test]
-    fn a_small_working_set_keeps_a_small_journal_and_no_commit_is_long() {
-        let (folder, pool) = (place::disk().unwrap(), Place::new(place::memory(), "relog-pool").unwrap());
-        let folder = Place::new(&folder, "relog").unwrap();
+    /// Runs `test` with a tiered file of zeros that has this many blocks. Afterwards the file has what was written.
+    fn with_tiered(name: &str, blocks: usize, hooks: TestHooks, test: impl FnOnce(&AtomicFile, &mut [u8])) {
+        let (folder, pool) = (place::disk().unwrap(), Place::new(place::memory(), name).unwrap());
+        let folder = Place::new(&folder, name).unwrap();
         let path = folder.path().join("file");
-        let mut model = vec![1; BLOCKS * BLOCK];
+        let mut model = vec![0; blocks * BLOCK];
         std::fs::write(&path, &model).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap();
         let pool = Some(pool.path().to_owned());
         let settings =
             Settings { pool, durability: Durability::Process, tier: TierChoice::Auto, ..Settings::default() };
-        TestHooks { still: true, busy: true, ..TestHooks::default() }.enter();
+        TestHooks { still: true, busy: true, ..hooks }.enter();
         let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
-        let mut random = Random::new(1);
-        let (mut longest, mut relogged) = (0, 0);
-        for number in 0..20_000 {
-            // Half of the blocks are written once, and logged again and again.
-            let block = if number < BLOCKS { number } else { random.below(BLOCKS as u64 / 2) as usize };
-            let at = block * BLOCK;
-            model[at..at + BLOCK].fill(number as u8);
-            // SAFETY: the test's memory.
-            unsafe { atomic.write(at as u64, &[UserBuf::of(&mut model[at..at + BLOCK])]) }.unwrap();
-            let written = atomic
-                .with_session(|session| {
-                    let journal = || session.context(&atomic.fds).shared().totals.journal.load(Ordering::Relaxed);
-                    let before = journal();
-                    atomic.sync().unwrap();
-                    if number % 64 == 0 {
-                        session.checkpoint_some(&atomic.fds).unwrap();
-                    }
-                    journal() - before
-                })
-                .unwrap();
-            longest = written.max(longest);
-            relogged += u64::from(written > 2 * BLOCK as u64);
-        }
-        let length = |journal: &Live| std::fs::metadata(journal.path()).unwrap().len();
-        let length = atomic.with_session(|session| length(session.engine.journal())).unwrap();
+        test(&atomic, &mut model);
         atomic.remove_descriptor(file.as_raw_fd()).unwrap();
         TestHooks::default().enter();
         assert!(std::fs::read(&path).unwrap() == model);
-        assert!(length <= 8 << 20, "the journal has {length} bytes");
-        assert!(longest <= 4 * BLOCK as u64, "a commit wrote {longest} bytes");
-        assert!(relogged > 100, "{relogged} commits logged a block again");
+    }
+
+    /// Writes and commits a block. Returns the bytes that this added to the journal.
+    fn commit_block(atomic: &AtomicFile, model: &mut [u8], block: usize, value: u8) -> u64 {
+        let at = block * BLOCK;
+        model[at..at + BLOCK].fill(value);
+        // SAFETY: the test's memory.
+        unsafe { atomic.write(at as u64, &[UserBuf::of(&mut model[at..at + BLOCK])]) }.unwrap();
+        let journal = |session: &Session| session.context(&atomic.fds).shared().totals.journal.load(Ordering::Relaxed);
+        let before = atomic.with_session(journal).unwrap();
+        atomic.sync().unwrap();
+        atomic.with_session(journal).unwrap() - before
+    }
+
+    fn length(journal: &Live) -> u64 {
+        std::fs::metadata(journal.path()).unwrap().len()
+    }
+
+    /// The journal of a small working set once grew to 30 % of the budget, which may be a gigabyte; and all that was to
+    /// be logged again went into one commit.
+    #[test]
+    fn a_small_working_set_keeps_a_small_journal_and_no_commit_is_long() {
+        const BLOCKS: usize = 300;
+        with_tiered("relog", BLOCKS, TestHooks::default(), |atomic, model| {
+            let mut random = Random::new(1);
+            let (mut longest, mut relogged) = (0, 0);
+            for number in 0..20_000 {
+                // Half of the blocks are written once, and logged again and again.
+                let block = if number < BLOCKS { number } else { random.below(BLOCKS as u64 / 2) as usize };
+                let written = commit_block(atomic, model, block, number as u8);
+                longest = written.max(longest);
+                relogged += u64::from(written > 2 * BLOCK as u64);
+                if number % 64 == 0 {
+                    atomic.with_session(|session| session.checkpoint_some(&atomic.fds)).unwrap().unwrap();
+                }
+            }
+            let length = atomic.with_session(|session| length(session.engine.journal())).unwrap();
+            assert!(length <= 12 << 20, "the journal has {length} bytes");
+            assert!(longest <= 4 * BLOCK as u64, "a commit wrote {longest} bytes");
+            assert!(relogged > 100, "{relogged} commits logged a block again");
+        });
+    }
+
+    /// A journal that has only one long segment left has nothing to give up: the background is not woken for it.
+    #[test]
+    fn one_long_segment_is_not_too_long() {
+        let segments = Some([256 << 10, 16 << 20, 16 << 20]);
+        with_tiered("long-segment", 20, TestHooks { segments, ..TestHooks::default() }, |atomic, model| {
+            for number in 0..2000 {
+                commit_block(atomic, model, number % 20, number as u8);
+            }
+            let pressed = |session: &Session| session.engine.is_pressed(session.context(&atomic.fds));
+            assert!(atomic.with_session(|session| length(session.engine.journal())).unwrap() > 16 << 20);
+            assert_eq!(atomic.with_session(pressed), Some(false));
+        });
     }
 }

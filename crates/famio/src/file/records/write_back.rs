@@ -29,6 +29,8 @@ pub(super) struct WriteBack {
     budget: AtomicU64,
     /// Bytes of journal in use.
     used: AtomicU64,
+    /// Those in front of the segment to which epochs are appended.
+    before_current: AtomicU64,
     /// The journal's next epoch.
     next: AtomicU64,
 }
@@ -36,8 +38,8 @@ pub(super) struct WriteBack {
 impl WriteBack {
     /// For a journal of at most `limit` bytes.
     pub fn new(settings: &Settings, limit: Limit) -> Self {
-        let [others, budget, used, next] = [const { AtomicU64::new(0) }; 4];
-        let this = Self { range: settings.write_back, limit, others, budget, used, next };
+        let [others, budget, used, before_current, next] = [const { AtomicU64::new(0) }; 5];
+        let this = Self { range: settings.write_back, limit, others, budget, used, before_current, next };
         this.adapt();
         this
     }
@@ -55,10 +57,14 @@ impl WriteBack {
         self.budget.load(Ordering::Relaxed) / 100 * percent
     }
 
-    /// Bytes of journal from which on it is to become shorter, with this many bytes of buffers.
-    fn long(&self, buffers: u64) -> u64 {
-        let from = self.part(self.range.from.into());
-        if self.has_room_for_all(buffers) { from.min((TIMES_BUFFERS * buffers).max(SHORT)) } else { from }
+    /// Bytes of journal from which on blocks are written back, in any case.
+    fn from(&self) -> u64 {
+        self.part(self.range.from.into())
+    }
+
+    /// Bytes of journal that are enough for this many bytes of buffers, if these are logged again.
+    fn enough(buffers: u64) -> u64 {
+        (TIMES_BUFFERS * buffers).max(SHORT)
     }
 
     /// Bytes of buffers from which on everything is. A buffer has all bytes of a block, the journal only those written.
@@ -84,6 +90,7 @@ impl WriteBack {
     pub fn note(&self, log: &EpochLog) {
         if let EpochLog::Memory(log) = log {
             self.used.store(log.used(), Ordering::Relaxed);
+            self.before_current.store(log.used_before_current(), Ordering::Relaxed);
             self.next.store(log.committed() + 1, Ordering::Relaxed);
         }
         if self.limit.is_shared() {
@@ -102,10 +109,12 @@ impl WriteBack {
         buffers > self.full()
     }
 
-    /// Whether the journal is so long that it gives up its oldest epochs.
+    /// Whether the journal is so long that it gives up its oldest epochs, with this many bytes of buffers.
     #[inline]
     pub fn is_long(&self, buffers: u64) -> bool {
-        self.used.load(Ordering::Relaxed) > self.long(buffers)
+        let older = self.before_current.load(Ordering::Relaxed);
+        let is_too_long = older > Self::enough(buffers) && self.has_room_for_all(buffers);
+        is_too_long || self.used.load(Ordering::Relaxed) > self.from()
     }
 
     /// Whether writers have to help.
@@ -121,8 +130,12 @@ impl WriteBack {
 
     /// The epoch up to which everything is to be written back now; `None`: everything.
     pub fn target(&self, log: &EpochLog, buffers: u64) -> Option<u64> {
-        let long = self.long(buffers);
-        let keep = if self.has_room_for_all(buffers) { long - long / 4 } else { self.part(self.range.to.into()) };
+        let keep = if self.has_room_for_all(buffers) {
+            let long = self.from().min(Self::enough(buffers));
+            long - long / 4
+        } else {
+            self.part(self.range.to.into())
+        };
         match log {
             EpochLog::Memory(log) if self.is_long(buffers) && buffers <= self.full() => Some(log.epoch_before(keep)),
             _ => None,

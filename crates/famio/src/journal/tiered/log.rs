@@ -174,6 +174,11 @@ impl TieredLog {
         self.used
     }
 
+    /// Without the current one, which cannot be given up.
+    pub fn used_before_current(&self) -> u64 {
+        self.used - self.current.map_or(0, |(index, _)| self.segments[index].place.len).min(self.used)
+    }
+
     fn count_used(&mut self) {
         self.used = (0..self.segments.len()).filter(|&i| !self.is_free(i)).map(|i| self.segments[i].place.len).sum();
     }
