@@ -112,8 +112,8 @@ fn signals_do_not_end_the_wait() {
     extern "C" fn count(_: libc::c_int) {
         HANDLED.fetch_add(1, Ordering::SeqCst);
     }
-    // SAFETY: a handler that only counts.
-    unsafe { libc::signal(libc::SIGUSR2, count as *const () as libc::sighandler_t) };
+    // SAFETY: a handler that only counts, of a signal for which no other test has one.
+    unsafe { libc::signal(libc::SIGWINCH, count as *const () as libc::sighandler_t) };
     let pairs = Pairs::default();
     let leading = leads(&pairs);
     let led = leading.open([1].into_iter());
@@ -137,7 +137,7 @@ fn signals_do_not_end_the_wait() {
                 std::thread::yield_now();
             }
             // SAFETY: it lives until the leader is done.
-            unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };
+            unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGWINCH) };
         }
         assert_eq!(led.close(), Partner::Done);
         led.end();
