@@ -7,6 +7,7 @@ mod common;
 
 use common::memory::Memory;
 use common::{Folder, beside, command, succeed};
+use famio_test_support::memory::twice_the_memory;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,17 +18,6 @@ use std::time::{Duration, Instant};
 /// Bounds, for the about 7 MiB of pages of an epoch: 64 MiB of copies start a checkpoint, and the journal has as much.
 const OWN_MOST: u64 = 160 << 20;
 const ALL_MOST: u64 = 512 << 20;
-
-/// Twice the memory of this machine, in GiB.
-fn gib() -> String {
-    // SAFETY: plain words, filled in by the call.
-    let info = unsafe {
-        let mut info: libc::sysinfo = std::mem::zeroed();
-        libc::sysinfo(&raw mut info);
-        info
-    };
-    (2 * info.totalram * u64::from(info.mem_unit)).div_ceil(1 << 30).to_string()
-}
 
 /// A file, its model, and the program.
 struct Place {
@@ -73,7 +63,7 @@ impl Place {
             famio.args(["run", "--require", "--atomic"]).arg(self.file()).arg("--").arg(&self.program);
             famio
         };
-        command.arg(self.file()).args([what, &gib(), self.everywhere]);
+        command.arg(self.file()).args([what, &twice_the_memory(), self.everywhere]);
         command
     }
 
@@ -85,7 +75,7 @@ impl Place {
             _ => {
                 succeed(command(beside("famio")).arg("recover").arg(self.file()));
                 let mut plain = command(&self.program);
-                plain.env("FAMIO_ATOMIC", "").arg(self.file()).args(["check", &gib(), self.everywhere]);
+                plain.env("FAMIO_ATOMIC", "").arg(self.file()).args(["check", &twice_the_memory(), self.everywhere]);
                 plain
             }
         };

@@ -3,22 +3,12 @@
 mod common;
 
 use common::{Folder, build, succeed, under};
+use famio_test_support::memory::twice_the_memory;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-/// Twice the memory of this machine, in GiB.
-fn gib() -> String {
-    // SAFETY: plain words, filled in by the call.
-    let info = unsafe {
-        let mut info: libc::sysinfo = std::mem::zeroed();
-        libc::sysinfo(&raw mut info);
-        info
-    };
-    (2 * info.totalram * u64::from(info.mem_unit)).div_ceil(1 << 30).to_string()
-}
 
 fn folders(name: &str) -> [Folder; 2] {
     [Folder::new(name), Folder::on_disk(name)]
@@ -41,7 +31,7 @@ fn run(folder: &Folder, program: &Path, arguments: &[&str]) -> Option<String> {
 fn private_pages_are_as_shared_ones() {
     let program = build("large");
     for folder in folders("large-traps") {
-        if run(&folder, &program, &["traps", &gib()]).is_some() {
+        if run(&folder, &program, &["traps", &twice_the_memory()]).is_some() {
             assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
         }
     }
@@ -53,8 +43,8 @@ fn what_is_stored_and_never_synced_is_committed_at_the_end() {
     let program = build("large");
     for folder in folders("large-ends") {
         for (how, byte) in [("exit", "a"), ("_exit", "b"), ("exec", "c"), ("close", "d")] {
-            run(&folder, &program, &["leave", &gib(), how, byte]);
-            let there = run(&folder, &program, &["byte", &gib()]);
+            run(&folder, &program, &["leave", &twice_the_memory(), how, byte]);
+            let there = run(&folder, &program, &["byte", &twice_the_memory()]);
             assert!(there.is_none_or(|there| there.trim() == byte), "{how}");
             assert!(folder.names().iter().all(|name| !name.contains("famio")), "{how}: {:?}", folder.names());
         }
@@ -68,8 +58,8 @@ fn memory_is_bounded_by_what_was_stored_since_the_checkpoint() {
     let program = build("large");
     for folder in folders("large-memory") {
         // 1,000 stores are 4 MiB of pages; without a bound, these would be 240.
-        run(&folder, &program, &["memory", &gib(), "120", "60"]);
-        let seen = run(&folder, &program, &["check", &gib()]);
+        run(&folder, &program, &["memory", &twice_the_memory(), "120", "60"]);
+        let seen = run(&folder, &program, &["check", &twice_the_memory()]);
         assert!(seen.is_none_or(|seen| seen == "60\n"));
     }
     let _ = std::fs::remove_file(program);
@@ -79,7 +69,7 @@ fn memory_is_bounded_by_what_was_stored_since_the_checkpoint() {
 fn another_thread_that_stores_loses_nothing() {
     let program = build("large");
     for folder in folders("large-threads") {
-        run(&folder, &program, &["threads", &gib(), "25"]);
+        run(&folder, &program, &["threads", &twice_the_memory(), "25"]);
     }
     let _ = std::fs::remove_file(program);
 }
@@ -90,18 +80,21 @@ fn another_thread_that_stores_loses_nothing() {
 fn another_process_can_neither_read_write_nor_map_it_meanwhile() {
     let program = build("large");
     for folder in folders("large-others") {
-        let mut child =
-            under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = under(&folder, &program)
+            .args(["atomic", "stores", &twice_the_memory()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut said = child.stdout.take().unwrap(); // kept as long as the child
         said.read_exact(&mut [0; 2]).unwrap();
-        let done = under(&folder, &program).args(["atomic", "other", &gib()]).output().unwrap();
+        let done = under(&folder, &program).args(["atomic", "other", &twice_the_memory()]).output().unwrap();
         let told = String::from_utf8_lossy(&done.stdout).into_owned();
         let _ = child.kill();
         child.wait().unwrap();
         let busy = libc::EBUSY;
         let errors = format!("{busy} {busy} {busy} Device or resource busy\n");
         assert_eq!(told, errors, "{}", String::from_utf8_lossy(&done.stderr));
-        let (after, messages) = succeed(under(&folder, &program).args(["atomic", "other", &gib()]));
+        let (after, messages) = succeed(under(&folder, &program).args(["atomic", "other", &twice_the_memory()]));
         assert_eq!(after, "0 0 0 read\n", "{messages}");
     }
     let _ = std::fs::remove_file(program);
@@ -112,8 +105,11 @@ fn kills(kills: u64) {
     for folder in folders("large-kills") {
         let mut last = 0;
         for kill in 0..kills {
-            let mut child =
-                under(&folder, &program).args(["atomic", "stores", &gib()]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut child = under(&folder, &program)
+                .args(["atomic", "stores", &twice_the_memory()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
             let mut out = child.stdout.take().unwrap();
             let mut said = vec![0];
             out.read_exact(&mut said).unwrap();
@@ -130,7 +126,7 @@ fn kills(kills: u64) {
             let said = String::from_utf8(reader.join().unwrap()).unwrap();
             let whole = said.rfind('\n').map_or("", |end| &said[..end]);
             last = whole.lines().last().map_or(last, |line| line.parse().unwrap());
-            let Some(found) = run(&folder, &program, &["check", &gib()]) else { return };
+            let Some(found) = run(&folder, &program, &["check", &twice_the_memory()]) else { return };
             let found: u64 = found.trim().parse().unwrap();
             assert!((last..=last + 1).contains(&found), "kill {kill}: {last} was durable, {found} is there");
             last = found;

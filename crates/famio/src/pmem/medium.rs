@@ -19,7 +19,8 @@ pub unsafe trait Medium: Send + Sync + 'static {
     unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize);
 
     /// As [`copy`](Self::copy), of bytes that will not be used soon: past the cache, where that is quicker. Other threads
-    /// may see later stores of this one before them, up to `order_past`.
+    /// may see later stores of this one before them, up to
+    /// [`order_past`](Self::order_past).
     ///
     /// # Safety
     /// As [`copy`](Self::copy).
@@ -54,6 +55,12 @@ pub unsafe trait Medium: Send + Sync + 'static {
 
     /// Waits until this thread's copies and flushes are persistent.
     fn fence(&self);
+
+    /// As [`fence`](Self::fence), and other threads see what this one has [copied past](Self::copy_past) the cache before
+    /// anything that it stores later.
+    fn order_past(&self) {
+        self.fence();
+    }
 
     /// Writes all of `bufs` to a file at `offset`. Durable after [`fdatasync`](Self::fdatasync). Retries short writes.
     fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()>;

@@ -28,7 +28,6 @@ pub use medium::Medium;
 pub(crate) use metadata::keeps_order;
 #[doc(hidden)]
 pub use native::medium;
-pub(crate) use native::order_past;
 #[doc(hidden)]
 pub use test_hooks::{TestHooks, stand_in};
 

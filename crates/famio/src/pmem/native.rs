@@ -24,12 +24,6 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
     }
 }
 
-/// Other threads see what this one has stored past the cache before anything that it stores later.
-#[inline]
-pub(crate) fn order_past() {
-    ops::fence();
-}
-
 /// Flush and fence.
 struct Pmem;
 /// Fence only.
@@ -119,6 +113,10 @@ macro_rules! ordinary_stores {
 
             fn fence(&self) {
                 $fence()
+            }
+
+            fn order_past(&self) {
+                ops::fence();
             }
 
             fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {

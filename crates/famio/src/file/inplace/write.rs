@@ -10,7 +10,7 @@ use crate::file::engine::policy::Policy;
 use crate::index::{BLOCK, Cell, Changing};
 use crate::journal::inplace::Kind;
 use crate::map::guard;
-use crate::pmem::{order_past, prefetch};
+use crate::pmem::prefetch;
 use crate::rule::{Rule, holds, in_order};
 use core::sync::atomic::Ordering;
 
@@ -157,10 +157,7 @@ impl InPlace {
             true
         };
         if (owed || flushed) && !piece.cx.exclusive {
-            self.medium.fence();
-            if piece.past {
-                order_past();
-            }
+            if piece.past { self.medium.order_past() } else { self.medium.fence() }
         }
         Ok(())
     }
@@ -170,10 +167,8 @@ impl InPlace {
     fn changing<'c>(&self, piece: &Piece<'c>) -> Changing<'c> {
         let changing = piece.cell.changing();
         if !piece.staged && !piece.cx.exclusive {
-            self.medium.fence(); // non-temporal stores might be seen before earlier ordinary ones
-            if piece.past {
-                order_past();
-            }
+            // Non-temporal stores might be seen before earlier ordinary ones.
+            if piece.past { self.medium.order_past() } else { self.medium.fence() }
         }
         changing
     }

@@ -118,8 +118,7 @@ impl Records {
         if checkpointing.again.is_some() && fits && !everything {
             return; // the commits are at it
         }
-        checkpointing.again = None;
-        self.relogs.store(false, Ordering::Relaxed);
+        self.set_blocks_to_relog(checkpointing, None);
         let log = lock(&self.log);
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
@@ -131,8 +130,8 @@ impl Records {
         if let Some(target) = target.filter(|_| fits) {
             // Everything in use fits: what the journal has to give up is logged again at its end, instead of written to
             // the disk.
-            checkpointing.again = Some(BlocksToRelog { blocks: checkpointing.waiting.all().to_vec(), target });
-            self.relogs.store(true, Ordering::Relaxed);
+            let blocks = checkpointing.waiting.all().to_vec();
+            self.set_blocks_to_relog(checkpointing, Some(BlocksToRelog { blocks, target }));
             return;
         }
         checkpointing.left_some = checkpointing.overwritten;

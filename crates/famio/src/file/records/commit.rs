@@ -21,7 +21,7 @@ impl Records {
     pub(super) fn append_epoch(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         self.count_memory(cx);
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
-        let mut open = std::mem::take(&mut *self.open.lock());
+        let mut open = self.open.with(core::mem::take);
         open.sort_unstable();
         open.dedup(); // a block that a cut removed may have come again
         let again = self.take_part(cx);
@@ -77,7 +77,7 @@ impl Records {
         if let Some(epoch) = self.note_commit(&mut open) {
             self.release(epoch);
         }
-        *self.open.lock() = open; // empty; its memory is reused
+        self.open.with(|list| *list = open); // empty; its memory is reused
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);

@@ -21,7 +21,7 @@ impl Records {
         }
         words.push(self.wants_segment.load(Ordering::Relaxed).into());
         checkpointing.leave(words);
-        put_list(words, &self.open.lock());
+        self.open.with(|open| put_list(words, open));
         self.is_away.store(true, Ordering::Release);
         self.live.limit().set(0); // the next owner accounts for it
         self.held.set(0);
@@ -52,7 +52,7 @@ impl Records {
         self.wants_segment.store(wants_segment != 0, Ordering::Relaxed);
         *lock(&self.checkpointing) = checkpointing;
         self.relogs.store(false, Ordering::Relaxed); // the next pass decides anew
-        *self.open.lock() = open;
+        self.open.with(|list| *list = open);
         self.is_away.store(false, Ordering::Release);
         Ok(())
     }

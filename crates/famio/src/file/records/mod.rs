@@ -238,7 +238,7 @@ impl Engine for Records {
     }
 
     fn open_blocks(&self) -> Option<Vec<u64>> {
-        let mut open = self.open.lock().clone();
+        let mut open = self.open.with(|open| open.clone());
         open.sort_unstable();
         open.dedup();
         Some(open)

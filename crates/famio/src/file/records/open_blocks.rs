@@ -1,7 +1,7 @@
 //! The blocks of the open epoch.
 
 use crate::file::engine::context::Context;
-use crate::thread::{Guard, Mutex};
+use crate::thread::Mutex;
 use core::cell::UnsafeCell;
 
 /// The blocks of the open epoch, each once, but that a cut may have removed one that came again.
@@ -17,12 +17,6 @@ pub(super) struct OpenBlocks {
 // SAFETY: the invariant.
 unsafe impl Sync for OpenBlocks {}
 
-/// The list, with its lock.
-pub(super) struct Locked<'a> {
-    list: &'a mut Vec<u64>,
-    _lock: Guard<'a, ()>,
-}
-
 impl OpenBlocks {
     /// Adds a block. In exclusive mode without the lock: a locked instruction waits until everything that was stored
     /// before has its cache line.
@@ -33,24 +27,10 @@ impl OpenBlocks {
         unsafe { &mut *self.list.get() }.push(block);
     }
 
-    /// With the gate closed, or in exclusive mode.
-    pub fn lock(&self) -> Locked<'_> {
-        let _lock = self.lock.lock();
-        // SAFETY: the invariant; the lock lives as long as the reference.
-        Locked { list: unsafe { &mut *self.list.get() }, _lock }
-    }
-}
-
-impl core::ops::Deref for Locked<'_> {
-    type Target = Vec<u64>;
-
-    fn deref(&self) -> &Vec<u64> {
-        self.list
-    }
-}
-
-impl core::ops::DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Vec<u64> {
-        self.list
+    /// Calls `work` with the list, with the gate closed or in exclusive mode.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Vec<u64>) -> R) -> R {
+        let _locked = self.lock.lock();
+        // SAFETY: the invariant.
+        work(unsafe { &mut *self.list.get() })
     }
 }

@@ -36,7 +36,7 @@ impl Records {
     }
 
     #[cold]
-    pub(super) fn is_mostly_waiting(&self) -> bool {
+    fn is_mostly_waiting(&self) -> bool {
         // A pass may be under way: what it has taken up waits until its end.
         let waiting = self.appended.load(Ordering::Relaxed).saturating_sub(self.released.load(Ordering::Relaxed));
         waiting > self.live.limit().guaranteed() / 100 * OF_RECORDS

@@ -2,6 +2,7 @@
 //! the disk. What is still needed of them is logged once more by the commits that come anyway, a part by each, so that
 //! none of them takes long.
 
+use super::checkpointing::{BlocksToRelog, Checkpointing};
 use super::state::State;
 use super::{Records, lock};
 use crate::file::engine::context::Context;
@@ -68,17 +69,18 @@ impl Records {
         let is_last = all.blocks.is_empty() || !holds(Rule::LoggedAgainToTheLast);
         let target = is_last.then_some(all.target);
         let cost = self.cost(own_blocks + blocks.len() as u64, own + more);
-        if is_last {
-            checkpointing.again = None;
-            self.relogs.store(false, Ordering::Relaxed);
+        let has_room = !tier.is_hard(0) && lock(&self.log).reserve(cost).is_ok();
+        if is_last || !has_room {
+            // If this part is not logged, the journal must not go: the next pass decides anew.
+            self.set_blocks_to_relog(&mut checkpointing, None);
         }
-        if tier.is_hard(0) || lock(&self.log).reserve(cost).is_err() {
-            // Without this part, the journal must not go: the next pass decides anew.
-            checkpointing.again = None;
-            self.relogs.store(false, Ordering::Relaxed);
-            return None;
-        }
-        Some(RelogPart { blocks, target })
+        has_room.then_some(RelogPart { blocks, target })
+    }
+
+    /// What the next commits log again; `None`: nothing.
+    pub(super) fn set_blocks_to_relog(&self, checkpointing: &mut Checkpointing, again: Option<BlocksToRelog>) {
+        self.relogs.store(again.is_some(), Ordering::Relaxed);
+        checkpointing.again = again;
     }
 
     /// The commit of `epoch` has logged these blocks, too. The gate is closed.

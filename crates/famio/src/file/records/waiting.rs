@@ -30,12 +30,6 @@ impl Waiting {
         }
     }
 
-    /// Adds blocks that were taken before.
-    pub fn put_back(&mut self, blocks: Vec<u64>) {
-        self.recent.extend(blocks);
-        self.tidy();
-    }
-
     /// All of them, in ascending order; none are left.
     pub fn take(&mut self) -> Vec<u64> {
         self.tidy();
@@ -71,9 +65,9 @@ impl Waiting {
 }
 
 impl From<Vec<u64>> for Waiting {
-    fn from(blocks: Vec<u64>) -> Self {
-        let mut waiting = Self::default();
-        waiting.put_back(blocks);
+    fn from(recent: Vec<u64>) -> Self {
+        let mut waiting = Self { recent, ..Self::default() };
+        waiting.tidy();
         waiting
     }
 }
@@ -106,7 +100,7 @@ mod tests {
                     assert!(taken.iter().eq(&model) && waiting.is_empty());
                     let (back, gone) = taken.split_at(taken.len() / 2);
                     gone.iter().for_each(|block| assert!(model.remove(block)));
-                    waiting.put_back(back.to_vec());
+                    waiting = Waiting::from(back.to_vec());
                 }
             }
             assert!(Waiting::from(waiting.take()).all().iter().eq(&model));

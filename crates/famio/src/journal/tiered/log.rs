@@ -176,7 +176,7 @@ impl TieredLog {
 
     /// Without the current one, which cannot be given up.
     pub fn used_before_current(&self) -> u64 {
-        self.used - self.current.map_or(0, |(index, _)| self.segments[index].place.len).min(self.used)
+        self.used.saturating_sub(self.current.map_or(0, |(index, _)| self.segments[index].place.len))
     }
 
     fn count_used(&mut self) {
