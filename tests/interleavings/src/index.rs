@@ -23,6 +23,8 @@ pub(crate) mod blocks {
 
 #[path = "."]
 pub(crate) mod calls {
+    #[path = "../../../crates/famio/src/index/calls/biased.rs"]
+    pub(crate) mod biased;
     #[path = "../../../crates/famio/src/index/calls/counts.rs"]
     pub(crate) mod counts;
     #[path = "../../../crates/famio/src/index/calls/entered.rs"]

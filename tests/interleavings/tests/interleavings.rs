@@ -40,6 +40,11 @@ fn who_has_the_file_alone_is_alone() {
 }
 
 #[test]
+fn who_has_it_alone_needs_no_mutex() {
+    run(6000, scenario::biased_mutex);
+}
+
+#[test]
 fn who_reads_what_another_wrote_alone_sees_no_mix() {
     run(4000, scenario::read_alone);
 }
@@ -78,7 +83,7 @@ fn without_membarrier_two_are_alone() {
     set_membarrier(false);
     // Schedules are random.
     let is_found = |scenario: fn()| (0..10).any(|_| std::panic::catch_unwind(|| run(6000, scenario)).is_err());
-    let found = (is_found(scenario::one_alone), is_found(scenario::read_alone));
+    let found = [scenario::one_alone, scenario::read_alone, scenario::biased_mutex].map(is_found);
     set_membarrier(true);
-    assert_eq!(found, (true, true), "writers, readers");
+    assert_eq!(found, [true; 3], "writers, readers, a biased mutex");
 }

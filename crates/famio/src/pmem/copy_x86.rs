@@ -201,8 +201,7 @@ macro_rules! stream {
         #[target_feature(enable = $feature)]
         unsafe fn $name(dst: *mut u8, src: *const u8, len: usize) {
             const STEP: usize = size_of::<$vector>();
-            let mut at = 0;
-            while at < len {
+            let copy_line = |at: usize| {
                 // SAFETY: `len` is a multiple of the line, `dst` lies on one, and both ranges are the caller's.
                 unsafe {
                     let mut line = [$none(); LINE / STEP];
@@ -213,20 +212,16 @@ macro_rules! stream {
                         $store(dst.add(at + i * STEP).cast(), vector);
                     }
                 }
-                at += LINE;
-            }
+            };
+            super::lines::each(0, len, LINE, copy_line);
         }
 
         #[target_feature(enable = $feature)]
         unsafe fn $zero(dst: *mut u8, len: usize) {
             const STEP: usize = size_of::<$vector>();
             let none = $none();
-            let mut at = 0;
-            while at < len {
-                // SAFETY: `len` is a multiple of the line, `dst` lies on one, and the range is the caller's.
-                unsafe { $store(dst.add(at).cast(), none) };
-                at += STEP;
-            }
+            // SAFETY: `len` is a multiple of the line, `dst` lies on one, and the range is the caller's.
+            super::lines::each(0, len, STEP, |at| unsafe { $store(dst.add(at).cast(), none) });
         }
     };
 }

@@ -26,14 +26,21 @@ pub(crate) fn each(addr: usize, len: usize, step: usize, mut f: impl FnMut(usize
     if len == 0 {
         return;
     }
-    let mut line = addr & !(step - 1);
+    let first = addr & !(step - 1);
     let last = (addr + (len - 1)) & !(step - 1);
-    loop {
+    let lines = (last - first) / step + 1;
+    let mut line = first;
+    for _ in 0..lines / 4 {
+        // Straight code: a loop for each line costs as much again.
         f(line);
-        if line == last {
-            break;
-        }
-        line += step;
+        f(line + step);
+        f(line + 2 * step);
+        f(line + 3 * step);
+        line = line.wrapping_add(4 * step);
+    }
+    for _ in 0..lines % 4 {
+        f(line);
+        line = line.wrapping_add(step);
     }
 }
 
@@ -65,6 +72,10 @@ mod tests {
         assert_eq!(lines(64, 64), [64]);
         assert_eq!(lines(63, 2), [0, 64]);
         assert_eq!(lines(130, 130), [128, 192, 256]);
+        for count in 0..14 {
+            let want: Vec<usize> = (1..=count).map(|i| i * 64).collect();
+            assert_eq!(lines(64, count * 64), want);
+        }
         assert_eq!(lines(usize::MAX - 63, 64), [usize::MAX - 63]);
     }
 }

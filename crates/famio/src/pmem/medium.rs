@@ -47,6 +47,11 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// persistent after [`flush`](Self::flush) and [`fence`](Self::fence), but possibly at any time before.
     fn store(&self, word: &AtomicU64, value: u64);
 
+    /// As [`store`](Self::store), of the words of a line, one after the other.
+    fn store_line(&self, line: &[AtomicU64; 8], values: &[u64; 8]) {
+        line.iter().zip(values).for_each(|(word, value)| self.store(word, *value));
+    }
+
     /// Starts the write-back of the cache lines that hold `addr..addr + len`.
     ///
     /// # Safety

@@ -1,5 +1,6 @@
 //! Concurrent scenarios. Each function is one execution, with its assertions; `run` repeats it.
 
+mod biased;
 mod blocks;
 mod cells;
 mod gates;
@@ -8,6 +9,7 @@ mod locks;
 mod pairs;
 mod trees;
 
+pub use biased::biased_mutex;
 pub use blocks::{checkpointing, pending_words};
 pub use cells::optimistic_reads;
 pub use gates::{

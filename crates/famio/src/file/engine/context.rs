@@ -307,7 +307,7 @@ pub(crate) trait Engine: Send + Sync {
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()>;
 
     /// The blocks of the open epoch, in order; `None`: it keeps no list. The gate is closed.
-    fn open_blocks(&self) -> Option<Vec<u64>> {
+    fn open_blocks(&self, _cx: Context<'_>) -> Option<Vec<u64>> {
         None
     }
 
@@ -318,7 +318,7 @@ pub(crate) trait Engine: Send + Sync {
     fn epoch_of_journal(&self, cx: Context<'_>) -> u64;
 
     /// The number of epochs committed to the journal, including `sealed`, the last.
-    fn recorded(&self, sealed: Sealed) -> u64;
+    fn recorded(&self, cx: Context<'_>, sealed: Sealed) -> u64;
 
     /// The huge pages of the mapped journal that have memory everywhere, from its beginning on; 0: it has none.
     fn huge_pages(&self, _cx: Context<'_>) -> u64 {
@@ -366,7 +366,7 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Makes room in advance, outside the gate, since it may take long.
-    fn prepare(&self) -> Result<()> {
+    fn prepare(&self, _cx: Context<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -126,7 +126,7 @@ impl Engine for InPlace {
         cx.shared().committed()
     }
 
-    fn recorded(&self, sealed: Sealed) -> u64 {
+    fn recorded(&self, _cx: Context<'_>, sealed: Sealed) -> u64 {
         sealed.epoch - 1 // the first slot has the size that the file was found with
     }
 

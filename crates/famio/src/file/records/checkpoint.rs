@@ -1,9 +1,9 @@
 //! The checkpoint: committed granules are written from the buffers to the file, through the page cache. One
 //! `fdatasync` of the file ends a pass, after which the journal up to the beginning of the pass can be reused.
 
+use super::Records;
 use super::checkpointing::{BlocksToRelog, Checkpointing, WRITERS_HELP_FROM};
 use super::state::State;
-use super::{Records, lock};
 use crate::error::{Error, Result};
 use crate::file::base::quiet::is_quiet;
 use crate::file::engine::context::{Context, restore_times};
@@ -19,8 +19,8 @@ const ROUND: usize = 64;
 
 impl Records {
     /// A commit of `blocks` is durable. Returns the epoch up to which the journal can be released.
-    pub(super) fn note_commit(&self, blocks: &mut Vec<u64>) -> Option<u64> {
-        let mut checkpointing = lock(&self.checkpointing);
+    pub(super) fn note_commit(&self, cx: Context<'_>, blocks: &mut Vec<u64>) -> Option<u64> {
+        let mut checkpointing = self.checkpointing.lock(cx);
         checkpointing.waiting.append(blocks);
         checkpointing.overwritten = false;
         checkpointing.finished.take()
@@ -31,7 +31,7 @@ impl Records {
     pub(super) fn checkpoint_round(&self, cx: Context<'_>) -> Result<bool> {
         let used = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         let may_wait = used < WRITERS_HELP_FROM / 2 && cx.shared().totals.is_held();
-        self.checkpointing.try_lock().map_or(Ok(false), |mut checkpointing| {
+        self.checkpointing.try_lock(cx).map_or(Ok(false), |mut checkpointing| {
             if may_wait && !checkpointing.under_way { Ok(false) } else { self.round(cx, &mut checkpointing, false) }
         })
     }
@@ -80,28 +80,28 @@ impl Records {
 
     /// The same, except for what the open epoch has overwritten.
     pub(super) fn checkpoint_what_can_be(&self, cx: Context<'_>) -> Result<bool> {
-        let mut any = self.wait_for_others_flush();
+        let mut any = self.wait_for_others_flush(cx);
         // A pass may have been under way; later blocks take another one. Blocks that others are writing are left to
         // them.
         for _ in 0..2 {
-            while self.round(cx, &mut lock(&self.checkpointing), true)? {}
-            any |= self.end_pass(cx)? || self.wait_for_others_flush();
+            while self.round(cx, &mut self.checkpointing.lock(cx), true)? {}
+            any |= self.end_pass(cx)? || self.wait_for_others_flush(cx);
         }
         Ok(any)
     }
 
     /// Waits for a pass whose blocks another thread has written and is making durable. Returns whether there was one:
     /// it may have freed space.
-    pub(super) fn wait_for_others_flush(&self) -> bool {
+    pub(super) fn wait_for_others_flush(&self, cx: Context<'_>) -> bool {
         const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
         let flushes = {
-            let checkpointing = lock(&self.checkpointing);
+            let checkpointing = self.checkpointing.lock(cx);
             if !checkpointing.flushing {
                 return false;
             }
             checkpointing.flushes
         };
-        while lock(&self.checkpointing).flushes == flushes {
+        while self.checkpointing.lock(cx).flushes == flushes {
             let _ = nanosleep(&REST);
         }
         true
@@ -119,7 +119,7 @@ impl Records {
             return; // the commits are at it
         }
         self.set_blocks_to_relog(checkpointing, None);
-        let log = lock(&self.log);
+        let log = self.log.lock(cx);
         let target = self.tier.as_ref().filter(|_| !everything).and_then(|tier| tier.target(&log, buffers));
         let committed = log.committed();
         drop(log);
@@ -143,7 +143,7 @@ impl Records {
         }
         self.taken_up.store(self.appended.load(Ordering::Relaxed), Ordering::Relaxed);
         if target.is_some() && checkpointing.queue.is_empty() && !checkpointing.must_flush() {
-            self.may_release(checkpointing); // all of it was written again since
+            self.may_release(cx, checkpointing); // all of it was written again since
             return;
         }
         checkpointing.was_cut = false;
@@ -170,7 +170,7 @@ impl Records {
     }
 
     /// The pass has done its work, durably: the journal up to its target can be reused, now or after the next commit.
-    fn may_release(&self, checkpointing: &mut Checkpointing) {
+    fn may_release(&self, cx: Context<'_>, checkpointing: &mut Checkpointing) {
         if checkpointing.skipped {
             // The pass that takes up the waiting blocks releases more.
         } else if checkpointing.overwritten && holds(Rule::OverwrittenWaits) {
@@ -179,14 +179,14 @@ impl Records {
             if checkpointing.whole && !checkpointing.left_some {
                 self.in_file.fetch_max(checkpointing.target, Ordering::AcqRel);
             }
-            self.release(checkpointing.target);
+            self.release(cx, checkpointing.target);
         }
     }
 
     /// Everything up to `epoch` is durable in the file.
-    pub(super) fn release(&self, epoch: u64) {
+    pub(super) fn release(&self, cx: Context<'_>, epoch: u64) {
         self.released.store(self.taken_up.load(Ordering::Relaxed), Ordering::Relaxed);
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         log.release(epoch);
         if let Some(tier) = &self.tier {
             tier.note(&log);
@@ -241,7 +241,7 @@ impl Records {
     /// Then the journal up to the pass's beginning can go. Returns whether there was a pass to end.
     pub(super) fn end_pass(&self, cx: Context<'_>) -> Result<bool> {
         {
-            let mut checkpointing = lock(&self.checkpointing);
+            let mut checkpointing = self.checkpointing.lock(cx);
             if !checkpointing.under_way || checkpointing.flushing || !checkpointing.queue.is_empty() {
                 return Ok(false);
             }
@@ -251,19 +251,19 @@ impl Records {
             }
             checkpointing.flushing = true;
             if !holds(Rule::PassFlushesBeforeTail) {
-                self.may_release(&mut checkpointing);
+                self.may_release(cx, &mut checkpointing);
             }
         }
         let flushed = cx.fds.with_lasting(|fd| {
             restore_times(cx.shared(), fd); // other programs see these, and the pass's writes have changed them
             self.medium.fdatasync(fd)
         });
-        let mut checkpointing = lock(&self.checkpointing);
+        let mut checkpointing = self.checkpointing.lock(cx);
         checkpointing.flushing = false;
         checkpointing.flushes += 1;
         flushed.map_err(|e| self.flush_failed(cx, &e))?;
         checkpointing.under_way = false;
-        self.may_release(&mut checkpointing);
+        self.may_release(cx, &mut checkpointing);
         Ok(true)
     }
 
@@ -276,7 +276,7 @@ impl Records {
 
     /// Writes everything to the file; the gate is closed and the epoch committed. The caller makes the file durable.
     pub(super) fn checkpoint_all(&self, cx: Context<'_>) -> Result<()> {
-        let mut checkpointing = lock(&self.checkpointing);
+        let mut checkpointing = self.checkpointing.lock(cx);
         checkpointing.unflushed = true;
         self.apply_cut(cx)?;
         let mut blocks = core::mem::take(&mut checkpointing.queue);

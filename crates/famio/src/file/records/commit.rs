@@ -1,7 +1,8 @@
 //! The commit: one append to the log.
 
 use super::relog::RelogPart;
-use super::{Records, lock, state};
+use super::reserve::add;
+use super::{Records, state};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Sealed};
@@ -21,7 +22,7 @@ impl Records {
     pub(super) fn append_epoch(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
         self.count_memory(cx);
         let cut = self.cut.load(Ordering::Relaxed).min(sealed.size);
-        let mut open = self.open.with(core::mem::take);
+        let mut open = self.open.with(cx, core::mem::take);
         open.sort_unstable();
         open.dedup(); // a block that a cut removed may have come again
         let again = self.take_part(cx);
@@ -44,7 +45,7 @@ impl Records {
             self.begin_epoch(sealed.size);
             return Ok(());
         }
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         let epoch = log.committed() + 1;
         let batch = Batch { epoch, size: sealed.size, cut, commit: true, blocks };
         let before = log.written();
@@ -63,7 +64,7 @@ impl Records {
             return Err(e);
         }
         self.appended.store(log.written(), Ordering::Relaxed);
-        cx.shared().totals.journal.fetch_add(log.written().saturating_sub(before), Ordering::Relaxed);
+        add(cx, &cx.shared().totals.journal, log.written().saturating_sub(before));
         // With the small segments of tests, none in advance: they are to be reused.
         let wants_segment = log.wants_segment() && TestHooks::current().segments.is_none();
         if let Some(tier) = &self.tier {
@@ -74,10 +75,10 @@ impl Records {
         if let Some(part) = &again {
             self.logged_again(cx, part, epoch);
         }
-        if let Some(epoch) = self.note_commit(&mut open) {
-            self.release(epoch);
+        if let Some(epoch) = self.note_commit(cx, &mut open) {
+            self.release(cx, epoch);
         }
-        self.open.with(|list| *list = open); // empty; its memory is reused
+        self.open.with(cx, |list| *list = open); // empty; its memory is reused
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
 //! `famio flush` of a journal of epochs: passes that leave nothing behind, and then a forced one for what the open epoch
 //! has overwritten or cut off, which lies committed in the journal alone.
 
+use super::Records;
 use super::checkpointing::Checkpointing;
-use super::{Records, lock};
 use crate::error::Result;
 use crate::file::engine::context::Context;
 use core::sync::atomic::Ordering;
@@ -13,11 +13,11 @@ impl Records {
         if self.waits_for_cut(cx) {
             return Ok(false); // also in the middle of a pass, which stays until the cut is committed
         }
-        let mut checkpointing = lock(&self.checkpointing);
+        let mut checkpointing = self.checkpointing.lock(cx);
         if self.round(cx, &mut checkpointing, true)? {
             return Ok(true);
         }
-        if !self.is_cut(cx) && (self.extend_to_committed(cx)? || self.is_behind(&checkpointing)) {
+        if !self.is_cut(cx) && (self.extend_to_committed(cx)? || self.is_behind(cx, &checkpointing)) {
             // A commit may have changed nothing but the size: then a pass without blocks takes it up.
             checkpointing.was_cut = true;
             self.begin_pass(cx, &mut checkpointing, true);
@@ -26,8 +26,8 @@ impl Records {
     }
 
     /// Whether the journal has epochs for which no pass is under way, and none has to wait for the next commit.
-    fn is_behind(&self, checkpointing: &Checkpointing) -> bool {
-        let is_behind = self.in_file.load(Ordering::Acquire) < lock(&self.log).committed();
+    fn is_behind(&self, cx: Context<'_>, checkpointing: &Checkpointing) -> bool {
+        let is_behind = self.in_file.load(Ordering::Acquire) < self.log.lock(cx).committed();
         is_behind && !checkpointing.is_waiting() && checkpointing.finished.is_none()
     }
 
@@ -50,7 +50,7 @@ impl Records {
     pub(super) fn flush_rest(&self, cx: Context<'_>) -> Result<()> {
         let committed = self.force_all(cx)?;
         {
-            let _checkpointing = self.checkpointing_without_syncs();
+            let _checkpointing = self.checkpointing_without_syncs(cx);
             if self.extend_to_committed(cx)? {
                 self.flush_forced(cx)?;
             }

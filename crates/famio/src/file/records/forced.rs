@@ -6,24 +6,24 @@
 //! No reader sees these bytes in the file: reads take the granules from the buffers, and nothing above the end of an
 //! open cut. After a crash the file has what is committed, as if recovery had copied it.
 
+use super::Records;
+use super::biased::BiasedGuard;
 use super::checkpointing::Checkpointing;
 use super::epochs::EpochLog;
 use super::state::State;
-use super::{Records, lock};
 use crate::error::{Error, Result};
 use crate::file::base::bits::{GRANULE, above};
 use crate::file::engine::context::Context;
 use crate::journal::records::{self, Keeper};
 use crate::journal::tiered::scan;
 use crate::rule::{Rule, holds};
-use crate::thread::Guard;
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 
 impl Records {
     /// For the room that it makes: whether there was anything that was not in the file. See [`force_all`](Self::force_all).
     pub(super) fn force(&self, cx: Context<'_>) -> Result<bool> {
-        match &*lock(&self.log) {
+        match &*self.log.lock(cx) {
             EpochLog::Memory(log) if log.tail() < log.committed() => {}
             _ => return Ok(false),
         }
@@ -37,7 +37,7 @@ impl Records {
     /// `EIO`: the file or the journal has failed, and takes no more writes. `ENOSPC`: no room in the file.
     pub(super) fn force_all(&self, cx: Context<'_>) -> Result<u64> {
         // Held to the end: no pass begins or ends meanwhile.
-        let mut checkpointing = self.checkpointing_without_syncs();
+        let mut checkpointing = self.checkpointing_without_syncs(cx);
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::with(libc::EIO, "an earlier flush failed: there are no more checkpoints"));
         }
@@ -47,9 +47,9 @@ impl Records {
         let committed = self.live.file().run(|journal| self.write_unseen(cx, journal.as_fd()))?;
         if holds(Rule::ForcedFlushesBeforeTail) {
             self.flush_forced(cx)?;
-            self.release(committed);
+            self.release(cx, committed);
         } else {
-            self.release(committed);
+            self.release(cx, committed);
             self.flush_forced(cx)?;
         }
         checkpointing.unflushed = unflushed;
@@ -63,14 +63,14 @@ impl Records {
 
     /// Waits until no `fdatasync` of the file is in progress: the kernel reports a failure once, and might report it to
     /// that other call.
-    pub(super) fn checkpointing_without_syncs(&self) -> Guard<'_, Checkpointing> {
+    pub(super) fn checkpointing_without_syncs(&self, cx: Context<'_>) -> BiasedGuard<'_, Checkpointing> {
         loop {
-            let checkpointing = lock(&self.checkpointing);
+            let checkpointing = self.checkpointing.lock(cx);
             if !checkpointing.flushing {
                 return checkpointing;
             }
             drop(checkpointing);
-            self.wait_for_others_flush();
+            self.wait_for_others_flush(cx);
         }
     }
 
@@ -96,7 +96,7 @@ impl Records {
     /// granule that enters a buffer meanwhile was in the file already, or is written here. Returns the last committed
     /// epoch.
     fn write_unseen(&self, cx: Context<'_>, journal: BorrowedFd<'_>) -> Result<u64> {
-        let log = lock(&self.log); // a writer that needs room may add a note
+        let log = self.log.lock(cx); // a writer that needs room may add a note
         let committed = log.committed();
         let is_tiered = matches!(*log, EpochLog::Memory(_));
         if !is_tiered {

@@ -4,6 +4,7 @@
 //! (`write_back.rs`).
 
 mod attach;
+mod biased;
 mod block;
 mod buffers;
 mod checkpoint;
@@ -35,7 +36,8 @@ use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::pmem::{Medium, TestHooks};
-use crate::thread::{Guard, Mutex};
+use crate::thread::Mutex;
+use biased::Biased;
 use checkpointing::Checkpointing;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
@@ -46,7 +48,7 @@ use write_back::WriteBack;
 
 /// A journal of epochs and the file that it protects.
 pub(crate) struct Records {
-    log: Mutex<EpochLog>,
+    log: Biased<EpochLog>,
     /// The write-back of a tiered journal; `None`: a journal of records.
     tier: Option<WriteBack>,
     live: Arc<Live>,
@@ -61,7 +63,7 @@ pub(crate) struct Records {
     /// The size to which committed epochs have cut the file and no pass has yet; `u64::MAX`: there is no such cut.
     committed_cut: AtomicU64,
     open: OpenBlocks,
-    checkpointing: Mutex<Checkpointing>,
+    checkpointing: Biased<Checkpointing>,
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
@@ -88,14 +90,10 @@ pub(crate) struct Records {
 /// A shorter journal is not worth shrinking: about its first two segments.
 const RESTING: u64 = 2 << 20;
 
-fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
-    mutex.lock()
-}
-
 impl Records {
     fn new(log: EpochLog, tier: Option<WriteBack>, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
         Self {
-            log: Mutex::new(log),
+            log: Biased::new(log),
             tier,
             live,
             medium,
@@ -105,7 +103,7 @@ impl Records {
             cut: AtomicU64::new(size),
             committed_cut: AtomicU64::new(u64::MAX),
             open: OpenBlocks::default(),
-            checkpointing: Mutex::new(Checkpointing::default()),
+            checkpointing: Biased::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             relogs: AtomicBool::new(false),
@@ -202,13 +200,16 @@ impl Engine for Records {
         self.tier.is_some()
     }
 
-    fn epoch_of_journal(&self, _cx: Context<'_>) -> u64 {
-        lock(&self.log).committed()
+    fn epoch_of_journal(&self, cx: Context<'_>) -> u64 {
+        self.log.lock(cx).committed()
     }
 
-    fn recorded(&self, _sealed: Sealed) -> u64 {
-        // The first slot of a tiered journal has the size that the file was found with.
-        lock(&self.log).committed() - u64::from(self.tier.is_some())
+    fn recorded(&self, cx: Context<'_>, _sealed: Sealed) -> u64 {
+        match &self.tier {
+            // The first slot has the size that the file was found with.
+            Some(tier) => tier.next_epoch() - 2,
+            None => self.log.lock(cx).committed(),
+        }
     }
 
     fn journal(&self) -> &Live {
@@ -233,12 +234,12 @@ impl Engine for Records {
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
 
-    fn open_blocks(&self) -> Option<Vec<u64>> {
-        let mut open = self.open.with(|open| open.clone());
+    fn open_blocks(&self, cx: Context<'_>) -> Option<Vec<u64>> {
+        let mut open = self.open.with(cx, |open| open.clone());
         open.sort_unstable();
         open.dedup();
         Some(open)
@@ -253,7 +254,7 @@ impl Engine for Records {
     }
 
     fn finish_checkpoint(&self, cx: Context<'_>) -> Result<bool> {
-        let over = lock(&self.ended);
+        let over = self.ended.lock();
         if *over || self.is_away.load(Ordering::Acquire) {
             return Ok(false); // the journal says clean, and may be gone
         }
@@ -266,7 +267,7 @@ impl Engine for Records {
 
     fn finish_flush(&self, cx: Context<'_>) -> Result<()> {
         if !self.finish_checkpoint(cx)? {
-            self.wait_for_others_flush();
+            self.wait_for_others_flush(cx);
         }
         Ok(())
     }
@@ -280,19 +281,19 @@ impl Engine for Records {
         let size = size.min(cx.shared().committed_size.load(Ordering::Acquire));
         self.in_file.load(Ordering::Acquire) >= epoch
             && cx.shared().physical.load(Ordering::Acquire) >= size
-            && lock(&self.checkpointing).is_flushed() // it may have become so long since the last flush
+            && self.checkpointing.lock(cx).is_flushed() // it may have become so long since the last flush
     }
 
     /// Writes zeros for the next segment in advance.
-    fn prepare(&self) -> Result<()> {
-        let over = lock(&self.ended);
+    fn prepare(&self, cx: Context<'_>) -> Result<()> {
+        let over = self.ended.lock();
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         if self.live.limit().must_return() > 0 {
             return Ok(()); // not in advance while others lack room
         }
-        let next = lock(&self.log).next_segment();
+        let next = self.log.lock(cx).next_segment();
         match next.map(Segment::run) {
             // A full disk is reported by the write that needs the room.
             Some(Err(e)) if !e.is_full() => Err(e),
@@ -301,7 +302,7 @@ impl Engine for Records {
     }
 
     fn make_ready(&self, cx: Context<'_>) -> bool {
-        let over = lock(&self.ended);
+        let over = self.ended.lock();
         let is_trimmed = !*over && !self.is_away.load(Ordering::Acquire) && self.surplus.trim(cx);
         if is_trimmed {
             self.count_memory(cx);
@@ -317,14 +318,14 @@ impl Engine for Records {
     fn can_shrink(&self, cx: Context<'_>) -> bool {
         // Segments of tests are small.
         let resting = TestHooks::current().segments.map_or(RESTING, |[first, next, _]| 4096 + first + next);
-        !self.is_waiting(cx) && lock(&self.log).len() > resting
+        !self.is_waiting(cx) && self.log.lock(cx).len() > resting
     }
 
     fn shrink(&self, cx: Context<'_>) -> Result<()> {
         if !self.can_shrink(cx) {
             return Ok(());
         }
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         log.shrink()?;
         if let Some(tier) = &self.tier {
             tier.note(&log);
@@ -333,7 +334,7 @@ impl Engine for Records {
     }
 
     fn give_back(&self, cx: Context<'_>, all: bool) -> Result<()> {
-        let over = lock(&self.ended);
+        let over = self.ended.lock();
         let must_return = if all { u64::MAX } else { self.live.limit().look() };
         if *over
             || must_return == 0
@@ -342,7 +343,7 @@ impl Engine for Records {
         {
             return Ok(());
         }
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         let length = log.len().saturating_sub(must_return);
         log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {
@@ -354,7 +355,7 @@ impl Engine for Records {
     fn retire(&self, cx: Context<'_>) -> Result<()> {
         // The background may be flushing the file outside the gate. If that fails, only the background gets the
         // error.
-        let mut ended = lock(&self.ended);
+        let mut ended = self.ended.lock();
         if cx.shared().poisoned.load(Ordering::Acquire) != 0 {
             return Err(Error::new(libc::EIO));
         }
@@ -378,7 +379,7 @@ impl Engine for Records {
     }
 
     fn abandon(&self) {
-        *lock(&self.ended) = true;
+        *self.ended.lock() = true;
     }
 
     fn leave_state(&self, cx: Context<'_>, words: &mut Vec<u64>) -> Result<bool> {
@@ -390,7 +391,7 @@ impl Engine for Records {
     }
 
     fn is_waiting(&self, cx: Context<'_>) -> bool {
-        cx.shared().used.load(Ordering::Relaxed) > 0 || lock(&self.checkpointing).is_waiting()
+        cx.shared().used.load(Ordering::Relaxed) > 0 || self.checkpointing.lock(cx).is_waiting()
     }
 
     fn is_pressed(&self, cx: Context<'_>) -> bool {

@@ -28,8 +28,9 @@ impl OpenBlocks {
     }
 
     /// Calls `work` with the list, with the gate closed or in exclusive mode.
-    pub fn with<R>(&self, work: impl FnOnce(&mut Vec<u64>) -> R) -> R {
-        let _locked = self.lock.lock();
+    #[inline]
+    pub fn with<R>(&self, cx: Context<'_>, work: impl FnOnce(&mut Vec<u64>) -> R) -> R {
+        let _locked = (!cx.exclusive).then(|| self.lock.lock());
         // SAFETY: the invariant.
         work(unsafe { &mut *self.list.get() })
     }

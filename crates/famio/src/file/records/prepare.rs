@@ -33,7 +33,7 @@ impl Records {
     pub(super) fn prepare_together(&self, cx: Context<'_>, needs: &Needs) -> Result<()> {
         let blocks = self.blocks.load(Ordering::Relaxed) + needs.blocks;
         let granules = self.granules.load(Ordering::Relaxed) + needs.granules;
-        self.reserve_for(self.cost(blocks, granules))?;
+        self.reserve_for(cx, self.cost(blocks, granules))?;
         // They go to the free list, from which no other thread takes any before the writes do.
         let mut taken = Vec::new();
         let mut result = taken.try_reserve_exact(needs.buffers).map_err(|_| crate::Error::new(libc::ENOMEM));

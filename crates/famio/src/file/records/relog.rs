@@ -2,9 +2,9 @@
 //! the disk. What is still needed of them is logged once more by the commits that come anyway, a part by each, so that
 //! none of them takes long.
 
+use super::Records;
 use super::checkpointing::{BlocksToRelog, Checkpointing};
 use super::state::State;
-use super::{Records, lock};
 use crate::file::engine::context::Context;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ impl Records {
     /// What the present commit has to log again. Reports by [`logged_again`](Self::logged_again) if it has.
     pub(super) fn take_part(&self, cx: Context<'_>) -> Option<RelogPart> {
         let tier = self.tier.as_ref().filter(|_| self.relogs.load(Ordering::Relaxed))?;
-        let mut checkpointing = lock(&self.checkpointing);
+        let mut checkpointing = self.checkpointing.lock(cx);
         let all = checkpointing.again.as_mut()?;
         let (own_blocks, own) = (self.blocks.load(Ordering::Relaxed), self.granules.load(Ordering::Relaxed));
         let (most, mut more) = (PART.max(TIMES_OWN * own), 0);
@@ -69,7 +69,7 @@ impl Records {
         let is_last = all.blocks.is_empty() || !holds(Rule::LoggedAgainToTheLast);
         let target = is_last.then_some(all.target);
         let cost = self.cost(own_blocks + blocks.len() as u64, own + more);
-        let has_room = !tier.is_hard(0) && lock(&self.log).reserve(cost).is_ok();
+        let has_room = !tier.is_hard(0) && self.log.lock(cx).reserve(cost).is_ok();
         if is_last || !has_room {
             // If this part is not logged, the journal must not go: the next pass decides anew.
             self.set_blocks_to_relog(&mut checkpointing, None);
@@ -89,7 +89,7 @@ impl Records {
             State::set_since(cell, epoch);
         }
         if let Some(target) = part.target {
-            self.release(target);
+            self.release(cx, target);
         }
     }
 }

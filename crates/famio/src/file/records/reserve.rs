@@ -1,6 +1,6 @@
 //! Room in the journal for the open epoch, reserved by its writes so that the commit finds it.
 
-use super::{Records, full, lock};
+use super::{Records, full};
 use crate::error::Result;
 use crate::file::engine::context::Context;
 use crate::journal::records::RecordLog;
@@ -13,7 +13,7 @@ const RESERVE_STEP: u64 = 64 << 10;
 
 /// Returns the sum. In exclusive mode by ordinary instructions, as no other thread adds.
 #[inline]
-fn add(cx: Context<'_>, counter: &AtomicU64, more: u64) -> u64 {
+pub(super) fn add(cx: Context<'_>, counter: &AtomicU64, more: u64) -> u64 {
     if !cx.exclusive {
         return counter.fetch_add(more, Ordering::Relaxed) + more;
     }
@@ -34,7 +34,7 @@ impl Records {
         let block = u64::from(block);
         let blocks = add(cx, &self.blocks, block);
         let all = add(cx, &self.granules, granules);
-        let reserved = self.reserve_for(self.cost(blocks, all));
+        let reserved = self.reserve_for(cx, self.cost(blocks, all));
         if reserved.is_err() {
             self.blocks.fetch_sub(block, Ordering::Relaxed);
             self.granules.fetch_sub(granules, Ordering::Relaxed);
@@ -42,11 +42,11 @@ impl Records {
         reserved
     }
 
-    pub(super) fn reserve_for(&self, cost: u64) -> Result<()> {
+    pub(super) fn reserve_for(&self, cx: Context<'_>, cost: u64) -> Result<()> {
         if cost <= self.reserved.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut log = lock(&self.log);
+        let mut log = self.log.lock(cx);
         // With the small segments of tests, none in advance: they are to be reused.
         let want = cost + if TestHooks::current().segments.is_some() { 0 } else { RESERVE_STEP };
         let reserved = match log.reserve(want) {

@@ -82,7 +82,7 @@ impl Session {
     pub(in crate::file) fn checkpoint_step(&self, fds: &Descriptors, step: PassStep) -> Result<Left> {
         let cx = self.context(fds);
         let shared = cx.shared();
-        self.engine.prepare()?;
+        self.engine.prepare(cx)?;
         while self.engine.make_ready(cx) {}
         let must_return = self.engine.journal().limit().look() > 0;
         let has_surplus = self.engine.has_surplus(cx);

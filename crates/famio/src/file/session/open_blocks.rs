@@ -17,7 +17,7 @@ impl Session {
     pub(in crate::file) fn open_blocks(&self, cx: Context<'_>) -> Result<Vec<u64>> {
         let shared = cx.shared();
         let end = shared.size().div_ceil(BLOCK as u64);
-        if let Some(mut blocks) = self.engine.open_blocks() {
+        if let Some(mut blocks) = self.engine.open_blocks(cx) {
             blocks.retain(|&block| block < end);
             return Ok(blocks);
         }

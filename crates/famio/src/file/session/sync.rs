@@ -19,7 +19,7 @@ impl Session {
     pub fn sync(&self, fds: &Descriptors, is_done: impl FnOnce() -> bool, committed: impl FnOnce()) -> Answer<()> {
         let shared = self.arena.shared();
         // A dirty epoch's mark is cleared only after its last fence: clean means durable.
-        let clean = shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
+        let clean = shared.dirty.load(Ordering::Acquire) == 0 && shared.poisoned.load(Ordering::Acquire) == 0;
         if clean && self.engine.finds_journal(self.context(fds)) {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Session {
     /// SYNC with the gate closed; or `inside` it, by the thread in exclusive mode, which keeps that: if it ended here,
     /// others would enter before the caller has left.
     pub(in crate::file) fn commit(&self, fds: &Descriptors, inside: bool) -> Answer<()> {
-        let cx = self.context(fds);
+        let cx = Context { exclusive: inside, ..self.context(fds) };
         let shared = cx.shared();
         self.check(cx)?;
         if shared.dirty.load(Ordering::Acquire) == 0 {
@@ -124,8 +124,8 @@ impl Session {
         shared.lowest_since_acquired.store(sealed.size, Ordering::Release);
         shared.committed.store(sealed.epoch, Ordering::Release);
         // After it: a process that is killed between the two has nothing open, as its journal says.
-        shared.recorded.store(self.engine.recorded(sealed), Ordering::Release);
-        shared.dirty.store(0, Ordering::SeqCst);
+        shared.recorded.store(self.engine.recorded(cx, sealed), Ordering::Release);
+        shared.dirty.store(0, Ordering::Release); // after the commit's fences
         if !inside {
             self.give_back_at_sync(cx);
         }

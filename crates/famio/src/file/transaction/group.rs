@@ -165,7 +165,7 @@ impl AtomicFile {
         match self.state.load(Ordering::Acquire) {
             ATTACHED => self.session().is_some_and(|session| {
                 let shared = session.arena.shared();
-                shared.dirty.load(Ordering::SeqCst) == 0 && shared.poisoned.load(Ordering::Acquire) == 0
+                shared.dirty.load(Ordering::Acquire) == 0 && shared.poisoned.load(Ordering::Acquire) == 0
             }),
             PLAIN | DEMOTED | DISOWNED => true,
             _ => false,

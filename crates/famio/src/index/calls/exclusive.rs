@@ -63,7 +63,7 @@ fn stripe(block: u64) -> usize {
 }
 
 /// Pauses between two looks at another thread's progress.
-fn rest(round: u32) {
+pub(in crate::index) fn rest(round: u32) {
     if round < YIELDS {
         sched_yield();
     } else {
@@ -117,6 +117,16 @@ impl Gate {
     #[inline]
     pub fn is_exclusively_of(&self, me: u32) -> bool {
         self.exclusive.load(Ordering::Relaxed) == token(me)
+    }
+
+    /// Returns once the thread that has exclusive mode, if that is another one, has passed a full barrier. It keeps that
+    /// mode.
+    #[inline]
+    pub(in crate::index) fn fence_exclusive_thread(&self, me: u32) {
+        let exclusive = self.exclusive.load(Ordering::SeqCst);
+        if exclusive != 0 && exclusive != token(me) {
+            while !membarrier::on_all_threads() && !self.wait_for_owner() {}
+        }
     }
 
     /// Whether no other thread has had exclusive mode since this one called [`join`](Self::join), as far as the bytes

@@ -56,16 +56,24 @@ impl<'a> Slots<'a> {
     /// As [`store`](Self::store), with a word of the format.
     #[inline]
     pub fn store_with(&self, commit: Commit, word: u64) {
+        self.put(&self.encode(commit, word));
+    }
+
+    /// A commit with a word of the format, to be [`put`](Self::put) into its slot.
+    #[inline]
+    pub fn encode(&self, commit: Commit, word: u64) -> [u64; 2 * COPY] {
         let slot = (commit.epoch % SLOTS as u64) as usize;
-        let line = self.line(slot);
-        for copy in 0..2 {
-            let words = [commit.epoch, commit.size, word];
-            for (i, word) in words.iter().enumerate() {
-                self.medium.store(&line[copy * COPY + i], *word);
-            }
-            let check = self.key.check(Self::number(slot, copy), &words);
-            self.medium.store(&line[copy * COPY + 3], check);
-        }
+        let words = [commit.epoch, commit.size, word];
+        let [first, second] = [0, 1].map(|copy| self.key.check(Self::number(slot, copy), &words));
+        let [epoch, size, word] = words;
+        [epoch, size, word, first, epoch, size, word, second]
+    }
+
+    /// Stores an [encoded](Self::encode) commit into its slot and starts its write-back: see [`store`](Self::store).
+    #[inline]
+    pub fn put(&self, words: &[u64; 2 * COPY]) {
+        let slot = (words[0] % SLOTS as u64) as usize;
+        self.medium.store_line(self.line(slot), words);
         self.flush(slot);
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct TieredLog {
     tail: u64,
     suspect: bool,
     used: u64,
+    /// Bytes that can surely be appended, as far as that was counted.
+    sure: u64,
     /// Bytes appended so far.
     written: u64,
     /// The generation of the segment for which another was asked for.
@@ -96,6 +98,7 @@ impl TieredLog {
             tail: FOUND,
             suspect: false,
             used: 0,
+            sure: 0,
             written: 0,
             asked: 0,
             buffer: Vec::new(),
@@ -137,7 +140,7 @@ impl TieredLog {
         if current.as_ref().is_some_and(|current| !is_there(current)) || tail > committed {
             return Err(Error::with(libc::EIO, "the shared index is damaged: the journal is not so long"));
         }
-        self.current = current;
+        (self.current, self.sure) = (current, 0);
         (self.generation, self.record, self.committed) = (generation, record, committed);
         (self.size, self.tail, self.written, self.asked) = (size, tail, written, asked);
         self.count_used();
@@ -207,6 +210,9 @@ impl TieredLog {
     /// appended). `ENOSPC` and `EDQUOT` come here, at the write, not at the commit.
     pub fn reserve(&mut self, bytes: u64) -> Result<()> {
         self.usable()?;
+        if bytes <= self.sure {
+            return Ok(());
+        }
         while self.room() < bytes {
             let have = self.segments.len();
             self.adopt();
@@ -218,6 +224,7 @@ impl TieredLog {
                 self.adopt();
             }
         }
+        self.sure = self.room();
         Ok(())
     }
 
@@ -270,12 +277,15 @@ impl TieredLog {
     fn commit(&mut self, batch: &Batch<'_>) -> Result<()> {
         let last = self.records(batch)?;
         let mapped = self.area.mapped();
+        let (slots, medium) = (mapped.slots(), mapped.medium());
+        // Before the fence: what is stored after it waits until the records have left the processor.
+        let slot = slots.encode(Commit { epoch: batch.epoch, size: batch.size }, last);
         self.area.store(|| {
             if holds(Rule::TieredDataBeforeSlot) {
-                mapped.medium().fence();
+                medium.fence();
             }
-            mapped.slots().store_with(Commit { epoch: batch.epoch, size: batch.size }, last);
-            mapped.medium().fence();
+            slots.put(&slot);
+            medium.fence();
         })
     }
 
@@ -308,7 +318,7 @@ impl TieredLog {
         if self.tail < self.committed || self.segments.len() <= 1 {
             return Ok(());
         }
-        self.current = None;
+        (self.current, self.sure) = (None, 0);
         self.area.cut(1)?;
         self.segments.truncate(1);
         self.count_used();
@@ -324,6 +334,7 @@ impl TieredLog {
     pub fn give_back(&mut self, length: u64, reserved: u64) -> Result<()> {
         self.usable()?;
         self.adopt();
+        self.sure = 0;
         if let Some((index, at)) = self.current {
             let rest = (self.segments[index].place.end() - at).saturating_sub(SLACK);
             let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
@@ -409,6 +420,7 @@ impl TieredLog {
             let len = self.write_record(head, at, these)?;
             self.record += 1;
             self.written += len;
+            self.sure = self.sure.saturating_sub(len);
             self.current = Some((index, at + len));
             (blocks, is_first, cut) = (rest, false, batch.size);
             if blocks.is_empty() {
@@ -420,11 +432,18 @@ impl TieredLog {
     /// Stores one record. Returns its length.
     fn write_record(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>]) -> Result<u64> {
         let mapped = self.area.mapped();
-        self.buffer.clear();
-        self.buffer.resize(LINE, 0);
-        head.list = put_list(&mut self.buffer, blocks.iter().map(|block| (block.number, block.mask)));
-        head.put(mapped.key(), at, &mut self.buffer[..LINE]);
-        let (buffer, medium) = (&self.buffer[..], mapped.medium());
+        let (mut few, lines) = ([0; 2 * LINE], 1 + list_lines(blocks.len() as u64));
+        let buffer = if lines <= 2 {
+            &mut few[..lines as usize * LINE]
+        } else {
+            self.buffer.clear();
+            self.buffer.resize(lines as usize * LINE, 0);
+            &mut self.buffer[..]
+        };
+        let (line, list) = buffer.split_at_mut(LINE);
+        head.list = put_list(list, blocks.iter().map(|block| (block.number, block.mask)));
+        head.put(mapped.key(), at, line);
+        let (buffer, medium) = (&*buffer, mapped.medium());
         let to = mapped.base().wrapping_add(at as usize);
         self.area.store(|| {
             // SAFETY: the record lies within its segment, which is mapped, and where no other thread writes; the

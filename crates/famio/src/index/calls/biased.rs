@@ -1,0 +1,79 @@
+//! A bias of a mutex: the thread in exclusive mode (`exclusive`) takes it by ordinary stores. A locked instruction
+//! waits until everything that was stored before has its cache line: in a SYNC, for the bytes of the whole epoch.
+
+use super::exclusive::rest;
+use super::gate::Gate;
+use crate::sync::{AtomicU32, Ordering, compiler_fence, fence};
+
+/// The words of the two sides. Only the thread in exclusive mode changes `busy`, and only the mutex's holder `others`.
+#[derive(Debug, Default)]
+pub(crate) struct Bias {
+    /// 1: the thread in exclusive mode is in the critical section, without the mutex.
+    busy: AtomicU32,
+    /// 1: a thread has the mutex.
+    others: AtomicU32,
+}
+
+impl Bias {
+    pub const fn new() -> Self {
+        Self { busy: AtomicU32::new(0), others: AtomicU32::new(0) }
+    }
+
+    /// By the thread in exclusive mode, inside the gate: whether it is in the critical section, until
+    /// [`end`](Self::end). Otherwise it has to take the mutex.
+    #[inline]
+    pub fn begin(&self) -> bool {
+        if self.busy.load(Ordering::Relaxed) != 0 {
+            return false; // it is there already
+        }
+        self.busy.store(1, Ordering::Relaxed);
+        // The hardware's side of this fence is the membarrier of the thread with the mutex.
+        compiler_fence(Ordering::SeqCst);
+        if self.others.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        self.busy.store(0, Ordering::Release);
+        false
+    }
+
+    #[inline]
+    pub fn end(&self) {
+        self.busy.store(0, Ordering::Release);
+    }
+
+    /// By a thread of the process in slot `me` that has the mutex: keeps the thread in exclusive mode out until
+    /// [`admit`](Self::admit), and waits until it is out.
+    #[inline]
+    pub fn exclude(&self, gate: &Gate, me: u32) {
+        self.ask(gate, me);
+        for round in 0.. {
+            if self.busy.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            rest(round);
+        }
+    }
+
+    /// As [`exclude`](Self::exclude), if it need not wait. Returns whether it has.
+    pub fn try_exclude(&self, gate: &Gate, me: u32) -> bool {
+        self.ask(gate, me);
+        let is_out = self.busy.load(Ordering::Acquire) == 0;
+        if !is_out {
+            self.admit();
+        }
+        is_out
+    }
+
+    #[inline]
+    fn ask(&self, gate: &Gate, me: u32) {
+        self.others.store(1, Ordering::Relaxed);
+        // A thread that gets exclusive mode later passes a fence after it is named: it sees the word.
+        fence(Ordering::SeqCst);
+        gate.fence_exclusive_thread(me);
+    }
+
+    #[inline]
+    pub fn admit(&self) {
+        self.others.store(0, Ordering::Release);
+    }
+}
