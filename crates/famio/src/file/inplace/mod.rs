@@ -104,6 +104,8 @@ impl Engine for InPlace {
 
     /// Two fences, one cache line, and the last block of each thread: no walk over what was written.
     fn commit(&self, cx: Context<'_>, sealed: Sealed) -> Result<()> {
+        let slots = self.log.slots();
+        let slot = slots.encode_sized(Commit { epoch: sealed.epoch, size: sealed.size });
         in_order(
             Rule::DataBeforeSlot,
             || {
@@ -114,8 +116,7 @@ impl Engine for InPlace {
                 Ok(())
             },
             || {
-                let slots = self.log.slots();
-                self.on_journal(&cx, || slots.store(Commit { epoch: sealed.epoch, size: sealed.size }))?;
+                self.on_journal(&cx, || slots.put(&slot))?;
                 self.log.medium().fence();
                 Ok(())
             },

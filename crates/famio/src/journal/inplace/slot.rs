@@ -50,13 +50,19 @@ impl<'a> Slots<'a> {
     /// Stores a commit into its slot and starts its write-back; durable after a fence. The slot of the previous epoch
     /// is never used.
     pub fn store(&self, commit: Commit) {
-        self.store_with(commit, commit.size); // the low-water size: growing writes zeros, see format.md
+        self.put(&self.encode_sized(commit));
     }
 
     /// As [`store`](Self::store), with a word of the format.
     #[inline]
     pub fn store_with(&self, commit: Commit, word: u64) {
         self.put(&self.encode(commit, word));
+    }
+
+    /// A commit of a journal in place, to be [`put`](Self::put) into its slot.
+    #[inline]
+    pub fn encode_sized(&self, commit: Commit) -> [u64; 2 * COPY] {
+        self.encode(commit, commit.size) // the low-water size: growing writes zeros, see format.md
     }
 
     /// A commit with a word of the format, to be [`put`](Self::put) into its slot.
