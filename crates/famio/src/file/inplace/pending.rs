@@ -152,13 +152,14 @@ impl InPlace {
         }
     }
 
-    /// For a SYNC: writes back everything that is still dirty; the caller fences. The gate is closed.
+    /// For a SYNC: writes back everything that is still dirty; the caller fences. The gate is closed, or this thread is in
+    /// exclusive mode: no other changes the words, and a locked instruction would wait for all that the epoch has stored.
     pub(super) fn flush_pending(&self, cx: &Context<'_>) -> Result<()> {
         for OwnLine(pending) in &cx.shared().pending {
-            if pending.load(Ordering::Acquire) != 0 {
-                let word = pending.swap(0, Ordering::AcqRel);
-                if word != 0
-                    && word & CLEAN == 0
+            let word = pending.load(Ordering::Acquire);
+            if word != 0 {
+                pending.store(0, Ordering::Release);
+                if word & CLEAN == 0
                     && let Some(dirty) = self.take_over(cx, word - 1)?
                 {
                     self.flush_dirty(cx, &dirty)?;
