@@ -363,11 +363,8 @@ impl Descriptors {
     /// As [`with`](Self::with), with a writable descriptor, for work that takes long: the program may open and close
     /// its own meanwhile.
     pub fn with_lasting<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-        let parked = self.list().parked.clone();
-        if let Some(Ok(fd)) = parked.as_ref().map(|parked| parked.get()) {
-            return work(fd.as_fd());
-        }
-        match self.park_again() {
+        let parked = self.list().parked.clone().filter(|parked| parked.get().is_ok());
+        match parked.or_else(|| self.park_again()) {
             Some(fd) => work(fd.get()?.as_fd()),
             None => self.with(true, work), // there are no more descriptors
         }
