@@ -77,6 +77,8 @@ rules! {
     TieredReuseAfterTail,
     TieredSlotIsWrittenAgain,
     TieredJournalBeforeFile,
+    EarlyIsForgottenByWrites,
+    EarlyIsForgottenByCut,
     // Of a write cache's passes.
     PassCutsFirst,
     CutTakesAFlush,

@@ -26,6 +26,7 @@ pub use lines::LINE;
 #[doc(hidden)]
 pub use medium::Medium;
 pub(crate) use metadata::keeps_order;
+pub(crate) use native::copy_past;
 #[doc(hidden)]
 pub use native::medium;
 #[doc(hidden)]

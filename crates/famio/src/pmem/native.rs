@@ -24,6 +24,17 @@ pub fn medium(domain: Domain, eadr: bool) -> &'static dyn Medium {
     }
 }
 
+/// Copies to ordinary memory past the cache, if the bytes are many whole lines and the processor can: up to a
+/// [fence](Medium::order_past), other threads may see later stores of this one before them.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`] of bytes.
+#[inline]
+pub(crate) unsafe fn copy_past(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { ops::copy_past(dst, src, len) };
+}
+
 /// Flush and fence.
 struct Pmem;
 /// Fence only.

@@ -65,13 +65,19 @@ impl Records {
                 return Err(e);
             }
         };
+        let early = self.place_early(cx, block, bits);
         let _changing = cell.changing();
-        runs(bits, |first, count| {
-            let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
-            // SAFETY: both are our buffers of a whole block, and do not overlap.
-            unsafe { to.add(from).copy_from_nonoverlapping(buf.wrapping_add(from), until - from) };
-            Ok(())
-        })?;
+        if let Some(place) = early {
+            // SAFETY: both are our buffers of a whole block, and do not overlap; all of it is written.
+            unsafe { self.store_early(cx, place, to, buf) };
+        } else {
+            runs(bits, |first, count| {
+                let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
+                // SAFETY: both are our buffers of a whole block, and do not overlap.
+                unsafe { to.add(from).copy_from_nonoverlapping(buf.wrapping_add(from), until - from) };
+                Ok(())
+            })?;
+        }
         cell.entry.store(number + 1, Ordering::Relaxed);
         let (held, open) = (state.held | bits, state.open | bits);
         let is_new = state.held & !open == 0 || !holds(Rule::NeededSinceTheOldest);

@@ -42,6 +42,7 @@ impl Records {
         };
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
             // A write that found no room: nothing to append, and perhaps no room for that either.
+            self.forget_early(cx);
             self.begin_epoch(sealed.size);
             return Ok(());
         }
@@ -79,6 +80,7 @@ impl Records {
             self.release(cx, epoch);
         }
         self.open.with(cx, |list| *list = open); // empty; its memory is reused
+        self.end_early();
         self.begin_epoch(sealed.size);
         if wants_segment {
             self.wants_segment.store(true, Ordering::Release);

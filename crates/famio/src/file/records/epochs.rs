@@ -4,7 +4,8 @@
 use crate::error::Result;
 use crate::file::engine::context::{Words, put_list};
 use crate::journal::records::{Batch, Preparation, RecordLog};
-use crate::journal::tiered::{Growth, TieredLog};
+use crate::journal::tiered::{Area, Growth, TieredLog};
+use std::sync::Arc;
 
 /// See the module.
 pub(super) enum EpochLog {
@@ -39,6 +40,14 @@ impl EpochLog {
         match self {
             EpochLog::Pages(log) => log.committed(),
             EpochLog::Memory(log) => log.committed(),
+        }
+    }
+
+    /// Where blocks are stored early.
+    pub fn area(&self) -> Option<Arc<Area>> {
+        match self {
+            EpochLog::Pages(_) => None,
+            EpochLog::Memory(log) => Some(log.area().clone()),
         }
     }
 

@@ -10,6 +10,7 @@ mod buffers;
 mod checkpoint;
 mod checkpointing;
 mod commit;
+mod early;
 mod epochs;
 mod flush;
 mod forced;
@@ -35,11 +36,13 @@ use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, 
 use crate::file::engine::journal_name::{Due, Named, is_found};
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
+use crate::journal::tiered::Area;
 use crate::pmem::{Medium, TestHooks};
+use crate::rule::{Rule, holds};
 use crate::thread::Mutex;
 use biased::Biased;
 use checkpointing::Checkpointing;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use epochs::{EpochLog, Segment};
 use memory::{Held, Surplus};
 use open_blocks::OpenBlocks;
@@ -67,6 +70,12 @@ pub(crate) struct Records {
     /// Bytes appended to the journal, and their number when the last pass began.
     appended: AtomicU64,
     taken_up: AtomicU64,
+    /// Where blocks are stored early; `None`: a journal of records.
+    area: Option<Arc<Area>>,
+    /// Some of the open epoch may be.
+    has_early: AtomicBool,
+    /// Epochs that store none early.
+    early_pause: AtomicU32,
     /// Blocks are to be logged again by the next commits.
     relogs: AtomicBool,
     /// The latter of the last pass after which the journal could be released.
@@ -92,6 +101,7 @@ const RESTING: u64 = 2 << 20;
 
 impl Records {
     fn new(log: EpochLog, tier: Option<WriteBack>, live: Arc<Live>, size: u64, medium: &'static dyn Medium) -> Self {
+        let area = log.area();
         Self {
             log: Biased::new(log),
             tier,
@@ -106,6 +116,9 @@ impl Records {
             checkpointing: Biased::new(Checkpointing::default()),
             appended: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
+            area,
+            has_early: AtomicBool::new(false),
+            early_pause: AtomicU32::new(0),
             relogs: AtomicBool::new(false),
             released: AtomicU64::new(0),
             in_file: AtomicU64::new(0),
@@ -193,6 +206,9 @@ impl Engine for Records {
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         cx.shared().file_end.fetch_min(size, Ordering::Release);
+        if holds(Rule::EarlyIsForgottenByCut) {
+            self.forget_early(cx);
+        }
         self.drop_above(cx, size)
     }
 

@@ -52,7 +52,7 @@ impl Area {
     }
 
     /// The places of the segments, including those yet to be made.
-    pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
         self.geometry.places_from(SEGMENTS_START)
     }
 
@@ -183,7 +183,7 @@ impl Area {
     }
 
     /// The head line of a segment with a new generation.
-    pub fn segment_line(&self, place: Place, generation: u64) -> [u8; LINE] {
+    pub(super) fn segment_line(&self, place: Place, generation: u64) -> [u8; LINE] {
         let mut line = [0; LINE];
         put_segment(self.mapped.key(), place.offset, generation, &mut line);
         debug_assert_eq!(generation_of(self.mapped.key(), place.offset, &line), Some(generation));

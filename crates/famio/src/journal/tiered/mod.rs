@@ -15,9 +15,9 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use area::Growth;
+pub(crate) use area::{Area, Growth};
 pub(crate) use check::check;
-pub(crate) use log::TieredLog;
+pub(crate) use log::{EarlyPlace, MOST_EARLY, TieredLog};
 pub(crate) use scan::{last_epoch, scan};
 
 /// A cache line: the unit of records.

@@ -26,7 +26,7 @@ const COUNTS: usize = 6;
 const LIST_HASH: usize = 7;
 
 /// The content of a record's head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     /// Counts the records of the journal, from 1.
     pub number: u64,

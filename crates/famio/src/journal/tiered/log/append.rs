@@ -15,6 +15,15 @@ use crate::rule::{Rule, holds};
 const CACHED: u64 = 4 << 20;
 const SHORT_EPOCH: usize = 4;
 
+/// How the bytes of a record come to the journal.
+#[derive(Clone, Copy)]
+enum Data {
+    ThroughCache,
+    PastCache,
+    /// They were stored early.
+    IsThere,
+}
+
 impl TieredLog {
     /// Commits an epoch: durable on return.
     ///
@@ -40,7 +49,7 @@ impl TieredLog {
         let slot = slots.encode(Commit { epoch: batch.epoch, size: batch.size }, last);
         self.area.store(|| {
             if holds(Rule::TieredDataBeforeSlot) {
-                if past { medium.order_past() } else { medium.fence() }
+                medium.order_past();
             }
             slots.put(&slot);
             medium.fence();
@@ -60,8 +69,25 @@ impl TieredLog {
 
     /// Stores the records of an epoch, one after the other, without a fence. Returns the number of the last.
     fn records(&mut self, batch: &Batch<'_>, past: bool) -> Result<u64> {
-        let (mut blocks, mut is_first) = (batch.blocks, true);
-        let mut cut = batch.cut;
+        let mut next = Head { is_first: true, epoch: batch.epoch, size: batch.size, cut: batch.cut, ..Head::default() };
+        let early = self.early.take(batch.blocks);
+        for &(place, at) in early.all() {
+            self.record(&mut next, at, &batch.blocks[place..=place], Data::IsThere)?;
+        }
+        let data = if past { Data::PastCache } else { Data::ThroughCache };
+        match early.all().len() {
+            0 => self.records_of(&mut next, batch.blocks, data),
+            all if all == batch.blocks.len() => Ok(self.record),
+            _ => {
+                let rest = batch.blocks.iter().enumerate().filter(|&(place, _)| !early.has(place));
+                let rest: Vec<Block<'_>> = rest.map(|(_, block)| *block).collect();
+                self.records_of(&mut next, &rest, data)
+            }
+        }
+    }
+
+    /// The records of blocks that have yet to be stored.
+    fn records_of(&mut self, next: &mut Head, mut blocks: &[Block<'_>], data: Data) -> Result<u64> {
         loop {
             let needed = 1 + u64::from(!blocks.is_empty()) + blocks.first().map_or(0, |b| b.mask.count_ones().into());
             let room = |&(index, at): &(usize, u64)| self.segments[index].place.end() - at;
@@ -71,29 +97,33 @@ impl TieredLog {
                 None => self.enter()?,
             };
             let (these, rest) = blocks.split_at(fitting(blocks, self.segments[index].place.end() - at));
-            let segment = &mut self.segments[index];
-            segment.last_epoch = batch.epoch;
-            let head = Head {
-                number: self.record + 1,
-                epoch: batch.epoch,
-                is_first,
-                size: batch.size,
-                cut,
-                generation: segment.generation,
-                count: these.len() as u32,
-                granules: these.iter().map(|block| block.mask.count_ones()).sum(),
-                list: 0,
-            };
-            let len = self.write_record(head, at, these, past)?;
-            self.record += 1;
-            self.written += len;
-            self.sure = self.sure.saturating_sub(len);
-            self.current = Some((index, at + len));
-            (blocks, is_first, cut) = (rest, false, batch.size);
+            self.record(next, at, these, data)?;
+            blocks = rest;
             if blocks.is_empty() {
                 return Ok(self.record);
             }
         }
+    }
+
+    /// Stores the epoch's next record at `at`, in the current segment.
+    fn record(&mut self, next: &mut Head, at: u64, blocks: &[Block<'_>], data: Data) -> Result<()> {
+        let (index, _) = self.current.ok_or(Error::new(libc::ENOSPC))?;
+        let segment = &mut self.segments[index];
+        segment.last_epoch = next.epoch;
+        let head = Head {
+            number: self.record + 1,
+            generation: segment.generation,
+            count: blocks.len() as u32,
+            granules: blocks.iter().map(|block| block.mask.count_ones()).sum(),
+            ..*next
+        };
+        let len = self.write_record(head, at, blocks, data)?;
+        self.record += 1;
+        self.written += len;
+        self.sure = self.sure.saturating_sub(len);
+        self.current = Some((index, at + len));
+        (next.is_first, next.cut) = (false, next.size);
+        Ok(())
     }
 
     /// Whether the blocks of an epoch are stored past the cache.
@@ -102,7 +132,7 @@ impl TieredLog {
     }
 
     /// Stores one record. Returns its length.
-    fn write_record(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>], past: bool) -> Result<u64> {
+    fn write_record(&mut self, mut head: Head, at: u64, blocks: &[Block<'_>], data: Data) -> Result<u64> {
         let mapped = self.area.mapped();
         let (mut few, lines) = ([0; 2 * LINE], 1 + list_lines(blocks.len() as u64));
         let buffer = if lines <= 2 {
@@ -122,15 +152,18 @@ impl TieredLog {
             // sources are the buffer and blocks that are borrowed.
             unsafe { medium.copy(to, buffer.as_ptr(), buffer.len()) };
             let mut to = to.wrapping_add(buffer.len());
-            for block in blocks {
-                for run in mask_runs(block.mask) {
-                    let from = block.data.as_ptr().wrapping_add(run.start);
-                    // SAFETY: as above.
-                    unsafe {
-                        if past { medium.copy_past(to, from, run.len()) } else { medium.copy(to, from, run.len()) }
-                    };
-                    to = to.wrapping_add(run.len());
+            for run in blocks.iter().flat_map(|block| mask_runs(block.mask).map(move |run| (block, run))) {
+                let (block, run) = run;
+                let from = block.data.as_ptr().wrapping_add(run.start);
+                // SAFETY: as above.
+                unsafe {
+                    match data {
+                        Data::ThroughCache => medium.copy(to, from, run.len()),
+                        Data::PastCache => medium.copy_past(to, from, run.len()),
+                        Data::IsThere => {}
+                    }
                 }
+                to = to.wrapping_add(run.len());
             }
         })?;
         Ok(head.len())

@@ -1,6 +1,7 @@
 //! The writer: epochs are appended (`append`), segments recycled (`space`).
 
 mod append;
+mod early;
 mod space;
 
 use super::LINE;
@@ -11,7 +12,10 @@ use crate::journal::inplace::mapped::Mapped;
 use crate::journal::records::{Geometry, Place};
 use crate::map::guard;
 use crate::rule::{Rule, holds};
+use early::EarlyBlocks;
 use std::sync::Arc;
+
+pub(crate) use early::{EarlyPlace, MOST as MOST_EARLY};
 
 /// The epoch of the first slot, which has the file's initial size.
 pub(crate) const FOUND: u64 = 1;
@@ -48,6 +52,7 @@ pub(crate) struct TieredLog {
     asked: u64,
     /// The head line and list of a record that is being written.
     buffer: Vec<u8>,
+    early: EarlyBlocks,
 }
 
 /// What the next owner of a session has to know, in words.
@@ -99,6 +104,7 @@ impl TieredLog {
             written: 0,
             asked: 0,
             buffer: Vec::new(),
+            early: EarlyBlocks::default(),
         }
     }
 
@@ -106,6 +112,7 @@ impl TieredLog {
     /// segment is being made.
     pub fn leave_state(&mut self) -> Result<Option<(State, Vec<u64>)>> {
         self.usable()?;
+        self.early.forget();
         if self.area.is_growing() {
             return Ok(None);
         }
@@ -123,6 +130,7 @@ impl TieredLog {
     /// `EIO`: no such journal can exist.
     pub fn take_state(&mut self, state: State, segments: &[u64]) -> Result<()> {
         let [index, at, generation, record, committed, size, tail, written, asked] = state;
+        self.early.forget();
         self.area.made_by_others(segments.len() / 2)?;
         self.segments.clear();
         self.adopt();
@@ -171,6 +179,7 @@ impl TieredLog {
 
     /// The journal lies in another file, by what `change` does to its descriptor.
     pub fn move_by(&mut self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.early.forget();
         self.area.mapped().move_by(change)
     }
 

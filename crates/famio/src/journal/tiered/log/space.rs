@@ -3,6 +3,7 @@
 use super::super::LINE;
 use super::super::area::Growth;
 use super::super::record::list_lines;
+use super::early::more_lines;
 use super::{Segment, TieredLog};
 use crate::error::Result;
 use crate::index::BLOCK;
@@ -45,7 +46,7 @@ impl TieredLog {
     /// at most.
     pub const fn cost(blocks: u64, granules: u64) -> u64 {
         // A list for each block alone, in case each goes to another segment; segments have slack for the heads.
-        (1 + list_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
+        (1 + list_lines(blocks) + more_lines(blocks)) * LINE as u64 + granules * GRANULE as u64
     }
 
     /// Ensures that `bytes` can be appended (the [`cost`](Self::cost) of everything in the open epoch that is not yet
@@ -76,9 +77,16 @@ impl TieredLog {
         if self.tail < self.committed {
             return false;
         }
-        let was_in_use = self.current.take().is_some();
-        self.count_used();
+        let was_in_use = self.current.is_some();
+        self.leave_segment();
         was_in_use
+    }
+
+    /// No segment is the current one.
+    fn leave_segment(&mut self) {
+        self.early.forget();
+        (self.current, self.sure) = (None, 0);
+        self.count_used();
     }
 
     /// Whether it is time to make a segment: the current one is half full, and none is free. True once for each
@@ -130,7 +138,7 @@ impl TieredLog {
         if self.tail < self.committed || self.segments.len() <= 1 {
             return Ok(());
         }
-        (self.current, self.sure) = (None, 0);
+        self.leave_segment();
         self.area.cut(1)?;
         self.segments.truncate(1);
         self.count_used();
@@ -150,9 +158,9 @@ impl TieredLog {
         if let Some((index, at)) = self.current {
             let rest = (self.segments[index].place.end() - at).saturating_sub(SLACK);
             let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
-            if is_beyond && self.room() - rest >= reserved {
-                self.current = None;
-                self.count_used();
+            // A thread may be storing a block early.
+            if is_beyond && self.early.is_empty() && self.room() - rest >= reserved {
+                self.leave_segment();
             }
         }
         let mut count = self.segments.len();
