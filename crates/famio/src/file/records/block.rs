@@ -65,7 +65,7 @@ impl Records {
                 return Err(e);
             }
         };
-        let early = self.place_early(cx, block, bits);
+        let early = self.place_early(cx, block, end - start == BLOCK && bits == u64::MAX);
         let _changing = cell.changing();
         if let Some(place) = early {
             // SAFETY: both are our buffers of a whole block, and do not overlap; all of it is written.

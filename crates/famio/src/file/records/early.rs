@@ -23,12 +23,12 @@ fn is_past_cache(cx: Context<'_>) -> bool {
 }
 
 impl Records {
-    /// Where a write of these granules is stored early: if it is of the whole block, the first of the epoch, by a thread
-    /// in exclusive mode, which is alone inside and fences at its SYNC. What is written over does not count any more.
+    /// Where a write is stored early: if it is of the whole block and all of that is new, the first of the epoch, by a
+    /// thread in exclusive mode, which is alone inside and fences at its SYNC. What is written over does not count any
+    /// more.
     #[inline]
-    pub(super) fn place_early(&self, cx: Context<'_>, block: u64, bits: u64) -> Option<EarlyPlace> {
-        let goes_early =
-            bits == u64::MAX && cx.exclusive && self.area.is_some() && self.early_pause.load(Ordering::Relaxed) == 0;
+    pub(super) fn place_early(&self, cx: Context<'_>, block: u64, whole: bool) -> Option<EarlyPlace> {
+        let goes_early = whole && cx.exclusive && self.area.is_some() && self.early_pause.load(Ordering::Relaxed) == 0;
         let has_early = self.has_early.load(Ordering::Relaxed);
         if !goes_early && !has_early {
             return None;

@@ -4,8 +4,9 @@
 //! `docs/crash-consistency.md` ("Tiered journals") says why a crash leaves all of an epoch or nothing.
 //!
 //! A SYNC copies the open epoch's **records** behind the last one, fences, stores the commit slot, and fences again: no
-//! system call, and no write to the disk. The background brings to the file what is committed, and then raises the
-//! **tail**, up to which segments can be reused.
+//! system call, and no write to the disk. A thread that has the file to itself stores whole blocks there **early**, as it
+//! writes them. The background brings to the file what is committed, and then raises the **tail**, up to which segments
+//! can be reused.
 
 mod area;
 mod check;

@@ -56,6 +56,38 @@ fn what_is_reserved_can_be_appended_and_what_can_not_is_told_before() {
 }
 
 #[test]
+fn blocks_stored_early_are_those_of_the_commit() {
+    let mut test_hooks = TestHooks::new(LIMIT, &KERNEL);
+    test_hooks.write(0, &[1; 4096]);
+    test_hooks.commit().unwrap(); // the log has a segment now
+    let step = |test_hooks: &mut TestHooks, early: usize, changes: &dyn Fn(&mut TestHooks)| {
+        test_hooks.early = 0;
+        changes(test_hooks);
+        test_hooks.commit().unwrap();
+        assert_eq!(test_hooks.early, early);
+        test_hooks.recovers();
+    };
+    step(&mut test_hooks, 2, &|hooks| {
+        hooks.write(8192, &[2; 4096]);
+        hooks.write(100, &[3; 100]); // the block between the two early ones, in their order
+        hooks.write(4096, &[4; 4096]);
+    });
+    // Of what the epoch writes over, the commit has the last, and nothing else of the epoch is stored early.
+    step(&mut test_hooks, 1, &|hooks| {
+        hooks.write(4096, &[5; 4096]);
+        hooks.write(4100, &[6; 10]);
+        hooks.write(8192, &[7; 4096]);
+    });
+    step(&mut test_hooks, 1, &|hooks| {
+        hooks.write(4096, &[8; 4096]);
+        hooks.truncate(5000);
+        hooks.write(4096, &[9; 2000]);
+    });
+    // The segment has no room for all.
+    step(&mut test_hooks, 2, &|hooks| (0..12).for_each(|block| hooks.write(block * 4096, &[block as u8; 4096])));
+}
+
+#[test]
 fn an_epoch_larger_than_a_segment_is_split() {
     let mut test_hooks = TestHooks::new(LIMIT, &KERNEL);
     test_hooks.write(0, &[7; 150_000]);

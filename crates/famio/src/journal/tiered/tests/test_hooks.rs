@@ -1,6 +1,6 @@
 //! A tiered journal, and what its file should hold after each epoch.
 
-use super::super::{TieredLog, scan};
+use super::super::{MOST_EARLY, TieredLog, scan};
 use crate::error::Result;
 use crate::index::BLOCK;
 use crate::journal::inplace::Key;
@@ -30,6 +30,8 @@ pub struct TestHooks {
     cut: u64,
     /// The file has everything up to this epoch.
     pub checkpointed: usize,
+    /// Blocks that were stored early.
+    pub early: usize,
 }
 
 impl TestHooks {
@@ -49,7 +51,7 @@ impl TestHooks {
         let log = TieredLog::create(mapped, first.len() as u64, SMALL).unwrap();
         let cut = first.len() as u64;
         let states = vec![Vec::new(), first.clone()];
-        Self { dir, journal, header, log, states, now: first, dirty: BTreeMap::new(), cut, checkpointed: 1 }
+        Self { dir, journal, header, log, states, now: first, dirty: BTreeMap::new(), cut, checkpointed: 1, early: 0 }
     }
 
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
@@ -61,6 +63,21 @@ impl TestHooks {
         for granule in from / GRANULE..to.div_ceil(GRANULE) {
             *self.dirty.entry((granule / 64) as u64).or_default() |= 1 << (granule % 64);
         }
+        for block in from / BLOCK..to.div_ceil(BLOCK) {
+            self.store_early(block, from <= block * BLOCK && (block + 1) * BLOCK <= to);
+        }
+    }
+
+    /// As a thread in exclusive mode that has written to a block, or to the whole of it.
+    fn store_early(&mut self, block: usize, whole: bool) {
+        if self.log.is_early(block as u64) {
+            self.log.forget_early();
+        } else if whole && let Some(place) = self.log.place_early(block as u64, MOST_EARLY) {
+            let bytes = &self.now[block * BLOCK..(block + 1) * BLOCK];
+            self.early += 1;
+            // SAFETY: a whole block, and the place is the open epoch's.
+            unsafe { self.log.area().store_early(place, bytes.as_ptr(), block.is_multiple_of(2)) }.unwrap();
+        }
     }
 
     pub fn truncate(&mut self, size: usize) {
@@ -69,6 +86,7 @@ impl TestHooks {
             return;
         }
         let old = self.now.len();
+        self.log.forget_early();
         self.now.truncate(size);
         self.cut = self.cut.min(size as u64);
         for granule in size.div_ceil(GRANULE)..old.div_ceil(GRANULE) {
