@@ -78,7 +78,6 @@ rules! {
     TieredSlotIsWrittenAgain,
     TieredJournalBeforeFile,
     EarlyIsForgottenByWrites,
-    EarlyIsForgottenByCut,
     // Of a write cache's passes.
     PassCutsFirst,
     CutTakesAFlush,

@@ -1,7 +1,7 @@
 //! Mutants that no history detects, each with the reason.
 
 /// Machine (or any), parts of the mutant's name in their order with `*` between them, reason.
-const LISTED: [(Option<&str>, &str, &str); 15] = [
+const LISTED: [(Option<&str>, &str, &str); 14] = [
     (
         None,
         " changing <",
@@ -9,11 +9,6 @@ const LISTED: [(Option<&str>, &str, &str); 15] = [
     ),
     (Some("tiered"), "Fsync: journal/live.rs* persist", OWNER_AND_MODE),
     (None, "Fsync: file/state/joint_records.rs* create", OWNER_AND_MODE),
-    (
-        Some("tiered"),
-        "FenceOfAll: index/calls/exclusive.rs",
-        "for journals in place: writes go to memory that no crash leaves, and the commit fences what it stores",
-    ),
     (Some("page-cache"), "ZerosWhenGrown", OLD_BYTES),
     (Some("tiered"), "ZerosWhenGrown", OLD_BYTES),
     (

@@ -113,7 +113,7 @@ const PAGES: [&str; 2] = [
 ];
 
 /// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
-const TIERED: [&str; 22] = [
+const TIERED: [&str; 26] = [
     // A block that the open epoch has overwritten, and a pass after the one that has left it.
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
@@ -131,6 +131,11 @@ const TIERED: [&str; 22] = [
     "u+small: w0+16384 s w16384+16384 s w32768+8192 s w0+4096 s w4096+4096 gb gb gb ge gb s w0+20000 s",
     "u+small: w0+16384 s w16384+16384 s w32768+8192 s t9000 s t30000 s gb gb gb ge gb ge w0+64 s",
     "u+small: w0+8192 s w0+8192 s w0+8192 s w0+8192 s w8192+64 s gb s w0+64 s gb s w0+16384 s",
+    // Blocks stored early, which the epoch writes over, cuts, or leaves to another thread's SYNC.
+    "u: w0+4096 s w0+4096 s w0+4096 w100+60 s w0+4096 s",
+    "u: w0+4096 s w0+4096 s w0+4096 s w0+4096 t4090 s t8192 s",
+    "u: w0+4096 s w0+4096 s w4096+4096 2:w8192+10 2:s",
+    "u: w0+4096 s w0+4096 s w0+4096 2:w100+60 2:s",
     // The file has bytes that a committed cut takes: before a pass writes, and of a pass that has nothing to write.
     "u+small: w0+40960 s g t9000 s t30000 s w0+64 s g w0+64 s",
     "u+small: w0+20000 s g t2000 s t20000 s w0+16384 s w0+16384 s gb gb ge",

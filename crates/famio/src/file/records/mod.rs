@@ -38,7 +38,6 @@ use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::tiered::Area;
 use crate::pmem::{Medium, TestHooks};
-use crate::rule::{Rule, holds};
 use crate::thread::Mutex;
 use biased::Biased;
 use checkpointing::Checkpointing;
@@ -206,9 +205,7 @@ impl Engine for Records {
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         cx.shared().file_end.fetch_min(size, Ordering::Release);
-        if holds(Rule::EarlyIsForgottenByCut) {
-            self.forget_early(cx);
-        }
+        self.forget_early(cx); // the rest of the granule at the cut becomes zeros
         self.drop_above(cx, size)
     }
 

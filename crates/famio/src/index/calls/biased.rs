@@ -12,11 +12,13 @@ pub(crate) struct Bias {
     busy: AtomicU32,
     /// 1: a thread has the mutex.
     others: AtomicU32,
+    /// How often the thread in exclusive mode has gone to wait for the mutex, with a barrier before.
+    waits: AtomicU32,
 }
 
 impl Bias {
     pub const fn new() -> Self {
-        Self { busy: AtomicU32::new(0), others: AtomicU32::new(0) }
+        Self { busy: AtomicU32::new(0), others: AtomicU32::new(0), waits: AtomicU32::new(0) }
     }
 
     /// By the thread in exclusive mode, inside the gate: whether it is in the critical section, until
@@ -34,6 +36,14 @@ impl Bias {
         }
         self.busy.store(0, Ordering::Release);
         false
+    }
+
+    /// By the thread in exclusive mode, before it waits for the mutex: its holder may not get a barrier otherwise, if
+    /// `membarrier` is refused, and would wait for this thread, too.
+    #[cold]
+    pub fn note_wait(&self) {
+        fence(Ordering::SeqCst);
+        self.waits.fetch_add(1, Ordering::Release);
     }
 
     #[inline]
@@ -66,14 +76,62 @@ impl Bias {
 
     #[inline]
     fn ask(&self, gate: &Gate, me: u32) {
+        // One that changes this now does not get the mutex, nor into the critical section, before this thread leaves.
+        let waits = self.waits.load(Ordering::Relaxed);
         self.others.store(1, Ordering::Relaxed);
         // A thread that gets exclusive mode later passes a fence after it is named: it sees the word.
         fence(Ordering::SeqCst);
-        gate.fence_exclusive_thread(me);
+        gate.fence_exclusive_thread(me, || self.waits.load(Ordering::Acquire) != waits);
     }
 
     #[inline]
     pub fn admit(&self) {
         self.others.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entered::Entered;
+    use super::super::exclusive::prepare_process;
+    use super::super::gate::LONG;
+    use super::super::gate::tests::{forbid_membarrier_and, gate, have_it_alone};
+    use super::*;
+    use std::sync::Mutex;
+
+    /// A thread that gets no barrier, and is told nothing about other threads, once waited for the one in exclusive mode
+    /// with the mutex held, for which that one waited.
+    #[test]
+    fn without_membarrier_two_do_not_wait_for_each_other() {
+        if !prepare_process() {
+            return;
+        }
+        const ROUNDS: u32 = 20;
+        let (gate, entered, bias, mutex) = (gate(), Entered::default(), Bias::new(), Mutex::new(()));
+        let done = AtomicU32::new(0);
+        have_it_alone(&gate, &entered);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                forbid_membarrier_and(libc::SYS_openat);
+                for _ in 0..ROUNDS {
+                    let _held = mutex.lock().unwrap();
+                    bias.exclude(&gate, 0);
+                    done.store(done.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    bias.admit();
+                }
+            });
+            while done.load(Ordering::Relaxed) < ROUNDS {
+                let inside = gate.enter(0, &entered, &LONG).unwrap();
+                assert!(inside.exclusive);
+                if bias.begin() {
+                    bias.end();
+                } else {
+                    bias.note_wait();
+                    let _held = mutex.lock().unwrap();
+                    bias.exclude(&gate, 0);
+                    bias.admit();
+                }
+            }
+        });
     }
 }

@@ -119,13 +119,30 @@ impl Gate {
         self.exclusive.load(Ordering::Relaxed) == token(me)
     }
 
-    /// Returns once the thread that has exclusive mode, if that is another one, has passed a full barrier. It keeps that
-    /// mode.
+    /// Returns once the thread that has exclusive mode, if that is another one, has passed a full barrier, as
+    /// `has_answered` may tell, too. It keeps that mode.
     #[inline]
-    pub(in crate::index) fn fence_exclusive_thread(&self, me: u32) {
+    pub(in crate::index) fn fence_exclusive_thread(&self, me: u32, has_answered: impl Fn() -> bool) {
         let exclusive = self.exclusive.load(Ordering::SeqCst);
-        if exclusive != 0 && exclusive != token(me) {
-            while !membarrier::on_all_threads() && !self.wait_for_owner() {}
+        if exclusive != 0 && exclusive != token(me) && !membarrier::on_all_threads() {
+            self.wait_for_barrier(exclusive, &has_answered);
+        }
+    }
+
+    /// As [`fence_exclusive_thread`](Self::fence_exclusive_thread), where `membarrier` is refused.
+    #[cold]
+    fn wait_for_barrier(&self, exclusive: u64, has_answered: &dyn Fn() -> bool) {
+        self.refused.store(1, Ordering::SeqCst);
+        let owner = self.owner.load(Ordering::SeqCst);
+        let quiescence = Quiescence::of(owner);
+        loop {
+            // A thread that has exclusive mode since has passed a fence, and so has one that lost it.
+            let now = self.exclusive.load(Ordering::SeqCst);
+            let is_over = now != exclusive && now != BETWEEN || self.owner.load(Ordering::SeqCst) != owner;
+            if is_over || owner == 0 || has_answered() || quiescence.has_passed() {
+                return fence(Ordering::SeqCst);
+            }
+            let _ = rustix::thread::nanosleep(&SLEEP);
         }
     }
 
@@ -144,7 +161,7 @@ impl Gate {
     #[cold]
     pub(in crate::index) fn revoke(&self) -> Result<(), Stuck> {
         for round in 0..WAITS {
-            let exclusive = self.exclusive.load(Ordering::SeqCst);
+            let (exclusive, owner) = (self.exclusive.load(Ordering::SeqCst), self.owner.load(Ordering::SeqCst));
             if exclusive == 0 {
                 return Ok(());
             }
@@ -166,6 +183,8 @@ impl Gate {
                         rest(round);
                     }
                 }
+                // It may have answered just now, and keeps its mode.
+                let _ = self.owner.compare_exchange(0, owner, Ordering::SeqCst, Ordering::SeqCst);
                 self.exclusive.store(exclusive, Ordering::SeqCst);
                 return Err(Stuck);
             }

@@ -64,7 +64,7 @@ pub(crate) struct Gate {
     pub(in crate::index) writer: AtomicU64,
     /// The kernel's id of the thread that `exclusive` names; 0 once that thread knows of a revocation and has fenced.
     pub(in crate::index) owner: AtomicU32,
-    /// 1: `membarrier` was refused at a revocation, so exclusive mode is not granted any more.
+    /// 1: `membarrier` was refused, so exclusive mode is not granted any more; a thread that has it may keep it.
     pub(in crate::index) refused: AtomicU32,
     /// Epochs without exclusive mode. Doubled by each revocation as long as these come often.
     pub(in crate::index) pause: AtomicU32,
@@ -331,4 +331,4 @@ impl Drop for Closed<'_> {
 
 #[cfg(test)]
 #[path = "gate_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -3,7 +3,7 @@ use super::*;
 use crate::sync::sched_yield;
 use crate::sys::membarrier;
 use crate::thread;
-fn gate() -> Gate {
+pub(in crate::index) fn gate() -> Gate {
     // SAFETY: a gate consists of atomic integers: zeros are a valid one.
     unsafe { core::mem::zeroed() }
 }
@@ -34,12 +34,13 @@ fn nobody_is_inside_while_it_is_closed() {
     assert_eq!(thread::current().locks_held.get(), 0);
 }
 
-/// As in a sandbox that a program enters later: this thread's `membarrier` fails from now on.
-fn forbid_membarrier() {
+/// As in a sandbox that a program enters later: this thread's `membarrier` and `call` fail from now on.
+pub(in crate::index) fn forbid_membarrier_and(call: i64) {
     let word = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let (load, jump, end) = (0x20, 0x15, 0x06);
     let mut filter = [
         word(load, 0), // the call's number
+        libc::sock_filter { jt: 1, ..word(jump, call as u32) },
         libc::sock_filter { jf: 1, ..word(jump, libc::SYS_membarrier as u32) },
         word(end, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         word(end, libc::SECCOMP_RET_ALLOW),
@@ -54,7 +55,7 @@ fn forbid_membarrier() {
 }
 
 /// Gives this thread exclusive mode.
-fn have_it_alone(gate: &Gate, entered: &Entered) {
+pub(in crate::index) fn have_it_alone(gate: &Gate, entered: &Entered) {
     drop(gate.enter(0, entered, &LONG).unwrap());
     let closed = gate.close(0, entered, &LONG).unwrap();
     gate.grant(0, true);
@@ -74,7 +75,7 @@ fn without_membarrier_an_owner_that_is_inside_is_waited_for() {
         assert!(inside.exclusive);
         let (gate, entered, done) = (&gate, &entered, &done);
         scope.spawn(move || {
-            forbid_membarrier();
+            forbid_membarrier_and(libc::SYS_membarrier);
             drop(gate.close(0, entered, &LONG).unwrap());
             done.store(1, Ordering::SeqCst);
         });
@@ -102,7 +103,7 @@ fn without_membarrier_an_owner_that_does_not_come_again_is_no_hindrance() {
     std::thread::scope(|scope| {
         // This thread sleeps meanwhile.
         let revoked = scope.spawn(|| {
-            forbid_membarrier();
+            forbid_membarrier_and(libc::SYS_membarrier);
             gate.enter(0, &entered, &LONG).map(|inside| inside.exclusive)
         });
         assert!(!revoked.join().unwrap().unwrap());
@@ -136,7 +137,7 @@ fn two_writers(forbidden: bool) {
             scope.spawn(move || {
                 let count = count;
                 if forbidden && writer == 0 {
-                    forbid_membarrier();
+                    forbid_membarrier_and(libc::SYS_membarrier);
                 }
                 for round in 0..rounds {
                     {
