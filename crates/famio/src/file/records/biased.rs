@@ -38,10 +38,8 @@ impl<T> Biased<T> {
 
     #[cold]
     fn lock_mutex(&self, cx: Context<'_>) -> BiasedGuard<'_, T> {
-        if cx.shared().gate.is_exclusively_of(cx.me) {
-            self.bias.note_wait();
-        }
-        let mutex = self.mutex.lock();
+        let is_exclusive = cx.shared().gate.is_exclusively_of(cx.me);
+        let mutex = if is_exclusive { self.bias.wait(|| self.mutex.lock()) } else { self.mutex.lock() };
         self.bias.exclude(&cx.shared().gate, cx.me);
         BiasedGuard { of: self, mutex: Some(mutex) }
     }

@@ -1,7 +1,7 @@
 //! A bias of a mutex: the thread in exclusive mode (`exclusive`) takes it by ordinary stores. A locked instruction
 //! waits until everything that was stored before has its cache line: in a SYNC, for the bytes of the whole epoch.
 
-use super::exclusive::rest;
+use super::exclusive::{own_id, rest};
 use super::gate::Gate;
 use crate::sync::{AtomicU32, Ordering, compiler_fence, fence};
 
@@ -12,13 +12,13 @@ pub(crate) struct Bias {
     busy: AtomicU32,
     /// 1: a thread has the mutex.
     others: AtomicU32,
-    /// How often the thread in exclusive mode has gone to wait for the mutex, with a barrier before.
-    waits: AtomicU32,
+    /// The kernel's id of a thread that had exclusive mode when it came to wait for the mutex; 0: none.
+    waiting: AtomicU32,
 }
 
 impl Bias {
     pub const fn new() -> Self {
-        Self { busy: AtomicU32::new(0), others: AtomicU32::new(0), waits: AtomicU32::new(0) }
+        Self { busy: AtomicU32::new(0), others: AtomicU32::new(0), waiting: AtomicU32::new(0) }
     }
 
     /// By the thread in exclusive mode, inside the gate: whether it is in the critical section, until
@@ -38,12 +38,16 @@ impl Bias {
         false
     }
 
-    /// By the thread in exclusive mode, before it waits for the mutex: its holder may not get a barrier otherwise, if
+    /// Gets the mutex by `lock`, for the thread in exclusive mode: the mutex's holder may not get a barrier otherwise, if
     /// `membarrier` is refused, and would wait for this thread, too.
     #[cold]
-    pub fn note_wait(&self) {
+    pub fn wait<T>(&self, lock: impl FnOnce() -> T) -> T {
+        let me = own_id();
         fence(Ordering::SeqCst);
-        self.waits.fetch_add(1, Ordering::Release);
+        self.waiting.store(me, Ordering::Release);
+        let locked = lock();
+        let _ = self.waiting.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed); // or another's by now
+        locked
     }
 
     #[inline]
@@ -76,12 +80,11 @@ impl Bias {
 
     #[inline]
     fn ask(&self, gate: &Gate, me: u32) {
-        // One that changes this now does not get the mutex, nor into the critical section, before this thread leaves.
-        let waits = self.waits.load(Ordering::Relaxed);
         self.others.store(1, Ordering::Relaxed);
         // A thread that gets exclusive mode later passes a fence after it is named: it sees the word.
         fence(Ordering::SeqCst);
-        gate.fence_exclusive_thread(me, || self.waits.load(Ordering::Acquire) != waits);
+        // One that waits for the mutex is not in the critical section, nor comes there before this thread leaves.
+        gate.fence_exclusive_thread(me, |owner| self.waiting.load(Ordering::Acquire) == owner);
     }
 
     #[inline]
@@ -126,8 +129,7 @@ mod tests {
                 if bias.begin() {
                     bias.end();
                 } else {
-                    bias.note_wait();
-                    let _held = mutex.lock().unwrap();
+                    let _held = bias.wait(|| mutex.lock().unwrap());
                     bias.exclude(&gate, 0);
                     bias.admit();
                 }

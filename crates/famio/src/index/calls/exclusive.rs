@@ -72,7 +72,7 @@ pub(in crate::index) fn rest(round: u32) {
 }
 
 /// The kernel's id of this thread.
-fn own_id() -> u32 {
+pub(in crate::index) fn own_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
@@ -120,9 +120,9 @@ impl Gate {
     }
 
     /// Returns once the thread that has exclusive mode, if that is another one, has passed a full barrier, as
-    /// `has_answered` may tell, too. It keeps that mode.
+    /// `has_answered` may tell, too, by the kernel's id of that thread. It keeps that mode.
     #[inline]
-    pub(in crate::index) fn fence_exclusive_thread(&self, me: u32, has_answered: impl Fn() -> bool) {
+    pub(in crate::index) fn fence_exclusive_thread(&self, me: u32, has_answered: impl Fn(u32) -> bool) {
         let exclusive = self.exclusive.load(Ordering::SeqCst);
         if exclusive != 0 && exclusive != token(me) && !membarrier::on_all_threads() {
             self.wait_for_barrier(exclusive, &has_answered);
@@ -131,7 +131,7 @@ impl Gate {
 
     /// As [`fence_exclusive_thread`](Self::fence_exclusive_thread), where `membarrier` is refused.
     #[cold]
-    fn wait_for_barrier(&self, exclusive: u64, has_answered: &dyn Fn() -> bool) {
+    fn wait_for_barrier(&self, exclusive: u64, has_answered: &dyn Fn(u32) -> bool) {
         self.refused.store(1, Ordering::SeqCst);
         let owner = self.owner.load(Ordering::SeqCst);
         let quiescence = Quiescence::of(owner);
@@ -139,7 +139,7 @@ impl Gate {
             // A thread that has exclusive mode since has passed a fence, and so has one that lost it.
             let now = self.exclusive.load(Ordering::SeqCst);
             let is_over = now != exclusive && now != BETWEEN || self.owner.load(Ordering::SeqCst) != owner;
-            if is_over || owner == 0 || has_answered() || quiescence.has_passed() {
+            if is_over || owner == 0 || has_answered(owner) || quiescence.has_passed() {
                 return fence(Ordering::SeqCst);
             }
             let _ = rustix::thread::nanosleep(&SLEEP);
