@@ -4,19 +4,15 @@
 //! the last record, where nothing is read.
 
 use super::super::LINE;
-use super::super::area::Area;
-use super::TieredLog;
-use crate::error::Result;
 use crate::index::BLOCK;
 use crate::journal::records::Block;
-use std::sync::Arc;
 
 /// The most of an epoch: its commit is short with them, and a long epoch's is long anyway.
 pub(crate) const MOST: usize = 16;
 
 /// The bytes of such a record before its block: head and list.
-const BEFORE: u64 = 2 * LINE as u64;
-const LEN: u64 = BEFORE + BLOCK as u64;
+pub(super) const BEFORE: u64 = 2 * LINE as u64;
+pub(super) const LEN: u64 = BEFORE + BLOCK as u64;
 
 /// The lines that an epoch of this many blocks may have more because of blocks stored early.
 pub(super) const fn more_lines(blocks: u64) -> u64 {
@@ -71,7 +67,18 @@ impl EarlyBlocks {
         &self.blocks[..self.count]
     }
 
-    fn has(&self, block: u64) -> bool {
+    /// A place for one more block, of at most `most`: behind the others or, of the first, at `next`; before `end`.
+    pub fn add(&mut self, block: u64, most: usize, next: u64, end: u64) -> Option<EarlyPlace> {
+        let at = self.all().last().map_or(next, |last| last.at + LEN);
+        let is_room = !self.over && self.count < most.min(MOST) && at + LEN <= end;
+        is_room.then(|| {
+            self.blocks[self.count] = EarlyBlock { block, at };
+            self.count += 1;
+            EarlyPlace { at }
+        })
+    }
+
+    pub fn has(&self, block: u64) -> bool {
         self.all().iter().any(|early| early.block == block)
     }
 
@@ -93,59 +100,9 @@ impl EarlyBlocks {
     }
 }
 
-impl TieredLog {
-    /// A place for a whole block of the open epoch, which the caller stores there by [`Area::store_early`] before
-    /// anything else is done with the log, or by another thread inside the gate. `None`: there are `most` already, or there
-    /// is no room: the commit stores it.
-    pub fn place_early(&mut self, block: u64, most: usize) -> Option<EarlyPlace> {
-        let (index, next) = self.current.filter(|_| !self.suspect && !self.early.over)?;
-        let at = self.early.all().last().map_or(next, |last| last.at + LEN);
-        let is_room = self.early.count < most.min(MOST) && at + LEN <= self.segments[index].place.end();
-        is_room.then(|| {
-            self.early.blocks[self.early.count] = EarlyBlock { block, at };
-            self.early.count += 1;
-            EarlyPlace { at }
-        })
-    }
-
-    /// Whether this block of the open epoch is stored early.
-    pub fn is_early(&self, block: u64) -> bool {
-        self.early.has(block)
-    }
-
-    /// What was stored early does not count, and no more of the open epoch is.
-    pub fn forget_early(&mut self) {
-        self.early.forget();
-    }
-
-    /// Where blocks are stored early.
-    pub fn area(&self) -> &Arc<Area> {
-        &self.area
-    }
-}
-
 /// Where a block is stored early.
 #[derive(Clone, Copy)]
 pub(crate) struct EarlyPlace {
     /// Of its record.
-    at: u64,
-}
-
-impl Area {
-    /// Stores a block at its place; a fence of this thread follows. `past`: past the cache.
-    ///
-    /// # Errors
-    /// As [`store`](Self::store).
-    ///
-    /// # Safety
-    /// `bytes` is a whole block, which nothing writes to meanwhile. The place is the open epoch's; no other thread
-    /// stores there, and the log is not told to forget it meanwhile.
-    pub unsafe fn store_early(&self, place: EarlyPlace, bytes: *const u8, past: bool) -> Result<()> {
-        let (medium, to) = (self.mapped().medium(), self.mapped().base().wrapping_add((place.at + BEFORE) as usize));
-        self.store(|| {
-            // SAFETY: within a segment, which is mapped, behind the last record: the caller's promise. So is that about
-            // the source.
-            unsafe { if past { medium.copy_past(to, bytes, BLOCK) } else { medium.copy(to, bytes, BLOCK) } };
-        })
-    }
+    pub(super) at: u64,
 }

@@ -2,6 +2,7 @@
 
 mod append;
 mod early;
+mod places;
 mod space;
 
 use super::LINE;
@@ -52,7 +53,7 @@ pub(crate) struct TieredLog {
     asked: u64,
     /// The head line and list of a record that is being written.
     buffer: Vec<u8>,
-    early: EarlyBlocks,
+    early: Box<EarlyBlocks>,
 }
 
 /// What the next owner of a session has to know, in words.
@@ -104,7 +105,7 @@ impl TieredLog {
             written: 0,
             asked: 0,
             buffer: Vec::new(),
-            early: EarlyBlocks::default(),
+            early: Box::default(),
         }
     }
 
