@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(is_stale_after(MAY_RETURN), is_kept);
         std::fs::rename(&after, &before).unwrap();
         assert_eq!(is_stale_after(FRESH), is_kept, "the folder is there without the control file");
-        std::fs::remove_file(&name).unwrap();
+        let _ = std::fs::remove_file(&name); // another process of Famio may have
     }
 
     #[test]
