@@ -129,6 +129,13 @@ pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
     let _ = await_others(look, |()| true);
 }
 
+/// Waits up to a second for the end of another process's session. For a process that cannot be a member, so that nothing
+/// announces the end.
+pub(crate) fn await_end_of_session(file: BorrowedFd<'_>, settings: &Settings) {
+    let look = || if is_in_session(file, settings) { Err(()) } else { Ok(()) };
+    let _ = await_others(look, |()| true);
+}
+
 /// Whether a process has a session with the file's journal. For a caller whom the control file does not tell: it may
 /// have been removed.
 pub(crate) fn is_in_session(file: BorrowedFd<'_>, settings: &Settings) -> bool {
