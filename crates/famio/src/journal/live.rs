@@ -47,6 +47,8 @@ pub(crate) struct Live {
     /// Beside its mark, on a file system that keeps the order of what it makes durable (`pmem::keeps_order`): what has
     /// to be durable before a change of the mark is only written before it.
     keeps_order: AtomicBool,
+    /// It has ended, and stays, with or without its mark: the process lacked the right, or room, to remove them.
+    is_left: AtomicBool,
 }
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
@@ -137,6 +139,7 @@ impl Live {
             medium,
             limit: Limit::new(settings.journal_limit, charge),
             keeps_order: AtomicBool::new(keeps_order),
+            is_left: AtomicBool::new(false),
         }))
     }
 
@@ -176,6 +179,7 @@ impl Live {
             medium,
             limit,
             keeps_order: AtomicBool::new(false), // the other process may have made it in another way
+            is_left: AtomicBool::new(false),
         })
     }
 
@@ -292,9 +296,10 @@ impl Live {
             }
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
+        let stays = || self.is_left.store(true, Ordering::Release);
         let remove = || match is_marked.get() {
-            true => Ok(()),
-            false => self.remove(file).or_else(|e| if e.is_denied() { Ok(()) } else { Err(e) }),
+            true => Ok(stays()),
+            false => self.remove(file).or_else(|e| if e.is_denied() { Ok(stays()) } else { Err(e) }),
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
@@ -303,6 +308,11 @@ impl Live {
         );
         self.leave();
         ended // not synced: a clean journal that reappears after a power cut is never replayed
+    }
+
+    /// Whether [`retire`](Self::retire) has left it, with or without its mark, for lack of rights or room.
+    pub fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// Removes the mark; the *clean* journal gives its room for that, unless it is mapped.
