@@ -116,3 +116,17 @@ fn an_open_under_a_low_limit_waits_for_a_session_that_ends() {
         bench.ends_with("program");
     }
 }
+
+/// Recovery raised `SIGXFSZ`, which ended the program.
+#[test]
+fn a_file_longer_than_the_limit_is_not_recovered_and_the_program_goes_on() {
+    for disk in [false, true] {
+        let Some(bench) = Bench::new("users-large", disk, 0o755) else { return };
+        let mut killed = under(&bench.folder, &bench.program);
+        let done = killed.args(["atomic", "killed with a large file"]).output().unwrap();
+        assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{done:?}");
+        let said = bench.run("opened under a low limit");
+        assert!(said.contains("not recovered under this limit (ulimit -f), both are kept"), "{said}");
+        assert_eq!(bench.folder.names(), ["atomic"]);
+    }
+}

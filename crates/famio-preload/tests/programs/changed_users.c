@@ -42,6 +42,18 @@ int main(int argc, char **argv) {
     CHECK(close(0) == 0 && dup(atoi(argv[3])) == 0 && write(0, "!", 1) == 1);
     return 0;
   }
+  if (strcmp(what, "opened under a low limit") == 0) {
+    struct rlimit limit = {3 << 19, RLIM_INFINITY};
+    char bytes[8] = "";
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    FAILS(open(path, O_RDWR), EFBIG);
+    FAILS(open(path, O_RDONLY), EFBIG);
+    limit.rlim_cur = RLIM_INFINITY;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    int again = open(path, O_RDONLY);
+    CHECK(again >= 0 && pread(again, bytes, 7, 2 << 20) == 7 && strcmp(bytes, "Program") == 0);
+    return 0;
+  }
   int fd = open(path, O_RDWR | O_CREAT, 0644);
   CHECK(fd >= 0);
   put(fd, "program", 0);
@@ -104,6 +116,12 @@ int main(int argc, char **argv) {
     usleep(100000);
     CHECK(close(fd) == 0);
     wait_for(child);
+  } else if (strcmp(what, "killed with a large file") == 0) {
+    put(fd, "program", 2 << 20);
+    CHECK(fsync(fd) == 0);
+    put(fd, "Program", 2 << 20);
+    CHECK(fsync(fd) == 0);
+    raise(SIGKILL);
   } else {
     CHECK(!"known");
   }
