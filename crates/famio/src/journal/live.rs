@@ -296,10 +296,11 @@ impl Live {
             }
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
-        let stays = || self.is_left.store(true, Ordering::Release);
-        let remove = || match is_marked.get() {
-            true => Ok(stays()),
-            false => self.remove(file).or_else(|e| if e.is_denied() { Ok(stays()) } else { Err(e) }),
+        let remove = || {
+            let removed = if is_marked.get() { Ok(false) } else { self.remove(file).map(|()| true) };
+            let is_removed = removed.or_else(|e| if e.is_denied() { Ok(false) } else { Err(e) })?;
+            self.is_left.store(!is_removed, Ordering::Release);
+            Ok(())
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,

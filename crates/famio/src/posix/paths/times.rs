@@ -56,6 +56,7 @@ unsafe fn tell(dirfd: RawFd, path: *const c_char, flags: i32) {
 /// # Safety
 /// `path` is a C string.
 unsafe fn find(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<(Arc<AtomicFile>, libc::stat)> {
+    // SAFETY: the caller's promise.
     let shown = unsafe { look(dirfd, path, flags) }?;
     stat::find(shown.st_dev, shown.st_ino).map(|file| (file, shown))
 }
