@@ -1,5 +1,5 @@
-/* A program that changes its user or root, or a file's owner, and goes on with files that it has open. The first argument
- * is the file, the second the case. */
+/* A program that changes its user or root, or a file's owner, and goes on with files that it has open. The first
+ * argument is the file, the second the case. */
 #include "check.h"
 #include <dirent.h>
 #include <grp.h>

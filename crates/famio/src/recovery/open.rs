@@ -129,8 +129,8 @@ pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
     let _ = await_others(look, |()| true);
 }
 
-/// Waits up to a second for the end of another process's session. For a process that cannot be a member, so that nothing
-/// announces the end.
+/// Waits up to a second for the end of another process's session. For a process that cannot be a member, so that
+/// nothing announces the end.
 pub(crate) fn await_end_of_session(file: BorrowedFd<'_>, settings: &Settings) {
     let look = || if is_in_session(file, settings) { Err(()) } else { Ok(()) };
     let _ = await_others(look, |()| true);

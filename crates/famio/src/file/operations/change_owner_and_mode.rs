@@ -3,7 +3,8 @@
 
 use crate::error::Result;
 use crate::file::AtomicFile;
-use crate::journal::{Identity, Pool, control, give_to_owner_of, give_to_writers_of, journal_name};
+use crate::journal::header::first_bytes;
+use crate::journal::{Header, Identity, Pool, control, give_to_owner_of, give_to_writers_of, journal_name, mark};
 use crate::sys::InternalFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,8 +34,17 @@ impl AtomicFile {
     /// it would not trust what belongs to a user who may not write the file. `fd`: any descriptor of the file.
     pub(crate) fn give_parents_files(&self, fd: BorrowedFd<'_>) {
         let pool = self.settings.pool.as_deref();
-        let _ = give_journal(fd, pool).and_then(|()| give_control(fd, pool));
+        let give =
+            || if is_marked_journal(fd, pool)? { give_journal(fd, pool).and(give_control(fd, pool)) } else { Ok(()) };
+        let _ = give(); // if this fails, the child's calls are refused, and say why
     }
+}
+
+/// Whether the journal is that of the file's mark: no other user has put it there.
+fn is_marked_journal(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<bool> {
+    let Some((mark, journal)) = mark::get(file)?.zip(open(file, pool, |journal| journal)?) else { return Ok(false) };
+    let (bytes, length) = first_bytes(journal.as_fd())?;
+    Ok(Header::read(&bytes[..length])?.0.journal_id == mark.journal_id)
 }
 
 fn give_journal(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<()> {
@@ -51,8 +61,8 @@ fn give_control(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<()> {
     }
 }
 
-/// Opens one of Famio's files in the pool of `file`, if it is there, whoever owns it. `name` makes its name from that of
-/// the journal.
+/// Opens one of Famio's files in the pool of `file`, if it is there, whoever owns it. `name` makes its name from that
+/// of the journal.
 fn open(file: BorrowedFd<'_>, pool: Option<&Path>, name: impl Fn(String) -> String) -> Result<Option<InternalFd>> {
     let Some(pool) = Pool::find(file, pool)? else { return Ok(None) };
     pool.open_read_only(&name(journal_name(&Identity::of_fd(file)?)), None)

@@ -104,7 +104,8 @@ fn keep(more: impl IntoIterator<Item = Left>) {
 }
 
 /// Removes journals that could not be removed at the end of a session, if the process now runs as another user than
-/// then. Best effort: a clean journal is never replayed, and the next process that opens or recovers the file removes it.
+/// then. Best effort: a clean journal is never replayed, and the next process that opens or recovers the file removes
+/// it.
 pub(in crate::posix) fn tidy() {
     if !CHANGES.load(Ordering::Relaxed) {
         return;
