@@ -14,6 +14,7 @@ use crate::file::state::lock_state::Locks;
 use crate::file::state::ownership::Ownership;
 use crate::file::state::plain::PlainReads;
 use crate::index::{Arena, OwnerLock};
+use crate::journal::JournalId;
 use crate::settings::Settings;
 use crate::sys::InternalFd;
 use crate::thread::{Guard, Mutex};
@@ -78,6 +79,9 @@ pub struct AtomicFile {
     pub(super) joint: Joint,
     /// The most bytes that this file can need in the record of its group's SYNC (`transaction/group_room.rs`).
     pub(super) in_record: AtomicU64,
+    /// The journal of the last session, if it has ended, and it or its mark could not be removed
+    /// (`lifetime/left_journal.rs`).
+    pub(super) left_journal: Mutex<Option<JournalId>>,
     /// Why it was left to the kernel when it was only read, for a notice when it is opened for writing. 0: no notice
     /// is due.
     pub(super) pending_notice: AtomicI32,

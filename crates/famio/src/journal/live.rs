@@ -47,6 +47,8 @@ pub(crate) struct Live {
     /// Beside its mark, on a file system that keeps the order of what it makes durable (`pmem::keeps_order`): what has
     /// to be durable before a change of the mark is only written before it.
     keeps_order: AtomicBool,
+    /// It has ended, and stays, with or without its mark: the process lacked the right, or room, to remove them.
+    is_left: AtomicBool,
 }
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
@@ -137,6 +139,7 @@ impl Live {
             medium,
             limit: Limit::new(settings.journal_limit, charge),
             keeps_order: AtomicBool::new(keeps_order),
+            is_left: AtomicBool::new(false),
         }))
     }
 
@@ -176,6 +179,7 @@ impl Live {
             medium,
             limit,
             keeps_order: AtomicBool::new(false), // the other process may have made it in another way
+            is_left: AtomicBool::new(false),
         })
     }
 
@@ -292,9 +296,11 @@ impl Live {
             }
             removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
-        let remove = || match is_marked.get() {
-            true => Ok(()),
-            false => self.remove(file).or_else(|e| if e.is_denied() { Ok(()) } else { Err(e) }),
+        let remove = || {
+            let removed = if is_marked.get() { Ok(false) } else { self.remove(file).map(|()| true) };
+            let is_removed = removed.or_else(|e| if e.is_denied() { Ok(false) } else { Err(e) })?;
+            self.is_left.store(!is_removed, Ordering::Release);
+            Ok(())
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
@@ -303,6 +309,11 @@ impl Live {
         );
         self.leave();
         ended // not synced: a clean journal that reappears after a power cut is never replayed
+    }
+
+    /// Whether [`retire`](Self::retire) has left it, with or without its mark, for lack of rights or room.
+    pub fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// Removes the mark; the *clean* journal gives its room for that, unless it is mapped.

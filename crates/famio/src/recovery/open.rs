@@ -15,7 +15,7 @@ use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered
 use crate::rule::{Rule, holds};
 use crate::settings::Settings;
 use crate::sys::log::{self, Level};
-use crate::sys::{InternalFd, open_again};
+use crate::sys::{InternalFd, open_again, without_signal_at_limit};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::time::Timespec;
@@ -126,6 +126,13 @@ pub(crate) fn await_journal(file: BorrowedFd<'_>, settings: &Settings) {
         Ok(examined) if examined.is_without_journal() => Err(()),
         _ => Ok(()),
     };
+    let _ = await_others(look, |()| true);
+}
+
+/// Waits up to a second for the end of another process's session. For a process that cannot be a member, so that
+/// nothing announces the end.
+pub(crate) fn await_end_of_session(file: BorrowedFd<'_>, settings: &Settings) {
+    let look = || if is_in_session(file, settings) { Err(()) } else { Ok(()) };
     let _ = await_others(look, |()| true);
 }
 
@@ -300,7 +307,10 @@ pub(super) fn recover(
             };
             let found = header.clone();
             let try_to = |header: &mut Header, options| {
-                replay(file, owner_lock, journal.as_fd(), *length, header, options, progress)
+                // The file's writers may have had a higher limit.
+                without_signal_at_limit(|| {
+                    replay(file, owner_lock, journal.as_fd(), *length, header, options, progress)
+                })
             };
             let replayed = try_to(&mut header, options).map_err(|e| {
                 // It is read before anything is changed: if it can be, the disk has failed.
@@ -309,7 +319,8 @@ pub(super) fn recover(
                     return examined.unreadable("not recovered", &e);
                 }
                 let (file, journal) = (examined.file_path.display(), examined.journal_path.display());
-                e.context(format_args!("file {file}, journal {journal}: not recovered, both are kept"))
+                let limit = if e.errno() == libc::EFBIG { " under this limit (ulimit -f)" } else { "" };
+                e.context(format_args!("file {file}, journal {journal}: not recovered{limit}, both are kept"))
             })?;
             let mut bytes = replayed.bytes;
             if !options.dry_run {
@@ -320,7 +331,9 @@ pub(super) fn recover(
                     }
                     _ => Ok(()),
                 };
-                bytes += joint::apply(pool, file, &header, replayed.epoch, medium(domain, false), before)?;
+                bytes += without_signal_at_limit(|| {
+                    joint::apply(pool, file, &header, replayed.epoch, medium(domain, false), before)
+                })?;
                 finish(file, examined, Some(header), domain)?;
                 joint::remove_old(pool, file);
             }

@@ -25,7 +25,7 @@ pub(crate) use bytes::{
 };
 pub use clock::coarse_now;
 pub(crate) use clock::{monotonic_now, precise_now};
-pub(crate) use file_size::file_size_limit;
+pub(crate) use file_size::{file_size_limit, without_signal_at_limit};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{Looked, identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;

@@ -5,6 +5,7 @@ pub(super) mod copies;
 pub(super) mod demotion_note;
 pub(super) mod flush;
 pub(super) mod flush_wanted;
+pub(super) mod left_journal;
 pub(super) mod life;
 pub(super) mod names;
 pub(super) mod opening;

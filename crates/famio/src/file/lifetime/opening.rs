@@ -179,6 +179,7 @@ impl AtomicFile {
             arrivals: Arrivals::default(),
             joint: Joint::default(),
             in_record: AtomicU64::new(0),
+            left_journal: Mutex::default(),
             pending_notice: AtomicI32::new(0),
             noted_by: AtomicU32::new(0),
             keeps_note: AtomicBool::new(false),

@@ -7,10 +7,10 @@ use crate::file::atomic::{AtomicFile, DEMOTED, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::growing::Tail;
 use crate::file::session::attach::is_out_of_reach;
-use crate::index::{HAS_IMAGE, SESSION};
-use crate::journal::{control, folder_of, has_lost_its_name, mark, name_to_make, replaced_note};
+use crate::index::{Control, HAS_IMAGE, SESSION};
+use crate::journal::{Marked, control, folder_of, has_lost_its_name, mark, name_to_make, replaced_note};
 use crate::recovery;
-use crate::sys::{file_size_limit, shm};
+use crate::sys::{InternalFd, file_size_limit, shm};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
@@ -100,6 +100,7 @@ impl AtomicFile {
         match self.fds.with(false, mark::get_any) {
             // Permission denied: but a process that marks a file is attached, or died as a member.
             Err(e) if e.errno() == libc::EACCES => self.is_in_nobodys_session() || self.is_unknown(),
+            Ok(Some(Marked::Journal(mark))) if self.has_left(mark.journal_id) => true,
             // A journal that has ended and could not be removed: the file has everything.
             mark => matches!(mark, Ok(None)) || self.fds.with(false, has_ended).unwrap_or(false),
         }
@@ -121,13 +122,15 @@ impl AtomicFile {
         }
     }
 
-    /// Whether other processes may have the file open.
+    /// Whether other processes may have the file open. A control file may have been left, with shared memory that its
+    /// last process had no right to remove.
     pub(crate) fn may_have_others(&self) -> bool {
         if self.ownership.membership.is_attached() {
-            self.ownership.membership.has_others()
-        } else {
-            !self.is_unknown()
+            return self.ownership.membership.has_others();
         }
+        let find = |fd: BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+        let has_members = |found: InternalFd| Control::new(found).has_members();
+        self.fds.with(false, find).map_or(true, |found| found.is_some_and(has_members))
     }
 
     /// Whether there is no control file for it.

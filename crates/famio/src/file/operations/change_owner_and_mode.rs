@@ -1,11 +1,14 @@
 //! The program has changed the file's owner or mode: changes those of journal, control file and shared memory with
 //! them, so that exactly the users who may write the file now can use it.
 
+use crate::error::Result;
 use crate::file::AtomicFile;
-use crate::journal::{Identity, Pool, give_to_owner_of, give_to_writers_of, journal_name};
+use crate::journal::header::first_bytes;
+use crate::journal::{Header, Identity, Pool, control, give_to_owner_of, give_to_writers_of, journal_name, mark};
 use crate::sys::InternalFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 impl AtomicFile {
     /// Changes what this process may change. If it is killed before, recovery refuses the journal, and explains what
@@ -25,15 +28,44 @@ impl AtomicFile {
             if matches!(own, Some(Ok(_))) { Ok(()) } else { give_journal(file, self.settings.pool.as_deref()) }
         });
     }
+
+    /// In a forked child that is no member yet: as [`follow_owner_and_mode`](Self::follow_owner_and_mode), for journal
+    /// and control file of its parent, which does not see the child's call. The child could not become a member before:
+    /// it would not trust what belongs to a user who may not write the file. `fd`: any descriptor of the file.
+    pub(crate) fn give_parents_files(&self, fd: BorrowedFd<'_>) {
+        let pool = self.settings.pool.as_deref();
+        let give =
+            || if is_marked_journal(fd, pool)? { give_journal(fd, pool).and(give_control(fd, pool)) } else { Ok(()) };
+        let _ = give(); // if this fails, the child's calls are refused, and say why
+    }
 }
 
-fn give_journal(file: BorrowedFd<'_>, pool: Option<&std::path::Path>) -> crate::error::Result<()> {
-    let Some(pool) = Pool::find(file, pool)? else { return Ok(()) };
-    let name = journal_name(&Identity::of_fd(file)?);
-    match pool.open_read_only(&name, None)? {
+/// Whether the journal is that of the file's mark: no other user has put it there.
+fn is_marked_journal(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<bool> {
+    let Some((mark, journal)) = mark::get(file)?.zip(open(file, pool, |journal| journal)?) else { return Ok(false) };
+    let (bytes, length) = first_bytes(journal.as_fd())?;
+    Ok(Header::read(&bytes[..length])?.0.journal_id == mark.journal_id)
+}
+
+fn give_journal(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<()> {
+    match open(file, pool, |journal| journal)? {
         Some(journal) => give_to_owner_of(file, journal.as_fd()).map(drop),
         None => Ok(()),
     }
+}
+
+fn give_control(file: BorrowedFd<'_>, pool: Option<&Path>) -> Result<()> {
+    match open(file, pool, |journal| control::name_beside(&journal))? {
+        Some(control) => give_to_writers_of(file, control.as_fd()),
+        None => Ok(()),
+    }
+}
+
+/// Opens one of Famio's files in the pool of `file`, if it is there, whoever owns it. `name` makes its name from that
+/// of the journal.
+fn open(file: BorrowedFd<'_>, pool: Option<&Path>, name: impl Fn(String) -> String) -> Result<Option<InternalFd>> {
+    let Some(pool) = Pool::find(file, pool)? else { return Ok(None) };
+    pool.open_read_only(&name(journal_name(&Identity::of_fd(file)?)), None)
 }
 
 /// Opens a regular file with one name: in `/dev/shm` other users may make names, too.

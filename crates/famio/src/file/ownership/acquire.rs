@@ -263,6 +263,9 @@ impl AtomicFile {
             if e.is_full() && recovery::has_nothing_to_recover(fd, &self.settings) {
                 return Ok(()); // nothing to recover: a full disk had no room to remove the mark
             }
+            if e.errno() == libc::EFBIG {
+                recovery::await_end_of_session(fd, &self.settings); // of a parent, say, which is about to end
+            }
             let error = self.leave_unseen(e);
             return if self.is_demoted() { Ok(()) } else { Err(error) };
         }
@@ -281,7 +284,7 @@ impl AtomicFile {
     }
 
     /// Takes the owner lock if it is free. Returns whether it did.
-    pub(super) fn try_acquire_ownership(&self, inner: &mut Inner) -> Result<bool> {
+    pub(in crate::file) fn try_acquire_ownership(&self, inner: &mut Inner) -> Result<bool> {
         let control = self.ownership.membership.control().ok_or(Error::new(libc::EBUSY))?;
         inner.owner_lock = OwnerLock::try_take(control)?;
         if inner.owner_lock.is_some() {

@@ -115,7 +115,8 @@ impl AtomicFile {
             // The file has no name, so no recovery would find its journal: what it contains stays.
             self.close_journal(session, true).map(|()| None)
         } else {
-            session.end(&self.fds, || self.ownership.committed(session.arena.shared()))
+            let ended = session.end(&self.fds, || self.ownership.committed(session.arena.shared()));
+            ended.inspect(|_| self.note_left_journal(session))
         };
         if ended.as_ref().is_err_and(Refusal::is_needs_group) {
             session.open_to_others(); // it goes on, and others read along
@@ -223,8 +224,15 @@ impl AtomicFile {
             self.ownership.committed(session.arena.shared());
         }
         session.close(&self.fds, is_alone)?;
+        self.note_left_journal(session);
         self.ownership.has_released_lock.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// The session has ended: notes whether its journal could not be removed.
+    fn note_left_journal(&self, session: &Session) {
+        let journal = session.engine.journal();
+        *self.left_journal.lock() = journal.is_left().then(|| journal.id());
     }
 
     /// The process ends, or calls `exec`: leaves what is not committed to other members that can commit it, or

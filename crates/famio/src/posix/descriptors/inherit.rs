@@ -11,7 +11,7 @@ use crate::posix::call::lock::{Lock, not_reentered};
 use crate::posix::call::look::stat_of;
 use crate::posix::runtime::numbers::each_descriptor;
 use crate::posix::runtime::say::say_error;
-use crate::posix::runtime::state::in_vfork_child;
+use crate::posix::runtime::state::{in_vfork_child, is_forked};
 use crate::posix::selection::config::Config;
 use crate::posix::selection::{ordinary, path_text};
 use crate::posix::{Ret, raw};
@@ -58,6 +58,26 @@ pub(in crate::posix) fn adopt(fd: RawFd, theirs: &'static Description) {
         // A lease would be the parent's, too.
         Ok(own) => drop(own.file().bar_lease()),
         Err(error) => say_error(theirs.path(), &error),
+    }
+}
+
+/// In a forked child that has just changed owner or mode of this file: if it is the parent's, makes it this process's
+/// own.
+#[cold]
+pub(in crate::posix) fn adopt_changed(key: (u64, u64)) {
+    if !is_forked() || not_reentered().is_err() || in_vfork_child() {
+        return;
+    }
+    let mut foreign = None;
+    table::for_each(0, u32::MAX, |fd, handle| {
+        if handle.is_foreign() && handle.file().key() == key && has_its_file(fd, handle) {
+            foreign = Some((fd, handle.file().clone()));
+        }
+    });
+    if let Some((fd, theirs)) = foreign {
+        // SAFETY: the descriptor is open, and stays so during the call.
+        theirs.give_parents_files(unsafe { BorrowedFd::borrow_raw(fd) });
+        table::adopt_all(|handle| handle.file().key() == key);
     }
 }
 

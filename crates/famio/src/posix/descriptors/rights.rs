@@ -103,12 +103,18 @@ fn keep(more: impl IntoIterator<Item = Left>) {
     }
 }
 
-/// Removes journals that could not be removed at `close`, if the process now runs as another user than then. Best
-/// effort: a clean journal is never replayed, and the next process that opens or recovers the file removes it.
+/// Removes journals that could not be removed at the end of a session, if the process now runs as another user than
+/// then. Best effort: a clean journal is never replayed, and the next process that opens or recovers the file removes
+/// it.
 pub(in crate::posix) fn tidy() {
     if !CHANGES.load(Ordering::Relaxed) {
         return;
     }
+    table::for_each(0, u32::MAX, |_, handle| {
+        if handle.is_ours() {
+            handle.file().remove_left_journal();
+        }
+    });
     let user = effective();
     let mut all = core::mem::take(&mut *LEFT.lock());
     all.retain_mut(|left| {

@@ -3,7 +3,7 @@
 
 use super::stat;
 use crate::file::AtomicFile;
-use crate::posix::descriptors::table;
+use crate::posix::descriptors::{inherit, table};
 use crate::posix::raw;
 use crate::posix::runtime::state::in_vfork_child;
 use core::ffi::c_char;
@@ -56,12 +56,20 @@ unsafe fn tell(dirfd: RawFd, path: *const c_char, flags: i32) {
 /// # Safety
 /// `path` is a C string.
 unsafe fn find(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<(Arc<AtomicFile>, libc::stat)> {
+    // SAFETY: the caller's promise.
+    let shown = unsafe { look(dirfd, path, flags) }?;
+    stat::find(shown.st_dev, shown.st_ino).map(|file| (file, shown))
+}
+
+/// # Safety
+/// `path` is a C string.
+unsafe fn look(dirfd: RawFd, path: *const c_char, flags: i32) -> Option<libc::stat> {
     // SAFETY: the caller's promise; zeros are a valid stat, filled in by the call.
     let (done, shown) = unsafe {
         let mut shown: libc::stat = core::mem::zeroed();
         (raw!(SYS_newfstatat, dirfd, path, &raw mut shown, flags), shown)
     };
-    (done == 0).then(|| stat::find(shown.st_dev, shown.st_ino)).flatten().map(|file| (file, shown))
+    (done == 0).then_some(shown)
 }
 
 /// After `fchmod`, `chmod` (with `AT_FDCWD`) and the like; without a path: of `dirfd` itself.
@@ -101,5 +109,9 @@ unsafe fn changed(dirfd: RawFd, path: *const c_char, flags: i32, result: i32) ->
     let (path, empty) = if path.is_null() { (c"".as_ptr(), libc::AT_EMPTY_PATH) } else { (path, 0) };
     let flags = flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH) | empty;
     // SAFETY: the caller's promise.
-    unsafe { find(dirfd, path, flags) }.map(|(file, _)| file)
+    let libc::stat { st_dev, st_ino, .. } = unsafe { look(dirfd, path, flags) }?;
+    stat::find(st_dev, st_ino).or_else(|| {
+        inherit::adopt_changed((st_dev, st_ino));
+        stat::find(st_dev, st_ino)
+    })
 }
