@@ -51,6 +51,13 @@ impl EpochLog {
         }
     }
 
+    /// See [`TieredLog::forget_early`].
+    pub fn forget_early(&mut self) {
+        if let EpochLog::Memory(log) = self {
+            log.forget_early();
+        }
+    }
+
     /// The bytes of the journal's file.
     pub fn len(&self) -> u64 {
         match self {

@@ -357,6 +357,9 @@ impl Engine for Records {
             return Ok(());
         }
         let mut log = self.log.lock(cx);
+        if cx.shared().gate.is_nobodys() {
+            log.forget_early(); // no thread is storing any, nor will before the next commit
+        }
         let length = log.len().saturating_sub(must_return);
         log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {

@@ -110,7 +110,8 @@ impl Drop for Changing<'_> {
     #[inline]
     fn drop(&mut self) {
         let sequence = &self.0.sequence;
-        // Its holder has fenced its non-temporal stores, so that a reader of the even value sees them.
+        // Its holder has fenced its non-temporal stores, so that a reader of the even value sees them; or it has exclusive
+        // mode, which readers look for.
         sequence.store(sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 }

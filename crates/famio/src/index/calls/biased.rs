@@ -38,8 +38,8 @@ impl Bias {
         false
     }
 
-    /// Gets the mutex by `lock`, for the thread in exclusive mode: the mutex's holder may not get a barrier otherwise, if
-    /// `membarrier` is refused, and would wait for this thread, too.
+    /// Gets the mutex by `lock`, for the thread in exclusive mode, inside the gate or not: the mutex's holder may not get
+    /// a barrier otherwise, if `membarrier` is refused, and would wait for this thread, too.
     #[cold]
     pub fn wait<T>(&self, lock: impl FnOnce() -> T) -> T {
         let me = own_id();

@@ -22,6 +22,8 @@ const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 /// Sleeps before the revoker gives up on an owner that cannot be sent a barrier, and the length of each.
 const SLEEPS: u32 = 60_000;
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Looks for a barrier of which nothing tells, `SLEEP` apart.
+const LOOKS: u32 = 2000;
 /// The logarithm of the longest pause.
 const STRIKES_MAX: u32 = 12;
 /// In `exclusive`: being revoked. In `writer`: several threads.
@@ -135,15 +137,19 @@ impl Gate {
         self.refused.store(1, Ordering::SeqCst);
         let owner = self.owner.load(Ordering::SeqCst);
         let quiescence = Quiescence::of(owner);
-        loop {
-            // A thread that has exclusive mode since has passed a fence, and so has one that lost it.
+        for _ in 0..LOOKS {
+            // One that has lost exclusive mode has passed a fence, and so has one that got it since.
             let now = self.exclusive.load(Ordering::SeqCst);
-            let is_over = now != exclusive && now != BETWEEN || self.owner.load(Ordering::SeqCst) != owner;
+            let is_another = exclusive != BETWEEN && now != exclusive && now != BETWEEN;
+            let is_over = now == 0 || is_another || self.owner.load(Ordering::SeqCst) != owner;
             if is_over || owner == 0 || has_answered(owner) || quiescence.has_passed() {
-                return fence(Ordering::SeqCst);
+                break;
             }
+            // It may be asleep for a lock that the caller holds, and the kernel tells nothing of it. By the end of this
+            // loop its processor has long carried out what it had under way.
             let _ = rustix::thread::nanosleep(&SLEEP);
         }
+        fence(Ordering::SeqCst);
     }
 
     /// Whether no other thread has had exclusive mode since this one called [`join`](Self::join), as far as the bytes
@@ -161,13 +167,14 @@ impl Gate {
     #[cold]
     pub(in crate::index) fn revoke(&self) -> Result<(), Stuck> {
         for round in 0..WAITS {
-            let (exclusive, owner) = (self.exclusive.load(Ordering::SeqCst), self.owner.load(Ordering::SeqCst));
+            let exclusive = self.exclusive.load(Ordering::SeqCst);
             if exclusive == 0 {
                 return Ok(());
             }
             if exclusive != BETWEEN
                 && self.exclusive.compare_exchange(exclusive, BETWEEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
             {
+                let owner = self.owner.load(Ordering::SeqCst);
                 // From here on, if we do not see the owner inside, it will see our word, and its flushes so far are
                 // fenced. An owner that is inside sees the word when it leaves, and fences its later flushes.
                 if membarrier::on_all_threads() || self.wait_for_owner() {

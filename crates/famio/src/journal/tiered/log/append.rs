@@ -28,7 +28,7 @@ impl TieredLog {
     /// Commits an epoch: durable on return.
     ///
     /// # Errors
-    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is stored. After any
+    /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before any record is stored. After any
     /// other error, the log takes no more commits.
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.usable()?;
