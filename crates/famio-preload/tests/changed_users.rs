@@ -30,6 +30,13 @@ impl Bench {
         succeed(under(&self.folder, &self.program).args(["atomic", what])).1
     }
 
+    /// Runs it until it kills itself. Returns what was said.
+    fn run_until_killed(&self, what: &str) -> String {
+        let done = under(&self.folder, &self.program).args(["atomic", what]).output().unwrap();
+        assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    }
+
     fn ends_with(&self, text: &str) {
         assert_eq!(String::from_utf8_lossy(&self.folder.read("atomic")), text);
         assert_eq!(self.folder.names(), ["atomic"]);
@@ -69,9 +76,7 @@ fn a_file_demoted_as_another_user_is_tidied_up_when_the_program_comes_back() {
 fn a_file_checkpointed_as_another_user_is_protected_when_the_program_comes_back() {
     for disk in [false, true] {
         let Some(bench) = Bench::new("users-renamed", disk, 0o777) else { return };
-        let done = under(&bench.folder, &bench.program).args(["atomic", "renamed as another"]).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!((done.status.signal(), &*said), (Some(libc::SIGKILL), ""), "{done:?}");
+        assert_eq!(bench.run_until_killed("renamed as another"), "");
         assert_eq!(succeed(under(&bench.folder, "cat").arg("atomic")).0, "Program");
         bench.ends_with("Program");
     }
@@ -122,9 +127,7 @@ fn an_open_under_a_low_limit_waits_for_a_session_that_ends() {
 fn a_file_longer_than_the_limit_is_not_recovered_and_the_program_goes_on() {
     for disk in [false, true] {
         let Some(bench) = Bench::new("users-large", disk, 0o755) else { return };
-        let mut killed = under(&bench.folder, &bench.program);
-        let done = killed.args(["atomic", "killed with a large file"]).output().unwrap();
-        assert_eq!(done.status.signal(), Some(libc::SIGKILL), "{done:?}");
+        bench.run_until_killed("killed with a large file");
         let said = bench.run("opened under a low limit");
         assert!(said.contains("not recovered under this limit (ulimit -f), both are kept"), "{said}");
         assert_eq!(bench.folder.names(), ["atomic"]);

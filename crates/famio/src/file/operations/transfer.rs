@@ -557,8 +557,7 @@ impl AtomicFile {
         if self.lease.is_due(&session) {
             self.lease.ask(&session);
         }
-        if synced.is_ok() && session.was_lost.load(Ordering::Relaxed) && session.was_lost.swap(false, Ordering::Relaxed)
-        {
+        if synced.is_ok() && session.take_was_lost() {
             drop(session);
             self.try_replace_nameless_control_file();
         }

@@ -87,6 +87,13 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the journal was found without its name since the last call. Looked at first: a locked instruction would
+    /// wait for all that the epoch has stored.
+    #[inline]
+    pub(in crate::file) fn take_was_lost(&self) -> bool {
+        self.was_lost.load(Ordering::Relaxed) && self.was_lost.swap(false, Ordering::Relaxed)
+    }
+
     /// Runs `work`, which moves bytes of the open epoch: if the process is killed meanwhile, no other process can
     /// find them.
     pub(in crate::file) fn moving<T>(&self, work: impl FnOnce() -> T) -> T {

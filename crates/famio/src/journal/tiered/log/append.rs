@@ -41,8 +41,7 @@ impl TieredLog {
     }
 
     fn commit(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let past = self.is_past_cache(batch.blocks.len());
-        let last = self.records(batch, past)?;
+        let last = self.records(batch)?;
         let mapped = self.area.mapped();
         let (slots, medium) = (mapped.slots(), mapped.medium());
         // Before the fence: what is stored after it waits until the records have left the processor.
@@ -68,13 +67,13 @@ impl TieredLog {
     }
 
     /// Stores the records of an epoch, one after the other, without a fence. Returns the number of the last.
-    fn records(&mut self, batch: &Batch<'_>, past: bool) -> Result<u64> {
+    fn records(&mut self, batch: &Batch<'_>) -> Result<u64> {
         let mut next = Head { is_first: true, epoch: batch.epoch, size: batch.size, cut: batch.cut, ..Head::default() };
         let early = self.early.take(batch.blocks);
         for &(place, at) in early.all() {
             self.record(&mut next, at, &batch.blocks[place..=place], Data::IsThere)?;
         }
-        let data = if past { Data::PastCache } else { Data::ThroughCache };
+        let data = if self.is_past_cache(batch.blocks.len()) { Data::PastCache } else { Data::ThroughCache };
         match early.all().len() {
             0 => self.records_of(&mut next, batch.blocks, data),
             all if all == batch.blocks.len() => Ok(self.record),
