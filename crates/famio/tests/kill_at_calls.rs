@@ -1,5 +1,5 @@
 //! SIGKILL before and after every system call of the writing thread, one kill at a time: afterwards the file is
-//! exactly as of the last acknowledged epoch or of the one whose SYNC was under way, and it can be used. With
+//! exactly as of the last acknowledged epoch or of the one whose SYNC was under way, and so is a backup. With
 //! `on-kill = keep`, it is as before or after the call that was under way. The dead process's arena remains, so a
 //! change of the file that the arena does not know about looks like an outsider's.
 
@@ -78,11 +78,15 @@ fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
             return;
         };
         let at = || format!("{settings:?}: killed at stop {stop}, {acknowledged} acknowledged");
+        let copy = folder.join("copy");
+        let backup = famio::recovery::backup(&path, &copy, true, &Settings::default(), &|_| {});
         let opened = Opened::try_new(&path, settings).unwrap_or_else(|error| panic!("{}: {error}", at()));
         let most = states.iter().map(Vec::len).max().unwrap();
         let found = opened.read(0, most + 1);
         let epoch = states.iter().skip(acknowledged).take(2).position(|state| *state == found);
         assert!(epoch.is_some(), "{}: the file is neither that epoch nor the next", at());
+        backup.unwrap_or_else(|error| panic!("{}: no backup: {error}", at()));
+        assert!(fs::read(&copy).unwrap() == found, "{}: a backup is as of another epoch", at());
         opened.write(found.len() as u64, b"more");
         opened.atomic().sync().unwrap();
         drop(opened);

@@ -175,48 +175,48 @@ fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, 
 
 fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
     let before = examine(file, None, settings, false, FoundFile::default())?;
-    let stat = fstat(file)?;
     let control = control_of(&before, file);
     let is_owned = || control.as_ref().is_some_and(Control::is_owned);
-    let changes = || control.as_ref().map(Control::changes);
-    let changed = changes();
     let (Some((journal, _)), Some(header)) = (&before.journal, &before.header) else {
-        return match before.verdict {
+        return match &before.verdict {
             // While a process creates its journal, file and journal may be read in different states.
             Verdict::Conflict(_) if is_owned() => Ok(Tried::Again("its journal is being made")),
-            Verdict::Conflict(text) => Err(crate::recovery::examine::conflict(&text)),
-            // Without a journal, the file is as it was last synced and written.
-            _ => {
-                let is_reflink = copy_all(file, to)?;
-                if let Some(mark) = &before.growing {
-                    // As a killed process left it: bytes beyond the last SYNC are not part of the file.
-                    let size = crate::recovery::formats::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
-                    rustix::fs::ftruncate(to, size)?;
-                }
-                let after = examine(file, None, settings, false, FoundFile::default())?;
-                let now = fstat(file)?;
-                let is_same =
-                    |of: &rustix::fs::Stat| (of.st_size, of.st_mtime, of.st_mtime_nsec, of.st_ctime, of.st_ctime_nsec);
-                let is_quiet = after.journal.is_none()
-                    && is_same(&stat) == is_same(&now)
-                    && changes() == changed
-                    && control.is_some() == control_of(&after, file).is_some();
-                Ok(done(is_quiet, to, 0, is_reflink)?)
-            }
+            Verdict::Conflict(text) => Err(crate::recovery::examine::conflict(text)),
+            _ => of_file_alone(&before, file, to, settings),
         };
     };
     let is_used = lock::is_in_session(journal) || is_owned();
     match &before.verdict {
         Verdict::Conflict(text) if !is_used => return Err(crate::recovery::examine::conflict(text)),
-        _ => {}
-    }
-    if header.state == State::Creating && is_used {
-        return Ok(Tried::Again("its journal is being made"));
+        _ if header.state == State::Creating && is_used => return Ok(Tried::Again("its journal is being made")),
+        Verdict::Nothing | Verdict::Leftover | Verdict::Growing => {
+            return of_file_alone(&before, file, to, settings);
+        }
+        Verdict::Recover | Verdict::Conflict(_) => {}
     }
     match header.kind {
         Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to, is_used),
         Kind::InPlace => in_place_of(&before, header, journal, file, to, is_used),
     }
+}
+
+/// For a file with everything it was given: it has no journal, or one that has ended.
+fn of_file_alone(before: &Examined, file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Result<Tried> {
+    let seen = |found: &Examined| {
+        let changes = control_of(found, file).map(|control| control.changes());
+        let stat = fstat(file)?;
+        let stamp = (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+        Ok::<_, Error>((stamp, changes, found.header.clone(), found.journal.is_some()))
+    };
+    let first = seen(before)?;
+    let is_reflink = copy_all(file, to)?;
+    if let Some(mark) = &before.growing {
+        // As a killed process left it: bytes beyond the last SYNC are not part of the file.
+        let size = crate::recovery::formats::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
+        rustix::fs::ftruncate(to, size)?;
+    }
+    let after = examine(file, None, settings, false, FoundFile::default())?;
+    done(seen(&after)? == first, to, 0, is_reflink)
 }
 
 fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Result<Tried> {
@@ -328,10 +328,6 @@ fn in_place_of(
     }
     if is_used && before.is_none() {
         return Ok(Tried::Again("what its processes share can't be read")); // or there is none yet
-    }
-    if header.state == State::Clean {
-        let is_reflink = copy_all(file, to)?;
-        return done(!is_used && activity() == before, to, 0, is_reflink);
     }
     let is_reflink = copy_all(file, to)?;
     let copy = copy_to_memory(journal.as_fd(), &|| ())?;
