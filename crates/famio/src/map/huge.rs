@@ -6,7 +6,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of a huge page.
@@ -65,16 +65,39 @@ pub(crate) fn note_unmapped(at: *mut u8) {
 /// huge pages is.
 const COLLAPSE: usize = 25;
 
-/// Collapses the whole huge pages within `at..at + len`. The bytes stay the same, also while others use them. Advice:
-/// false if the kernel or the file system cannot, or memory is short; nothing is lost then. The range must have
-/// memory: holes would get some.
+/// Collapses the whole huge pages within `at..at + len`. The bytes stay the same, also while others use them; calls
+/// on a page wait while it is copied. Advice: false if the kernel or the file system cannot, or memory is short;
+/// nothing is lost then. The range must have memory: holes would get some.
 pub(crate) fn gather(at: *mut u8, len: usize) -> bool {
     let start = (at as usize).next_multiple_of(HUGE);
     let end = (at as usize + len) & !(HUGE - 1);
+    (start..end).step_by(HUGE).all(|page| {
+        touch_the_next();
+        collapse(page)
+    })
+}
+
+fn collapse(page: usize) -> bool {
     // SAFETY: the caller's mapping; the kernel moves the bytes to other pages under the same addresses.
-    start >= end
-        || crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [start, end - start, COLLAPSE, 0, 0, 0]) })
-            .is_ok()
+    crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [page, HUGE, COLLAPSE, 0, 0, 0]) }).is_ok()
+}
+
+/// Takes a huge page, touches it, and gives it back: the kernel keeps it for the next who asks on this processor. In
+/// a virtual machine, a page that is touched for the first time comes from the host, some microseconds for each 4 KiB:
+/// nobody waits for that here, while everybody who uses a page that is being collapsed would.
+fn touch_the_next() {
+    let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let Ok(room) = (unsafe { mmap_anonymous(null_mut(), 2 * HUGE, protection, private) }) else { return };
+    let page = room.map_addr(|at| at.next_multiple_of(HUGE));
+    // SAFETY: within what was just mapped, and of no use to anybody else.
+    unsafe {
+        if madvise(page, HUGE, Advice::LinuxHugepage).is_ok() {
+            page.cast::<u8>().write_volatile(1);
+        }
+        let _ = munmap(room, 2 * HUGE);
+    }
 }
 
 /// Allocates memory for `offset..offset + len` of a file on tmpfs, a hole that is mapped at `at`: in huge pages as
@@ -97,7 +120,7 @@ pub(crate) fn take(file: BorrowedFd<'_>, at: *mut u8, offset: u64, len: usize) -
     for page in whole.clone().step_by(HUGE) {
         // One small page of it: without any, the kernel has nothing to collapse.
         small(page, page + PAGE)?;
-        if !gather(at.wrapping_add(page - at as usize), HUGE) {
+        if !collapse(page) {
             return small(page, end).map(|()| false);
         }
     }
