@@ -11,7 +11,7 @@ use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,6 +305,31 @@ fn a_kill_at_the_end_of_a_close_is_no_conflict() {
         drop(Opened::new(&crashed.path, &crashed.settings));
         crashed.assert_recovered();
     });
+}
+
+/// It used to say that the journal had been restarted.
+#[test]
+fn a_backup_beside_a_program_says_that_the_journal_cannot_be_read() {
+    let dir = Scratch::on_disk("damaged-in-use");
+    let path = dir.path().join("app.db");
+    fs::write(&path, crash::initial()).unwrap();
+    let steps = [write(0, 9000, 1), Sync, write(0, 9000, 2), Sync, write(0, 9000, 3), Sync];
+    let mut child = crash::hold(&path, &Settings::default(), &steps);
+    let journal = crash::journals(&dir.path().join(".famio")).pop().unwrap();
+    let bytes = fs::read(&journal).unwrap();
+    let first = bytes.windows(64).position(|window| window == [1; 64]).unwrap();
+    let damaged = fs::File::options().write(true).open(&journal).unwrap();
+    damaged.write_all_at(&[7; 64], first as u64).unwrap();
+    let copy = dir.path().join("copy");
+    let backup = || famio::recovery::backup(&path, &copy, false, &Settings::default(), &|_| {});
+    let text = backup().unwrap_err().to_string();
+    assert!(text.contains("app.db: its journal can't be read while it is used"), "{text}");
+    assert!(!copy.exists());
+    damaged.write_all_at(&bytes[first..first + 64], first as u64).unwrap();
+    backup().unwrap();
+    assert!(fs::read(&copy).unwrap() == crash::model(&crash::initial(), &steps).1);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// A journal that a kill left without a header is known by its name; examining the folder removes it. The killed

@@ -90,6 +90,7 @@ fn touch_the_next() {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let Ok(room) = (unsafe { mmap_anonymous(null_mut(), 2 * HUGE, protection, private) }) else { return };
+    crate::sys::keep_from_children(room.cast(), 2 * HUGE);
     let page = room.map_addr(|at| at.next_multiple_of(HUGE));
     // SAFETY: within what was just mapped, and of no use to anybody else.
     unsafe {

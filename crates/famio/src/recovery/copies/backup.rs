@@ -30,6 +30,7 @@ use crate::settings::Settings;
 use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
 use rustix::fs::{Mode, Stat, fstat};
+use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -129,7 +130,7 @@ pub(in crate::recovery) fn give(new: &Unfinished, (owner, group, mode): (u32, u3
 }
 
 fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, kept: &Kept) -> Result<Backup> {
-    let mut why = "it is written all the time";
+    let mut why = Cow::from("it is written all the time");
     for round in 0..TRIES {
         if round > 0 {
             let _ = rustix::thread::nanosleep(&PAUSE);
@@ -149,7 +150,12 @@ fn copy_of_last_sync(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settin
 
 enum Tried {
     Done(Backup),
-    Again(&'static str),
+    /// Why.
+    Again(Cow<'static, str>),
+}
+
+fn again(why: impl Into<Cow<'static, str>>) -> Tried {
+    Tried::Again(why.into())
 }
 
 /// A copy as of the last SYNC; of a file that killed processes have left, as a recovery would leave it.
@@ -160,7 +166,7 @@ fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, 
         control.says_it_recovers() || control.is_owned() && !control.has_members() && control.may_keep()
     };
     if control.as_ref().is_some_and(is_recovering) {
-        return Ok(Tried::Again("a process is making durable what a killed one has left"));
+        return Ok(again("a process is making durable what a killed one has left"));
     }
     let left = Left::find(control);
     let (backup, left) = match (try_copy(file, to, settings)?, left) {
@@ -169,7 +175,7 @@ fn try_with_kept(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings, 
     };
     Ok(match left.add(file, to, settings, kept)? {
         Some(is_kept) => Tried::Done(Backup { bytes: fstat(to)?.st_size as u64, is_kept, ..backup }),
-        None => Tried::Again("a process has begun to use it"),
+        None => again("a process has begun to use it"),
     })
 }
 
@@ -180,7 +186,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let (Some((journal, _)), Some(header)) = (&before.journal, &before.header) else {
         return match &before.verdict {
             // While a process creates its journal, file and journal may be read in different states.
-            Verdict::Conflict(_) if is_owned() => Ok(Tried::Again("its journal is being made")),
+            Verdict::Conflict(_) if is_owned() => Ok(again("its journal is being made")),
             Verdict::Conflict(text) => Err(crate::recovery::examine::conflict(text)),
             _ => of_file_alone(&before, file, to, settings),
         };
@@ -188,7 +194,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let is_used = lock::is_in_session(journal) || is_owned();
     match &before.verdict {
         Verdict::Conflict(text) if !is_used => return Err(crate::recovery::examine::conflict(text)),
-        _ if header.state == State::Creating && is_used => return Ok(Tried::Again("its journal is being made")),
+        _ if header.state == State::Creating && is_used => return Ok(again("its journal is being made")),
         Verdict::Nothing | Verdict::Leftover | Verdict::Growing => {
             return of_file_alone(&before, file, to, settings);
         }
@@ -221,7 +227,7 @@ fn of_file_alone(before: &Examined, file: BorrowedFd<'_>, to: BorrowedFd<'_>, se
 
 fn done(is_good: bool, to: BorrowedFd<'_>, epoch: u64, is_reflink: bool) -> Result<Tried> {
     if !is_good {
-        return Ok(Tried::Again("it is changed while it is copied"));
+        return Ok(again("it is changed while it is copied"));
     }
     Ok(Tried::Done(Backup { epoch, bytes: fstat(to)?.st_size as u64, is_reflink, is_kept: false }))
 }
@@ -235,7 +241,7 @@ fn done_at(
     (to, epoch, is_reflink): (BorrowedFd<'_>, u64, bool),
 ) -> Result<Tried> {
     match crate::recovery::formats::joint::refuse_unfinished(found.pool.as_ref(), file, header, epoch) {
-        Err(_) if lock::is_in_session(journal) => Ok(Tried::Again("it is in a transaction of several files")),
+        Err(_) if lock::is_in_session(journal) => Ok(again("it is in a transaction of several files")),
         refused => refused.and_then(|()| done(true, to, epoch, is_reflink)),
     }
 }
@@ -256,7 +262,7 @@ fn of_epochs(
     // While the owner commits, the header and the chain may be read in different states.
     let may_change = || is_used || lock::is_in_session(journal) || control.as_ref().is_some_and(Control::is_owned);
     let unread = |e: Error| match e.errno() {
-        _ if may_change() => Ok(Tried::Again(TURNED)),
+        _ if may_change() => Ok(again(format!("its journal can't be read while it is used ({e})"))),
         libc::EIO => Err(found.unreadable("not copied", &e).context(found.file_path.display())),
         _ => Err(e),
     };
@@ -267,17 +273,17 @@ fn of_epochs(
     let is_reflink = copy_with(file, to, &hold)?;
     let copy = copy_to_memory(journal.as_fd(), &hold)?;
     let (bytes, read) = first_bytes(copy.as_fd())?;
-    let Ok((now, _)) = Header::read(&bytes[..read]) else { return Ok(Tried::Again(TURNED)) };
+    let Ok((now, _)) = Header::read(&bytes[..read]) else { return Ok(again(TURNED)) };
     let is_same = now.journal_id == header.journal_id && now.kind == header.kind;
     if !is_same || now.state == State::Clean {
-        return Ok(Tried::Again(TURNED));
+        return Ok(again(TURNED));
     }
     let last = match held(copy.as_fd(), &now) {
         Ok(last) => last,
         Err(e) => return unread(e),
     };
     if last.checkpointed != first.checkpointed || last.epoch < first.epoch {
-        return Ok(Tried::Again("too much of it is written back"));
+        return Ok(again("too much of it is written back"));
     }
     let epoch = match now.kind {
         Kind::Tiered => {
@@ -327,12 +333,12 @@ fn in_place_of(
         before = activity();
     }
     if is_used && before.is_none() {
-        return Ok(Tried::Again("what its processes share can't be read")); // or there is none yet
+        return Ok(again("what its processes share can't be read")); // or there is none yet
     }
     let is_reflink = copy_all(file, to)?;
     let copy = copy_to_memory(journal.as_fd(), &|| ())?;
     if activity() != before || lock::is_in_session(journal) != is_used && before.is_none() {
-        return Ok(Tried::Again(BUSY));
+        return Ok(again(BUSY));
     }
     // It may have grown since it was found.
     let length = fstat(&copy)?.st_size as u64;
