@@ -4,7 +4,7 @@ mod common;
 
 use common::Scratch;
 use famio::region::{copy, copy_string, set};
-use famio::{Advice, AtomicFile, Region};
+use famio::{Advice, AtomicFile, Region, Settings};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
@@ -129,6 +129,140 @@ fn one_copy_over_two_regions_goes_to_both_or_to_none() {
     shorter.set_len(50).unwrap();
     assert_eq!(put(low, low.len() - 100, &[9; 200]), Err(libc::ENXIO));
     assert_eq!(get(low, low.len() - 90, 90), bytes[..90]);
+}
+
+/// A region for copies, of a file that has its bytes in memory, and of one that is too large for that.
+fn for_copies(name: &str) -> Vec<(Scratch, AtomicFile, Region)> {
+    let made = [None, Some(0)].into_iter().map(|map_memory| {
+        let folder = Scratch::on_tmpfs(&format!("{name}-{}", map_memory.is_some()));
+        let settings = Settings { map_memory, ..Settings::default() };
+        let file = AtomicFile::options().create(true).settings(settings).open(folder.path().join("file")).unwrap();
+        file.set_len(16 * PAGE as u64).unwrap();
+        file.sync().unwrap();
+        let region = file.map_for_copies(0..20 * PAGE as u64).unwrap();
+        (folder, file, region)
+    });
+    made.collect()
+}
+
+/// Its bytes below the end of the file.
+///
+/// # Safety
+/// They do not change while they are used.
+unsafe fn shown(region: &Region) -> &[u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(region.as_ptr(), 16 * PAGE) }
+}
+
+/// The kernel's words for what the program may do at this address.
+fn protection(address: *const u8) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let bound = |hex| usize::from_str_radix(hex, 16).unwrap();
+        (bound(start)..bound(end)).contains(&address.addr())
+    });
+    line.unwrap().split(' ').nth(1).unwrap()[..3].into()
+}
+
+#[test]
+fn a_region_for_copies_shows_them_and_takes_no_store() {
+    for (folder, file, region) in for_copies("region-copies") {
+        assert_eq!(protection(region.as_ptr()), "r--");
+        for round in 1..6u8 {
+            put(&region, 100, &[round; 60]).unwrap();
+            region.write(5 * PAGE - 3, &[round; 9]).unwrap();
+            // SAFETY: an address for each to check.
+            unsafe {
+                set(region.as_ptr().wrapping_add(6 * PAGE + 1), round, 2 * PAGE).unwrap();
+                copy_string(region.as_ptr().wrapping_add(9 * PAGE), c"a string".as_ptr().cast()).unwrap();
+                let to = region.as_ptr().wrapping_add(10 * PAGE);
+                copy(to, region.as_ptr().wrapping_add(100), 60).unwrap();
+                copy(to.wrapping_add(30), to, 60).unwrap(); // it overlaps
+            }
+            file.write_at(&[round; 50], 12 * PAGE as u64).unwrap();
+            let mut tx = file.transaction().unwrap();
+            tx.write_at(&[round; 7], 13 * PAGE as u64).unwrap();
+            tx.commit().unwrap();
+            // SAFETY: nobody changes it meanwhile.
+            let bytes = unsafe { shown(&region) };
+            assert_eq!(bytes[100..160], [round; 60]);
+            assert_eq!(bytes[5 * PAGE - 3..5 * PAGE + 6], [round; 9]);
+            assert!(bytes[6 * PAGE + 1..8 * PAGE + 1].iter().all(|&byte| byte == round));
+            assert_eq!(&bytes[9 * PAGE..9 * PAGE + 9], b"a string\0");
+            assert_eq!(bytes[10 * PAGE..10 * PAGE + 90], [round; 90]);
+            assert_eq!((bytes[12 * PAGE + 49], bytes[13 * PAGE + 6]), (round, round));
+            region.sync().unwrap();
+        }
+        put(&region, 100, &[77; 60]).unwrap(); // committed by the close
+        assert_eq!(put(&region, 16 * PAGE - 3, &[1; 6]), Err(libc::ENXIO));
+        assert_eq!(region.write(16 * PAGE - 3, &[1; 3]).map_err(|e| e.errno()), Ok(()));
+        drop(region);
+        file.close().unwrap();
+        let bytes = committed(&folder, "file");
+        assert_eq!((bytes.len(), &bytes[100..160], bytes[10 * PAGE + 89]), (16 * PAGE, &[77; 60][..], 5));
+        assert_eq!(names(&folder), ["file"]);
+    }
+}
+
+/// Beside a region that is stored to, and after it has gone.
+#[test]
+fn regions_for_copies_and_for_stores_of_one_file_are_one_epoch() {
+    for (folder, file, region) in for_copies("region-both") {
+        let Ok(stores) = file.map(..) else { continue }; // too large for two maps
+        for round in 1..4u8 {
+            // SAFETY: below the end, and not used by others.
+            unsafe { stores.as_ptr().add(PAGE).write_bytes(round, 9) };
+            put(&region, 7 * PAGE, &[round; 9]).unwrap();
+            put(&stores, 8 * PAGE, &[round; 9]).unwrap();
+            // SAFETY: as above.
+            assert_eq!(unsafe { (*stores.as_ptr().add(7 * PAGE + 8), *region.as_ptr().add(PAGE + 8)) }, (round, round));
+            file.sync().unwrap();
+        }
+        drop(stores);
+        put(&region, 3 * PAGE, &[9; 9]).unwrap();
+        drop(region);
+        file.close().unwrap();
+        let bytes = committed(&folder, "file");
+        assert_eq!((bytes[PAGE + 8], bytes[7 * PAGE + 8], bytes[8 * PAGE + 8], bytes[3 * PAGE]), (3, 3, 3, 9));
+    }
+}
+
+/// The file has become the kernel's, with its maps.
+#[test]
+fn copies_to_a_removed_file_reach_its_region() {
+    for (folder, file, region) in for_copies("region-removed") {
+        put(&region, 0, &[1; 10]).unwrap();
+        std::fs::remove_file(folder.path().join("file")).unwrap();
+        let _ = file.sync(); // it may notice here
+        put(&region, PAGE - 5, &[2; 10]).unwrap();
+        region.write(3 * PAGE, &[3; 10]).unwrap();
+        let _ = file.sync();
+        put(&region, 2 * PAGE - 5, &[4; 10]).unwrap();
+        // SAFETY: nobody changes it meanwhile.
+        let bytes = unsafe { shown(&region) };
+        assert_eq!((bytes[9], bytes[PAGE + 4], bytes[3 * PAGE + 9], bytes[2 * PAGE + 4]), (1, 2, 3, 4));
+    }
+}
+
+#[test]
+fn one_copy_over_two_regions_for_copies_goes_to_both() {
+    for (_folder, file, region) in for_copies("region-two") {
+        let base = region.as_ptr();
+        let bytes: Vec<u8> = (0..4 * PAGE).map(|i| i as u8 | 1).collect();
+        drop(region);
+        let (low, high) = (0..8 * PAGE as u64, 8 * PAGE as u64..16 * PAGE as u64);
+        let (one, two) = (file.map_for_copies(low).unwrap(), file.map_for_copies(high).unwrap());
+        let mut ends = [(one.as_ptr().addr(), &one), (two.as_ptr().addr(), &two)];
+        ends.sort_by_key(|end| end.0);
+        if ends[0].0 + 8 * PAGE != ends[1].0 {
+            println!("not tested: the kernel did not map both side by side, as {base:p}");
+            continue;
+        }
+        put(ends[0].1, 6 * PAGE, &bytes).unwrap();
+        assert_eq!(get(ends[0].1, 6 * PAGE, 2 * PAGE), bytes[..2 * PAGE]);
+        assert_eq!(get(ends[1].1, 0, 2 * PAGE), bytes[2 * PAGE..]);
+    }
 }
 
 #[test]

@@ -164,6 +164,7 @@ static void mapping(void) {
   FAILS(nvmmap(NULL, PAGE, both, MAP_SHARED, reader, 0), EACCES);
   FAILS(nvmmap(NULL, 0, both, MAP_SHARED, fd, 0), EINVAL);
   FAILS(nvmmap(NULL, PAGE, both, MAP_SHARED, fd, 100), EINVAL);
+  FAILS(nvmmap(NULL, PAGE, both, MAP_PRIVATE | NVMAP_COPIES, fd, 0), EINVAL);
   FAILS(nvmmap(NULL, PAGE, both, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0), EOPNOTSUPP);
   FAILS(nvmmap(NULL, SIZE_MAX / 2 + PAGE, both, MAP_SHARED, fd, 0), ENOMEM);
   FAILS(nvmmap(NULL, PAGE, both, MAP_SHARED, fd, -PAGE), EOVERFLOW);

@@ -45,9 +45,9 @@ static void as_a_whole(void) {
   CHECK(shows(fd, "thrice", 0) && !nvclose(fd));
 }
 
-static void into_maps(void) {
+static void into_maps(int kind) {
   int fd = begin();
-  char *map = nvmmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  char *map = nvmmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | kind, fd, 0);
   char *readable = nvmmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
   CHECK(map != MAP_FAILED && readable != MAP_FAILED);
   nvtx *tx = nvtx_begin(fd, 0);
@@ -57,6 +57,8 @@ static void into_maps(void) {
   FAILS(nvtx_memcpy(tx, &failed, "x", 1), EINVAL);
   CHECK(!nvtx_commit(tx) && !memcmp(map + PAGE, "by a map", 8) && shows(fd, "by a map", PAGE));
   FAILS(nvrollback(fd), EBUSY);
+  CHECK(nvmemcpy(map + 2 * PAGE, "copied", 7) && !strcmp(map + 2 * PAGE, "copied") && shows(fd, "copied", 2 * PAGE));
+  CHECK(!nvmsync(map, 16 * PAGE, MS_SYNC));
   CHECK(!nvmunmap(map, 16 * PAGE) && !nvmunmap(readable, PAGE) && !nvclose(fd));
 }
 
@@ -167,7 +169,7 @@ static void rolled_back(void) {
 
 int main(void) {
   as_a_whole();
-  into_maps();
+  into_maps(0), into_maps(NVMAP_COPIES);
   wrong_uses();
   several_files();
   limits();

@@ -16,7 +16,8 @@ use std::time::Instant;
 /// In one process, alternately: a copy of 64 bytes into a region that was just used (`nvmemcpy`), and the same bytes
 /// by bare non-temporal stores and a fence; the search for the region of an address among many, with and without the
 /// thread's memory of its last regions. Then a new region, copied from and to in order, in pieces of 4 KiB, without
-/// map-ahead (by advice) and with it; a busy machine has no processor left for mapping in the background.
+/// map-ahead (by advice) and with it; a busy machine has no processor left for mapping in the background. At last a copy
+/// with its SYNC, to a region that may be stored to and to one for copies.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -130,7 +131,7 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     drop(hot);
     file.close().map_err(text)?;
 
-    let mut fresh: [Vec<f64>; 4] = Default::default();
+    let (mut fresh, mut synced): ([Vec<f64>; 4], [Vec<f64>; 2]) = Default::default();
     let bytes = vec![7u8; FRESH];
     for _ in 0..args.rounds {
         // Written again each time, so that no page is huge.
@@ -138,10 +139,14 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
         for (index, figures) in fresh.iter_mut().enumerate() {
             figures.push(in_order(path, index % 2 == 1, index >= 2).map_err(text)?);
         }
+        for (index, figures) in synced.iter_mut().enumerate() {
+            figures.push(with_sync(path, index == 1).map_err(text)?);
+        }
     }
 
     let [bare_one, copy_one, bare_many, copy_many, cached, searched] = figures.map(Nanoseconds::of);
     let [load_off, load_on, store_off, store_on] = fresh.map(Nanoseconds::of);
+    let [of_stores, of_copies] = synced.map(Nanoseconds::of);
     // Two rows: without Famio's part, and with it.
     let pair = |works: [&str; 2], [base, time]: [Nanoseconds; 2]| {
         let times_as_long = Some(time.median / base.median);
@@ -156,12 +161,14 @@ fn rows(args: &Args, path: &Path) -> Result<Vec<Row>, String> {
     let many = ["64 B over 1 MiB, bare non-temporal copy and fence", "64 B over 1 MiB of a region"];
     let load = ["4 KiB in order from a new region, without map-ahead", "4 KiB in order from a new region"];
     let store = ["4 KiB in order to a new region, without map-ahead", "4 KiB in order to a new region"];
+    let sync = ["64 B over 64 MiB of a region, and a SYNC", "the same, of a region for copies"];
     let mut rows = Vec::new();
     rows.extend(pair(one, [bare_one, copy_one]));
     rows.extend(pair(many, [bare_many, copy_many]));
     rows.extend([search("the last one again", cached), search("in no order", searched)]);
     rows.extend(pair(load, [load_off, load_on]));
     rows.extend(pair(store, [store_off, store_on]));
+    rows.extend(pair(sync, [of_stores, of_copies]));
     Ok(rows)
 }
 
@@ -183,6 +190,33 @@ fn in_order(path: &Path, ahead: bool, to: bool) -> famio::Result<f64> {
     drop(region);
     file.close()?;
     Ok(taken)
+}
+
+/// Copies of 64 bytes, each with a SYNC.
+const SYNCED: usize = 2000;
+
+/// Nanoseconds of a copy to a random place and a SYNC, when every page of the region was used. `for_copies`: it can
+/// only be changed by copies.
+fn with_sync(path: &Path, for_copies: bool) -> famio::Result<f64> {
+    let settings = Settings { emulated: true, durability: Durability::Process, ..Settings::default() };
+    let file = AtomicFile::options().settings(settings).open(path)?;
+    let region = if for_copies { file.map_for_copies(..) } else { file.map(..) }?;
+    // SAFETY: within the region, and below the end of the file.
+    let load = |at: usize| unsafe { region.as_ptr().add(at).read_volatile() };
+    (0..region.len()).step_by(PAGE).for_each(|at| _ = black_box(load(at)));
+    file.sync()?;
+    let mut times = Vec::with_capacity(SYNCED);
+    for call in 0..SYNCED as u64 {
+        let (at, bytes) = (fastrand::usize(..region.len() / SMALL) * SMALL, [call; SMALL / 8]);
+        let begun = Instant::now();
+        // SAFETY: as above.
+        unsafe { copy(region.as_ptr().add(at), bytes.as_ptr().cast(), SMALL) }?;
+        region.sync()?;
+        times.push(begun.elapsed().as_nanos() as f64);
+    }
+    drop(region);
+    file.close()?;
+    Ok(median(times))
 }
 
 /// Calls between two readings of the clock.

@@ -11,7 +11,7 @@ pub use transaction::{Tx, TxFile};
 
 use crate::error::{Error, Result};
 use crate::file::{self, Access, UserBuf, Whole};
-use crate::region::Region;
+use crate::region::{Purpose, Region};
 use core::ops::{Bound, RangeBounds};
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -225,7 +225,18 @@ impl AtomicFile {
     /// and either the kernel is older than Linux 6.7, or the part is mapped already and one of the maps is writable; or
     /// there is no address space. Those of [`write_at`](Self::write_at).
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Region> {
-        self.map_for(range, self.writable)
+        self.map_for(range, if self.writable { Purpose::Stores } else { Purpose::Reading })
+    }
+
+    /// Maps a part of the file that is changed by copies alone: [`Region::write_at`], [`copy`](crate::copy) and the
+    /// like, and transactions. A store through a pointer to it is a SIGSEGV, so a stray pointer does not change the
+    /// file; and a SYNC need not ask the kernel for each page of the region whether it was stored to, which takes
+    /// 0.4 ms a GiB in use. For reading, if the file is not open for writing.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_for_copies(&self, range: impl RangeBounds<u64>) -> Result<Region> {
+        self.map_for(range, if self.writable { Purpose::Copies } else { Purpose::Reading })
     }
 
     /// Maps a part of the file for reading.
@@ -233,13 +244,13 @@ impl AtomicFile {
     /// # Errors
     /// As [`map`](Self::map).
     pub fn map_read(&self, range: impl RangeBounds<u64>) -> Result<Region> {
-        self.map_for(range, false)
+        self.map_for(range, Purpose::Reading)
     }
 
-    fn map_for(&self, range: impl RangeBounds<u64>, writable: bool) -> Result<Region> {
+    fn map_for(&self, range: impl RangeBounds<u64>, purpose: Purpose) -> Result<Region> {
         let (start, end) = bounds(range, self.len());
         let Some(fd) = &self.fd else { return Err(Error::new(libc::EBADF)) };
-        Region::new(&self.file, fd.as_raw_fd(), start..end, writable).map_err(|e| self.file.named(e))
+        Region::new(&self.file, fd.as_raw_fd(), start..end, purpose).map_err(|e| self.file.named(e))
     }
 
     /// Closes the file. The last value of the file in this process, with no region left, commits it and checkpoints it,

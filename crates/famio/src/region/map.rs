@@ -49,7 +49,18 @@ pub struct Region {
     len: usize,
     /// Its offset in the file.
     offset: u64,
-    writable: bool,
+    purpose: Purpose,
+}
+
+/// What a region is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// No changes.
+    Reading,
+    /// Stores through pointers, copies, transactions.
+    Stores,
+    /// Copies and transactions.
+    Copies,
 }
 
 // SAFETY: an address range that only this value unmaps. It is read and written by raw copies, which other threads may
@@ -60,7 +71,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `range` of the file; `fd` is a descriptor of it.
-    pub(crate) fn new(file: &Arc<AtomicFile>, fd: RawFd, range: Range<u64>, writable: bool) -> Result<Self> {
+    pub(crate) fn new(file: &Arc<AtomicFile>, fd: RawFd, range: Range<u64>, purpose: Purpose) -> Result<Self> {
         let named = |errno, what: &str| Err(Error::with(errno, format!("{}: {what}", file.path().to_string_lossy())));
         if !range.start.is_multiple_of(PAGE) {
             return named(libc::EINVAL, "a region begins at a multiple of 4096 bytes");
@@ -68,7 +79,7 @@ impl Region {
         if range.start >= range.end || range.end > i64::MAX as u64 {
             return named(libc::EINVAL, "a region has at least one byte, and ends where files may");
         }
-        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        let protection = libc::PROT_READ | if purpose == Purpose::Stores { libc::PROT_WRITE } else { 0 };
         let len = (range.end - range.start) as usize;
         let offset = range.start;
         let request = MapRequest {
@@ -78,10 +89,11 @@ impl Region {
             flags: libc::MAP_SHARED,
             fd,
             offset: offset as i64,
-            may_store: writable,
+            may_store: purpose != Purpose::Reading,
+            copies: purpose == Purpose::Copies,
         };
         match shadow::map(file, &request)? {
-            Mapped::At(base) => Ok(Self { file: file.clone(), base: base as *mut u8, len, offset, writable }),
+            Mapped::At(base) => Ok(Self { file: file.clone(), base: base as *mut u8, len, offset, purpose }),
             Mapped::Demote => Err(shadow::too_large(file)),
         }
     }
@@ -89,7 +101,7 @@ impl Region {
     /// For tests of the layer below.
     #[doc(hidden)]
     pub fn of(file: &Arc<AtomicFile>, fd: BorrowedFd<'_>, range: Range<u64>, writable: bool) -> Result<Self> {
-        Self::new(file, fd.as_raw_fd(), range, writable)
+        Self::new(file, fd.as_raw_fd(), range, if writable { Purpose::Stores } else { Purpose::Reading })
     }
 
     /// Length in bytes, including any part beyond the end of the file.
@@ -171,7 +183,7 @@ impl Region {
     #[doc(hidden)]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.check(at, bytes.len())?;
-        if !self.writable {
+        if self.purpose == Purpose::Reading {
             let path = self.file.path().to_string_lossy();
             return Err(Error::with(libc::EACCES, format!("{path}: the region is for reading")));
         }
@@ -180,15 +192,21 @@ impl Region {
         }
         let (offset, from) = (self.offset + at as u64, Bytes::From(bytes.as_ptr()));
         // SAFETY: within the map, and from a slice.
-        let stored = unsafe { self.file.store(offset, self.base.wrapping_add(at), from, bytes.len()) };
+        let stored = unsafe {
+            let (at, copies) = (self.base.wrapping_add(at), self.purpose == Purpose::Copies);
+            match self.file.store(offset, at, from, bytes.len(), copies) {
+                Ok(false) => self.file.write_copy(offset, from, bytes.len()),
+                stored => stored.map(drop),
+            }
+        };
         stored.map_err(|e| if e.errno() == libc::ENXIO { self.beyond(at, bytes.len()) } else { self.file.named(e) })
     }
 
     /// The address of its first byte, for use by pointers. Stores through it belong to the epoch, as those by
     /// [`write`](Self::write); a store during a SYNC may be committed by that SYNC or by the next.
     ///
-    /// Calling this is safe; using the pointer is not: an access beyond the end of the file is a SIGBUS, and other
-    /// threads may store at the same address. The pointer is valid until the region is dropped.
+    /// Calling this is safe; using the pointer is not: an access beyond the end of the file is a SIGBUS, a store to a
+    /// region [for copies](crate::AtomicFile::map_for_copies) or for reading a SIGSEGV, and other threads may store at the same address. The pointer is valid until the region is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
     }

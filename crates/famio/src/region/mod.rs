@@ -12,4 +12,5 @@ mod map;
 pub use advise::advise;
 pub(crate) use advise::advised;
 pub use bytes::{copy, copy_string, find_region, set};
+pub(crate) use map::Purpose;
 pub use map::Region;

@@ -20,6 +20,8 @@ pub(super) struct MappedRange {
     pub may_store: bool,
     /// It was writable at some time, so there may be stores.
     pub stores: bool,
+    /// The program may only read it, and changes it by copies, which note what they change.
+    pub copies: bool,
     /// It is a map of the shadow, not of the file itself.
     pub shadow: bool,
     /// It is a private map of the file ([`super::cow`]), not of memory.
@@ -56,6 +58,11 @@ impl core::fmt::Debug for OfFile {
 }
 
 impl MappedRange {
+    /// Whether the program may change the file through it.
+    pub fn changes(&self) -> bool {
+        self.stores || self.copies
+    }
+
     /// The file's bytes that lie in it.
     pub fn in_file(&self) -> Range<u64> {
         self.offset..self.offset + (self.end - self.start) as u64

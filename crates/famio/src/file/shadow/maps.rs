@@ -58,7 +58,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
     }
     file.join_shadow()?;
     file.look_after_dead()?;
-    if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).stores) {
+    if file.shadow().is_none() && !(request.is_shared() && request.range(0, file, false).changes()) {
         // No thread or other process attaches the file meanwhile, so the kernel's file is complete.
         let inner = file.inner();
         let mapping = file.ownership.begin_kernel_map();
@@ -106,7 +106,7 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
             Err(e) => Err(e),
         };
     }
-    if request.range(0, file, true).stores {
+    if request.range(0, file, true).changes() {
         file.own_for_stores()?;
     }
     let shadow = match file.need_shadow_for_good() {
@@ -335,7 +335,7 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
     let mut ranges = ranges::lock();
     if prot & libc::PROT_WRITE != 0 {
         for range in ranges.inside(addr, end).filter(|range| !range.stores) {
-            range.stores = true;
+            (range.stores, range.copies) = (true, false);
             watch::begin(range);
             if !range.cow {
                 Loads::begin(range);

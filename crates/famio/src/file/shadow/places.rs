@@ -29,8 +29,10 @@ pub(crate) struct Slot {
     pub next: usize,
     /// The file's offset at `start`.
     pub offset: u64,
-    /// The program may store there.
-    pub stores: bool,
+    /// The program may change the file there.
+    pub changes: bool,
+    /// By copies only.
+    pub copies: bool,
     /// `None`: only a gap.
     pub file: Option<Arc<AtomicFile>>,
     /// Map-ahead for loads from it.
@@ -155,7 +157,16 @@ impl Top {
 
 impl Chunk {
     fn new(start: usize, end: usize, maps: &[Slot]) -> Arc<Self> {
-        let none = |start, next| Slot { start, end: start, next, offset: 0, stores: false, file: None, ahead: None };
+        let none = |start, next| Slot {
+            start,
+            end: start,
+            next,
+            offset: 0,
+            changes: false,
+            copies: false,
+            file: None,
+            ahead: None,
+        };
         let next = |index: usize| maps.get(index).map_or(end, |slot| slot.start);
         let slot = |index: usize| match index.checked_sub(1).map(|at| maps.get(at)) {
             None => none(start, next(0)),
@@ -272,7 +283,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn slot(start: usize, end: usize) -> Slot {
-        Slot { start, end, next: 0, offset: start as u64, stores: true, file: None, ahead: None }
+        Slot { start, end, next: 0, offset: start as u64, changes: true, copies: false, file: None, ahead: None }
     }
 
     /// What the kernel and the list do, as a map from starts to ends.

@@ -52,7 +52,7 @@ pub(crate) fn is_mapped(key: (u64, u64)) -> bool {
 
 /// Whether this process may store to this file's shadow, or may have stored what no SYNC has seen.
 pub(crate) fn may_have_stores(key: (u64, u64)) -> bool {
-    has(key, |range| range.shadow && range.stores) || has_gone(key)
+    has(key, |range| range.shadow && range.changes()) || has_gone(key)
 }
 
 /// The number of private maps: what the kernel is told about those needs a check.
@@ -114,8 +114,8 @@ impl Drop for Ranges {
 }
 
 fn slot_of(range: &MappedRange) -> Slot {
-    let (start, end, offset, stores) = (range.start, range.end, range.offset, range.stores);
-    Slot { start, end, next: end, offset, stores, file: range.file.0.clone(), ahead: range.ahead.get() }
+    let (start, end, offset, changes, copies) = (range.start, range.end, range.offset, range.changes(), range.copies);
+    Slot { start, end, next: end, offset, changes, copies, file: range.file.0.clone(), ahead: range.ahead.get() }
 }
 
 /// Whether a map of this file satisfies `such`.
@@ -196,7 +196,8 @@ impl Ranges {
         let taken: Vec<MappedRange> = self.inside(start, end).map(take).collect();
         self.list.maps.retain(|range| !(start <= range.start && range.end <= end));
         self.fewer |= !taken.is_empty();
-        let leaves_stores = |range: &&MappedRange| range.stores && range.shadow && !range.cow && range.key != NOBODYS;
+        let leaves_stores =
+            |range: &&MappedRange| range.changes() && range.shadow && !range.cow && range.key != NOBODYS;
         for range in taken.iter().filter(leaves_stores) {
             self.list.serial += 1;
             let gone = Gone { key: range.key, in_file: range.in_file(), serial: self.list.serial };
@@ -219,7 +220,7 @@ impl Ranges {
     /// Where the program may ever have stored to this file's shadow without it being known as taken; otherwise as
     /// [`take_stored`](Self::take_stored).
     pub fn stored(&self, key: (u64, u64)) -> (Vec<Range<u64>>, u64) {
-        let maps = self.list.maps.iter().filter(|range| range.key == key && range.stores && range.shadow);
+        let maps = self.list.maps.iter().filter(|range| range.key == key && range.changes() && range.shadow);
         let gone = self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone());
         (maps.map(MappedRange::in_file).chain(gone).collect(), self.list.serial)
     }
@@ -270,6 +271,7 @@ mod tests {
             prot: 1,
             may_store: true,
             stores: false,
+            copies: false,
             shadow: true,
             cow: false,
             watched: false,

@@ -20,6 +20,8 @@ pub(crate) struct MapRequest {
     pub offset: i64,
     /// The descriptor is open for writing, so the map may be, or become, writable.
     pub may_store: bool,
+    /// Only copies are to change it: `prot` is for reading.
+    pub copies: bool,
 }
 
 impl MapRequest {
@@ -45,6 +47,7 @@ impl MapRequest {
             prot: self.prot,
             may_store: self.may_store,
             stores: self.may_store && self.prot & libc::PROT_WRITE != 0,
+            copies: self.may_store && self.copies,
             shadow,
             cow: false,
             watched: false,

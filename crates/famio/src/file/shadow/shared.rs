@@ -352,7 +352,7 @@ impl AtomicFile {
             membership.set_maps(KERNELS, kernels);
         }
         // Stores of maps that are gone are found by the process that stored them, or by all when it detaches.
-        let stores = ranges::has(self.key(), |range| range.shadow && range.stores) || ranges::has_gone(self.key());
+        let stores = ranges::has(self.key(), |range| range.shadow && range.changes()) || ranges::has_gone(self.key());
         let other_stores = membership.has_maps(STORES) != stores;
         if other_stores {
             membership.set_maps(STORES, stores);

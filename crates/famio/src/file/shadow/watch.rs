@@ -252,6 +252,7 @@ mod tests {
                 prot: libc::PROT_READ | libc::PROT_WRITE,
                 may_store: true,
                 stores: true,
+                copies: false,
                 shadow: true,
                 cow: false,
                 watched: false,

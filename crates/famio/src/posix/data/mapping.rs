@@ -22,8 +22,11 @@ use std::os::fd::RawFd;
 /// As the system call.
 pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
-    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::Demote) }
+    unsafe { mmap_or(addr, length, prot, flags, fd, offset, None) }
 }
+
+/// In the flags of `nvmmap`: only copies are to change the map. Of an ordinary file, it means nothing.
+pub const NVMAP_COPIES: i32 = 0x200_0000;
 
 /// `nvmmap`: as [`mmap`], but a file that would take too much memory stays atomic, and the call returns `ENOMEM`.
 ///
@@ -31,18 +34,23 @@ pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd,
 /// As [`mmap`].
 pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
-    unsafe { mmap_or(addr, length, prot, flags, fd, offset, TooLarge::Refuse) }
+    let copies = flags & NVMAP_COPIES != 0 && prot & libc::PROT_WRITE != 0;
+    if copies && flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { mmap_or(addr, length, prot, flags & !NVMAP_COPIES, fd, offset, Some(Region { copies })) }
 }
 
 const PAGE: usize = 4096;
 /// Larger than any process's address space.
 const ADDRESSES: usize = 1 << 47;
 
-/// What to do with a file that would take too much memory to map.
+/// A map that the program asked the library for.
 #[derive(Clone, Copy)]
-enum TooLarge {
-    Demote,
-    Refuse,
+struct Region {
+    /// For copies alone.
+    copies: bool,
 }
 
 /// # Safety
@@ -54,10 +62,10 @@ unsafe fn mmap_or(
     flags: i32,
     fd: RawFd,
     offset: i64,
-    too_large: TooLarge,
+    region: Option<Region>,
 ) -> Ret {
     // SAFETY: the caller's promise.
-    let mapped = || unsafe { mmap_there(addr, length, prot, flags, fd, offset, too_large) };
+    let mapped = || unsafe { mmap_there(addr, length, prot, flags, fd, offset, region) };
     if flags & libc::MAP_FIXED != 0 { change(addr, length, mapped) } else { mapped() }
 }
 
@@ -72,7 +80,7 @@ unsafe fn mmap_there(
     flags: i32,
     fd: RawFd,
     offset: i64,
-    too_large: TooLarge,
+    region: Option<Region>,
 ) -> Ret {
     // SAFETY: the caller's promise.
     let kernel = || unsafe { raw!(SYS_mmap, addr, length, prot, flags, fd, offset) };
@@ -92,8 +100,10 @@ unsafe fn mmap_there(
         if !handle.may_read() || (shared && prot & libc::PROT_WRITE != 0 && !may_store) {
             return fail(libc::EACCES);
         }
-        let request = MapRequest { addr, length, prot, flags, fd, offset, may_store };
-        match map(&handle, &request, too_large) {
+        let copies = region.is_some_and(|region| region.copies);
+        let asked = if copies { prot & !libc::PROT_WRITE } else { prot };
+        let request = MapRequest { addr, length, prot: asked, flags, fd, offset, may_store, copies };
+        match map(&handle, &request, region) {
             Ok(Some(address)) => return address as Ret,
             Ok(None) => {
                 if shared && may_store && handle.file().is_demoted() {
@@ -141,7 +151,7 @@ fn is_kernels(addr: usize, length: usize) -> Result<bool> {
 }
 
 /// Maps the file; `None`: the kernel does.
-fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Result<Option<usize>> {
+fn map(handle: &Description, request: &MapRequest, region: Option<Region>) -> Result<Option<usize>> {
     let fd = request.fd;
     if !verify::enter(fd, handle)? {
         return Ok(None);
@@ -157,12 +167,12 @@ fn map(handle: &Description, request: &MapRequest, too_large: TooLarge) -> Resul
         }
         mapped => mapped?,
     };
-    match (mapped, too_large) {
+    match (mapped, region) {
         (Mapped::At(address), _) => Ok(Some(address)),
         // If the file is demoted already, the kernel maps it.
         (Mapped::Demote, _) if handle.file().is_demoted() => Ok(None),
-        (Mapped::Demote, TooLarge::Refuse) => Err(shadow::too_large(handle.file())),
-        (Mapped::Demote, TooLarge::Demote) => {
+        (Mapped::Demote, Some(_)) => Err(shadow::too_large(handle.file())),
+        (Mapped::Demote, None) => {
             demote_file(
                 handle.file(),
                 handle.path(),

@@ -131,7 +131,7 @@ fn joined(start: usize, end: usize) -> Vec<MappedRange> {
     let mut ranges = ranges::lock();
     let mut there: Vec<MappedRange> = ranges.touching(start, end).filter(|map| map.cow).cloned().collect();
     there.sort_unstable_by_key(|map| map.start);
-    let of = |map: &MappedRange| (map.key, map.prot, map.may_store, map.stores, map.watched);
+    let of = |map: &MappedRange| (map.key, map.prot, map.may_store, map.stores, map.copies, map.watched);
     let follows = |pair: &[MappedRange]| {
         pair[0].end == pair[1].start && pair[0].in_file().end == pair[1].offset && of(&pair[0]) == of(&pair[1])
     };

@@ -20,7 +20,7 @@ impl AtomicFile {
         if !grows || check_size(size, self.map_limit()).is_ok() || self.with_session(|_| ()).is_none() {
             return Ok(false);
         }
-        let in_the_way = |map: &MappedRange| map.stores || !map.shadow;
+        let in_the_way = |map: &MappedRange| map.changes() || !map.shadow;
         if ranges::has(self.key(), in_the_way) || ranges::has_gone(self.key()) {
             return Ok(false);
         }

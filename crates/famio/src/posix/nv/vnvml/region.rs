@@ -234,7 +234,8 @@ impl Opened {
         }
         match kind {
             Kind::Private => self.file.map_isolated(self.fd.as_fd(), size as usize).map(Memory::Private),
-            Kind::Shared => region::Region::new(&self.file, self.fd.as_raw_fd(), 0..size, false).map(Memory::Shared),
+            Kind::Shared => region::Region::new(&self.file, self.fd.as_raw_fd(), 0..size, region::Purpose::Reading)
+                .map(Memory::Shared),
         }
     }
 
