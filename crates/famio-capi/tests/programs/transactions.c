@@ -59,6 +59,13 @@ static void into_maps(int kind) {
   FAILS(nvrollback(fd), EBUSY);
   CHECK(nvmemcpy(map + 2 * PAGE, "copied", 7) && !strcmp(map + 2 * PAGE, "copied") && shows(fd, "copied", 2 * PAGE));
   CHECK(!nvmsync(map, 16 * PAGE, MS_SYNC));
+  if (kind && getenv("LD_PRELOAD")) { /* which sees mprotect */
+    CHECK(!mprotect(map, 2 * PAGE, PROT_READ | PROT_WRITE) && nvmemcpy(map + 3 * PAGE, "beside", 7));
+    strcpy(map + 100, "stored");
+    CHECK(!nvmsync(map, 16 * PAGE, MS_SYNC) && shows(fd, "stored", 100) && shows(fd, "beside", 3 * PAGE));
+    strcpy(map + 200, "again");
+    CHECK(!nvmsync(map, 16 * PAGE, MS_SYNC) && shows(fd, "again", 200));
+  }
   CHECK(!nvmunmap(map, 16 * PAGE) && !nvmunmap(readable, PAGE) && !nvclose(fd));
 }
 
