@@ -131,10 +131,12 @@ fn one_copy_over_two_regions_goes_to_both_or_to_none() {
     assert_eq!(get(low, low.len() - 90, 90), bytes[..90]);
 }
 
-/// A region for copies, of a file that has its bytes in memory, and of one that is too large for that.
+/// Regions for copies, of files that have their bytes in memory, and of files that are too large for that.
 fn for_copies(name: &str) -> Vec<(Scratch, AtomicFile, Region)> {
-    let made = [None, Some(0)].into_iter().map(|map_memory| {
-        let folder = Scratch::on_tmpfs(&format!("{name}-{}", map_memory.is_some()));
+    let kinds = [(None, false), (Some(0), false), (None, true), (Some(0), true)];
+    let made = kinds.into_iter().map(|(map_memory, on_disk)| {
+        let name = format!("{name}-{}", map_memory.is_some());
+        let folder = if on_disk { Scratch::on_disk(&name) } else { Scratch::on_tmpfs(&name) };
         let settings = Settings { map_memory, ..Settings::default() };
         let file = AtomicFile::options().create(true).settings(settings).open(folder.path().join("file")).unwrap();
         file.set_len(16 * PAGE as u64).unwrap();
