@@ -143,7 +143,10 @@ impl Folder {
     }
 
     fn below(parent: &Path, name: &str) -> Self {
-        let path = parent.join(format!("famio-test-capi-{name}-{}", std::process::id()));
+        // Two tests at the same time may use one name.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("famio-test-capi-{name}-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)

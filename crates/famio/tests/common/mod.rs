@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder that is removed with the test.
 pub struct Scratch(PathBuf);
@@ -30,7 +31,10 @@ impl Scratch {
     }
 
     fn below(parent: &Path, name: &str) -> Self {
-        let path = parent.join(format!("famio-test-{}-{name}", std::process::id()));
+        // Two tests at the same time may use one name.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("famio-test-{}-{number}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

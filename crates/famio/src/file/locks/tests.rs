@@ -38,18 +38,15 @@ fn in_memory() -> (Place, File, Arc<AtomicFile>) {
     (place, file, atomic)
 }
 
-/// Record locks on a file, as the kernel lists them.
+/// Record locks on a file, as the kernel lists them in `/proc/locks`. That is read piece by piece, between which other
+/// programs' locks come and go: a lock may be seen twice, or not at all.
 pub(in crate::file) fn listed(stat: rustix::fs::Stat) -> usize {
     let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let file = format!(" {:02x}:{:02x}:{} ", device.0, device.1, stat.st_ino);
-    let lines = famio_test_support::kernel_locks::of_inode(stat.st_ino);
-    lines.iter().filter(|line| line.contains("POSIX") && line.contains(&file)).count()
-}
-
-/// The locks of the file that `/proc/locks` lists. That is read piece by piece, between which other programs' locks come
-/// and go: a lock may be seen twice, or not at all.
-fn in_kernel(file: &File) -> usize {
-    let look = || listed(rustix::fs::fstat(file).unwrap());
+    let look = || {
+        let lines = famio_test_support::kernel_locks::of_inode(stat.st_ino);
+        lines.iter().filter(|line| line.contains("POSIX") && line.contains(&file)).count()
+    };
     let mut seen = look();
     for now in std::iter::repeat_with(look) {
         if core::mem::replace(&mut seen, now) == now {
@@ -57,6 +54,10 @@ fn in_kernel(file: &File) -> usize {
         }
     }
     seen
+}
+
+fn in_kernel(file: &File) -> usize {
+    listed(rustix::fs::fstat(file).unwrap())
 }
 
 #[test]
