@@ -26,7 +26,7 @@ pub unsafe fn mmap(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd,
 }
 
 /// In the flags of `nvmmap`: only copies are to change the map. Of an ordinary file, it means nothing.
-pub const NVMAP_COPIES: i32 = 0x200_0000;
+const NVMAP_COPIES: i32 = 0x200_0000;
 
 /// `nvmmap`: as [`mmap`], but a file that would take too much memory stays atomic, and the call returns `ENOMEM`.
 ///
