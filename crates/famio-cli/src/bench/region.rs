@@ -16,8 +16,8 @@ use std::time::Instant;
 /// In one process, alternately: a copy of 64 bytes into a region that was just used (`nvmemcpy`), and the same bytes
 /// by bare non-temporal stores and a fence; the search for the region of an address among many, with and without the
 /// thread's memory of its last regions. Then a new region, copied from and to in order, in pieces of 4 KiB, without
-/// map-ahead (by advice) and with it; a busy machine has no processor left for mapping in the background. At last a copy
-/// with its SYNC, to a region that may be stored to and to one for copies.
+/// map-ahead (by advice) and with it; a busy machine has no processor left for mapping in the background. At last a
+/// copy with its SYNC, to a region that may be stored to and to one for copies.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -206,7 +206,8 @@ impl Region {
     /// [`write`](Self::write); a store during a SYNC may be committed by that SYNC or by the next.
     ///
     /// Calling this is safe; using the pointer is not: an access beyond the end of the file is a SIGBUS, a store to a
-    /// region [for copies](crate::AtomicFile::map_for_copies) or for reading a SIGSEGV, and other threads may store at the same address. The pointer is valid until the region is dropped.
+    /// region [for copies](crate::AtomicFile::map_for_copies) or for reading a SIGSEGV, and other threads may store at
+    /// the same address. The pointer is valid until the region is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base
     }
