@@ -102,7 +102,8 @@ int nvmsync(void *addr, size_t length, int flags);
  * one of the maps is writable. EOPNOTSUPP: MAP_SYNC. EINVAL: NVMAP_COPIES with MAP_PRIVATE.
  *
  * With NVMAP_COPIES and PROT_WRITE, only the copies below and transactions change the map; a store through a pointer is
- * a SIGSEGV. A SYNC need not look for stores then, which takes 0.4 ms for each GiB of a map that is in use. */
+ * a SIGSEGV. A SYNC need not look for stores then, which takes 0.4 ms for each GiB of a map that is in use. In a forked
+ * child, a copy to it fails with EBUSY. It means nothing for a file larger than FAMIO_MAP_MEMORY, and an ordinary one. */
 #define NVMAP_COPIES 0x2000000
 void *nvmmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
 int nvmunmap(void *addr, size_t length);

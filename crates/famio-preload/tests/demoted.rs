@@ -22,6 +22,14 @@ fn stays_so_and_write_only_after_an_exec() {
     }
 }
 
+/// A moment later its maps used to be maps of memory again, and what was stored there was lost.
+#[test]
+fn keeps_its_maps() {
+    for domain in ["", "emulated"] {
+        assert!(run("mapped", domain).read("link").starts_with(b"stored 19\0"));
+    }
+}
+
 /// It used to fail with `EBUSY`.
 #[test]
 fn one_that_appends_becomes_a_standard_stream_after_an_exec() {

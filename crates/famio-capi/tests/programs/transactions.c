@@ -59,6 +59,10 @@ static void into_maps(int kind) {
   FAILS(nvrollback(fd), EBUSY);
   CHECK(nvmemcpy(map + 2 * PAGE, "copied", 7) && !strcmp(map + 2 * PAGE, "copied") && shows(fd, "copied", 2 * PAGE));
   CHECK(!nvmsync(map, 16 * PAGE, MS_SYNC));
+  pid_t child = fork();
+  if (child == 0) _exit(kind && (nvmemcpy(map, "x", 1) || errno != EBUSY)); /* its parent would not know of it */
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   if (kind && getenv("LD_PRELOAD")) { /* which sees mprotect */
     CHECK(!mprotect(map, 2 * PAGE, PROT_READ | PROT_WRITE) && nvmemcpy(map + 3 * PAGE, "beside", 7));
     strcpy(map + 100, "stored");

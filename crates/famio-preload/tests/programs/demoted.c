@@ -3,6 +3,7 @@
 #include "check.h"
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -49,6 +50,17 @@ int main(int argc, char **argv) {
     CHECK(other >= 0 && ftruncate(other, 2) == 0 && pwrite(other, "XY", 2, 3) == 2);
     CHECK(pwrite(fd, "AB", 2, 0) == 2 && pread(other, bytes, 5, 0) == 5 && !memcmp(bytes, "AB\0XY", 5));
     CHECK(fsync(other) == 0 && close(other) == 0);
+  } else if (!strcmp(how, "mapped")) {
+    /* The SYNC that finds its name gone, and another left, demotes it. */
+    CHECK((fd = open(name, O_RDWR | O_CREAT, 0600)) >= 0 && ftruncate(fd, 1 << 20) == 0 && fsync(fd) == 0);
+    char *map = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && strcpy(map, "stored") && fsync(fd) == 0);
+    CHECK(link(name, "link") == 0 && unlink(name) == 0);
+    for (int i = 0; i < 20; i++) {
+      snprintf(map, 10, "stored %d", i);
+      CHECK(fsync(fd) == 0 && pread(fd, bytes, 10, 0) == 10 && !strcmp(bytes, map));
+      usleep(5000); /* for the background, which once mapped something else there */
+    }
   } else if (!strcmp(how, "append")) {
     CHECK((fd = open(name, O_RDWR | O_CREAT | O_APPEND, 0600)) >= 0 && write(fd, "one", 3) == 3);
     go_on("appended", fd);

@@ -231,7 +231,8 @@ impl AtomicFile {
     /// Maps a part of the file that is changed by copies alone: [`Region::write_at`], [`copy`](crate::region::copy) and
     /// the like, and transactions. A store through a pointer to it is a SIGSEGV, so a stray pointer does not change the
     /// file; and a SYNC need not ask the kernel for each page of the region whether it was stored to, which takes
-    /// 0.4 ms a GiB in use. For reading, if the file is not open for writing.
+    /// 0.4 ms a GiB in use. For reading, if the file is not open for writing; as [`map`](Self::map), if it is larger than
+    /// [`map_memory`](crate::Settings::map_memory). In a forked child, a copy to it is `EBUSY`.
     ///
     /// # Errors
     /// As [`map`](Self::map).

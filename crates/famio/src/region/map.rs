@@ -194,10 +194,7 @@ impl Region {
         // SAFETY: within the map, and from a slice.
         let stored = unsafe {
             let (at, copies) = (self.base.wrapping_add(at), self.purpose == Purpose::Copies);
-            match self.file.store(offset, at, from, bytes.len(), copies) {
-                Ok(false) => self.file.write_copy(offset, from, bytes.len()),
-                stored => stored.map(drop),
-            }
+            self.file.store(offset, at, from, bytes.len(), copies)
         };
         stored.map_err(|e| if e.errno() == libc::ENXIO { self.beyond(at, bytes.len()) } else { self.file.named(e) })
     }

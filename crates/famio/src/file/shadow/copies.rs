@@ -5,8 +5,8 @@
 use super::Shadow;
 use super::places::{self, End, Slot};
 use crate::error::{Error, Result};
-use crate::file::atomic::AtomicFile;
-use crate::file::{Call, UserBuf};
+use crate::file::Call;
+use crate::file::atomic::{AtomicFile, disowned};
 use crate::map::guard;
 use crate::rule::{Rule, holds};
 use std::sync::Arc;
@@ -106,30 +106,23 @@ impl AtomicFile {
     }
 
     /// Stores at `offset` through a map, which the program has at `at`; part of the open epoch. `copies`: the program
-    /// may only read there. False: it shows no memory of ours, so it takes [`write_copy`](Self::write_copy), outside of
-    /// a [`Call`].
+    /// may only read there.
     ///
     /// # Errors
+    /// `EBUSY`: in a forked child, where the parent would not know of a copy to such a map.
     /// `ENXIO`: the range ends beyond the end of the file; nothing is stored, or the part before the end. `ENOMEM`:
     /// no memory is left.
     ///
     /// # Safety
     /// As `memmove` and `memset`; a fault in the source is the caller's.
     #[inline]
-    pub(crate) unsafe fn store(
-        &self,
-        offset: u64,
-        at: *mut u8,
-        bytes: Bytes,
-        len: usize,
-        copies: bool,
-    ) -> Result<bool> {
+    pub(crate) unsafe fn store(&self, offset: u64, at: *mut u8, bytes: Bytes, len: usize, copies: bool) -> Result<()> {
+        if copies && self.is_disowned() {
+            return Err(disowned());
+        }
         if let Some(shadow) = self.mapped_shadow() {
             if offset.saturating_add(len as u64) > shadow.size() {
                 return Err(beyond());
-            }
-            if shadow.cow_maps().is_some() && copies {
-                return Ok(false);
             }
             if shadow.cow_maps().is_some() {
                 // By the map itself: such a store is found like any other.
@@ -140,7 +133,7 @@ impl AtomicFile {
                         return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
                     }
                     Err(_) => {} // again, as below
-                    Ok(()) => return Ok(true),
+                    Ok(()) => return Ok(()),
                 }
             }
             if let Some(notes) = shadow.notes_for_copy() {
@@ -164,47 +157,13 @@ impl AtomicFile {
                 }
                 note();
                 if !self.is_demoted() {
-                    return Ok(true);
+                    return Ok(());
                 }
                 // Demoted meanwhile: the map is the kernel's.
             }
         }
-        if copies {
-            return Ok(false);
-        }
         // SAFETY: the caller's promise.
         unsafe { bytes.put(at, len) };
-        Ok(true)
-    }
-
-    /// As [`store`](Self::store), by a call.
-    ///
-    /// # Errors
-    /// `ENXIO`, as there. Those of a write; a part may be written.
-    ///
-    /// # Safety
-    /// Bad memory is an error.
-    #[cold]
-    pub(crate) unsafe fn write_copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<()> {
-        self.may_load(offset, len)?;
-        let mut filled = [match bytes {
-            Bytes::Of(byte) => byte,
-            Bytes::From(_) => 0,
-        }; 4096];
-        let fill: *mut u8 = (&raw mut filled).cast();
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let rest = || match bytes {
-                Bytes::From(from) => UserBuf { base: from.cast_mut().wrapping_add(done), len: len - done },
-                Bytes::Of(_) => UserBuf { base: fill, len: filled.len().min(len - done) },
-            };
-            // SAFETY: the caller's memory, or ours.
-            done += match unsafe { self.write(at, &[rest()]) } {
-                Err(_) if self.is_demoted() => self.kernel_write(at, &[rest()]),
-                written => written,
-            }?;
-        }
         Ok(())
     }
 }
@@ -236,7 +195,7 @@ pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
     };
     if len > run(target, to as usize) || source.is_some_and(|(slot, from)| len > run(slot, from)) {
         // SAFETY: the caller's promise.
-        return unsafe { copy_pieces(call, to, bytes, len) };
+        return unsafe { copy_pieces(&call, to, bytes, len) };
     }
     if map_at(target, to as usize).is_none() && source.is_none_or(|(slot, from)| map_at(slot, from).is_none()) {
         drop(call); // as above
@@ -245,27 +204,15 @@ pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    if unsafe { copy_one(target, source, to, bytes, len) }? {
-        return Ok(());
-    }
-    let (file, offset) = (target.file.clone(), in_file(target, to as usize));
-    drop(call); // the write may wait for one that waits for calls
-    // SAFETY: the caller's promise.
-    file.map_or(Ok(()), |file| unsafe { file.write_copy(offset, bytes, len) })
+    unsafe { copy_one(target, source, to, bytes, len) }
 }
 
-/// Copies a range that lies in one map, or in none, at both ends. False: as [`AtomicFile::store`].
+/// Copies a range that lies in one map, or in none, at both ends.
 ///
 /// # Safety
 /// As [`copy`].
 #[inline]
-unsafe fn copy_one(
-    target: &Slot,
-    source: Option<(&Slot, usize)>,
-    to: *mut u8,
-    bytes: Bytes,
-    len: usize,
-) -> Result<bool> {
+unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
     let mut bytes = bytes;
     if let Some((slot, from)) = source
         && let Some(file) = map_at(slot, from)
@@ -286,7 +233,7 @@ unsafe fn copy_one(
     let Some(file) = map_at(target, to as usize) else {
         // SAFETY: the caller's promise.
         unsafe { bytes.put(to, len) };
-        return Ok(true);
+        return Ok(());
     };
     if !target.changes {
         return Err(Error::new(libc::EACCES));
@@ -301,17 +248,17 @@ unsafe fn copy_one(
 /// As [`copy`].
 #[cold]
 #[inline(never)]
-unsafe fn copy_pieces(call: Call, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
-    let (mut pieces, mut reads_only) = (Vec::new(), false);
+unsafe fn copy_pieces(call: &Call, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
+    let mut pieces = Vec::new();
     let mut done = 0;
     while done < len {
         let at = to as usize + done;
-        let Some(target) = places::find(&call, at, End::To) else { return Err(Error::new(libc::EFAULT)) };
+        let Some(target) = places::find(call, at, End::To) else { return Err(Error::new(libc::EFAULT)) };
         let mut n = (len - done).min(run(target, at));
         let mut source = None;
         if let Bytes::From(from) = bytes {
             let from = from as usize + done;
-            source = places::find(&call, from, End::From).map(|slot| (slot, from));
+            source = places::find(call, from, End::From).map(|slot| (slot, from));
             n = source.map_or(n, |(slot, from)| n.min(run(slot, from)));
         }
         if let Some((slot, from)) = source
@@ -324,7 +271,6 @@ unsafe fn copy_pieces(call: Call, to: *mut u8, bytes: Bytes, len: usize) -> Resu
                 return Err(Error::new(libc::EACCES));
             }
             file.may_load(in_file(target, at), n)?;
-            reads_only |= target.copies;
         }
         pieces.push((target, source, done, n));
         done += n;
@@ -334,14 +280,6 @@ unsafe fn copy_pieces(call: Call, to: *mut u8, bytes: Bytes, len: usize) -> Resu
         matches!(bytes, Bytes::From(from) if (from as usize) < to as usize && to as usize - (from as usize) < len);
     if backwards {
         pieces.reverse();
-    }
-    if reads_only {
-        // Each may be a write, which is made outside of this call.
-        let pieces: Vec<_> = pieces.into_iter().map(|(_, _, done, n)| (done, n)).collect();
-        drop(call);
-        // SAFETY: the caller's promise.
-        let one = |(done, n): (usize, usize)| unsafe { copy(to.wrapping_add(done), bytes.skip(done), n) };
-        return pieces.into_iter().try_for_each(one);
     }
     for (target, source, done, n) in pieces {
         // SAFETY: the caller's promise.

@@ -116,7 +116,8 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         Err(e) => return Err(e),
     };
     let start = match shadow.cow_maps() {
-        Some(cow) => match file.map_private(request, shadow, cow)? {
+        // Copies to private pages are found like stores.
+        Some(cow) => match file.map_private(&request.for_stores(), shadow, cow)? {
             Some(start) => start,
             None => return Ok(Mapped::Demote),
         },

@@ -25,6 +25,12 @@ pub(crate) struct MapRequest {
 }
 
 impl MapRequest {
+    /// A map for copies, as one that may be stored to.
+    pub(super) fn for_stores(&self) -> Self {
+        let prot = if self.copies { self.prot | libc::PROT_WRITE } else { self.prot };
+        Self { prot, copies: false, ..*self }
+    }
+
     pub(super) fn is_shared(&self) -> bool {
         self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
     }

@@ -175,9 +175,13 @@ impl AtomicFile {
         membership.has_maps(KERNELS)
             && membership.shadow().is_some()
             && !self.ownership.is_unrepairable(membership.state())
+            && !self.is_demoted()
     }
 
     pub(super) fn kernels_maps_to_shadow(&self) -> Result<()> {
+        if self.is_demoted() {
+            return Ok(()); // the shadow shows nothing any more
+        }
         let Some(shadow) = self.join_shadow()? else { return Ok(()) };
         match shadow.cow_maps() {
             Some(cow) => self.make_maps_private(shadow, cow)?,

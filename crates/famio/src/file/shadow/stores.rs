@@ -62,6 +62,8 @@ impl AtomicFile {
             // our lock, ownership is not handed over.
             self.session_for_write()?;
             self.take_size(shadow)?;
+        } else if shared && shadow.notes().is_some() {
+            self.session_for_write()?; // another process might cut what was copied while it is written
         }
         self.take_noted(shadow)?;
         let (mut wanted, serial) = ranges::lock().take_stored(self.key(), shadow);

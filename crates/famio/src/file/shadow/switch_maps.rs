@@ -46,6 +46,9 @@ impl AtomicFile {
         }
         ranges.were_taken(self.key(), serial, Vec::new());
         for range in ranges.of(self.key()).filter(|range| range.shadow) {
+            if core::mem::take(&mut range.copies) {
+                (range.stores, range.prot) = (true, range.prot | libc::PROT_WRITE);
+            }
             self.fds.with(range.may_store, |fd| put_at(range, fd.as_raw_fd()))?;
             range.ahead.forget();
             range.shadow = false;

@@ -35,7 +35,7 @@ const NVMAP_COPIES: i32 = 0x200_0000;
 pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
     // SAFETY: the caller's promise.
     let copies = flags & NVMAP_COPIES != 0 && prot & libc::PROT_WRITE != 0;
-    if copies && flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
+    if flags & NVMAP_COPIES != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
         return fail(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
