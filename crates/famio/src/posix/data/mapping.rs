@@ -33,11 +33,11 @@ const NVMAP_COPIES: i32 = 0x200_0000;
 /// # Safety
 /// As [`mmap`].
 pub(crate) unsafe fn map_region(addr: usize, length: usize, prot: i32, flags: i32, fd: RawFd, offset: i64) -> Ret {
-    // SAFETY: the caller's promise.
-    let copies = flags & NVMAP_COPIES != 0 && prot & libc::PROT_WRITE != 0;
-    if flags & NVMAP_COPIES != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
+    let is_asked = flags & NVMAP_COPIES != 0;
+    if is_asked && flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
         return fail(libc::EINVAL);
     }
+    let copies = is_asked && prot & libc::PROT_WRITE != 0;
     // SAFETY: the caller's promise.
     unsafe { mmap_or(addr, length, prot, flags & !NVMAP_COPIES, fd, offset, Some(Region { copies })) }
 }
