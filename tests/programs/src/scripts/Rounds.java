@@ -68,7 +68,8 @@ class Rounds {
             check(Long.parseLong(words[1]));
             return;
         }
-        long n = Math.max(round(RANDOM), Math.max(round(CHANNEL), round(MAP)));
+        // After a kill in the middle of a round that round is made once more, or files that are behind would fall further behind.
+        long n = Math.min(round(RANDOM), Math.min(round(CHANNEL), round(MAP)));
         Random dice = new Random(n);
         try (RandomAccessFile random = new RandomAccessFile(RANDOM.toFile(), "rw");
                 FileChannel channel = FileChannel.open(CHANNEL, StandardOpenOption.CREATE, StandardOpenOption.READ,

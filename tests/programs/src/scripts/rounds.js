@@ -43,16 +43,13 @@ async function whole(file, buffer) {
 }
 
 async function work() {
-  let n = Math.max(...found());
+  // After a kill in the middle of a round that round is made once more, or files that are behind would fall further behind.
+  let n = Math.min(...found());
   const sync = fs.openSync("sync.dat", fs.constants.O_RDWR | fs.constants.O_CREAT);
   const promise = await fs.promises.open("promise.dat", fs.constants.O_RDWR | fs.constants.O_CREAT);
   const parts = fs.openSync("parts.dat", fs.constants.O_RDWR | fs.constants.O_CREAT);
   const append = fs.openSync("append.dat", "a");
-  // After a kill in the middle of a round, those files that are behind catch up.
-  for (let has = rounds("append.dat"); has < n; ) {
-    fs.writeSync(append, lines(++has).join(""));
-    fs.fsyncSync(append);
-  }
+  let appended = rounds("append.dat");
   for (;;) {
     n++;
     const buffer = content(n);
@@ -60,8 +57,9 @@ async function work() {
     for (let at = 0; at < buffer.length; ) at += fs.writeSync(sync, buffer, at, Math.min(30_000, buffer.length - at), at);
     fs.fsyncSync(sync);
 
-    for (const line of lines(n)) fs.appendFileSync(append, line);
+    if (appended < n) for (const line of lines(n)) fs.appendFileSync(append, line);
     fs.fdatasyncSync(append);
+    appended = n;
 
     await promise.truncate(buffer.length);
     await whole(promise, buffer);
