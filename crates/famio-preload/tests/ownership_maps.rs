@@ -328,3 +328,41 @@ fn a_map_after_a_map_that_is_gone() {
         c.end();
     });
 }
+
+/// A file that is mapped for writing grows far beyond the memory for maps: each process's own map of the shadow was too
+/// short then, and calls and SYNCs failed with EFBIG.
+#[test]
+fn a_file_that_outgrows_its_memory_is_one_memory_still() {
+    everywhere("maps-outgrown", |folder, domain| {
+        let small = || {
+            let mut agent = Agent::set(folder, domain, &[("FAMIO_MAP_MEMORY", "16K")]);
+            agent.ok("open atomic");
+            agent
+        };
+        let (mut a, mut b) = (small(), small());
+        a.each(&["map", "store 0 first", "sync"]);
+        b.sees(0, "first.");
+        for at in [102_400, 1_024_000, 20_480_000] {
+            let [map, stored] = [format!("map {at}"), format!("read {} 6", at + 5)];
+            a.each(&[&format!("cut {}", at + 4096), &map, "store 5 stored"]);
+            assert_eq!(b.tell(&stored), "stored", "{at}");
+            b.each(&[&map, "store 50 from-b", &format!("write {} written", at + 100)]);
+            assert_eq!(a.tell("load 50 6") + &a.tell("load 100 7"), "from-bwritten", "{at}");
+            b.ok("sync");
+            a.each(&["store 60 from-a", "sync"]);
+            let mut late = small();
+            assert_eq!(late.tell(&format!("read {} 6", at + 60)), "from-a", "{at}");
+            late.each(&[&map, "store 70 late", "sync"]);
+            late.end();
+        }
+        a.kill();
+        b.kill();
+        let mut c = small();
+        for at in [102_400, 1_024_000, 20_480_000] {
+            for (from, what) in [(5, "stored"), (50, "from-b"), (60, "from-a"), (70, "late"), (100, "written")] {
+                c.sees(at + from, what);
+            }
+        }
+        c.end();
+    });
+}

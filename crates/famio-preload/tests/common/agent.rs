@@ -24,10 +24,16 @@ pub fn program() -> &'static Path {
 
 impl Agent {
     pub fn new(folder: &Folder, domain: &str) -> Self {
+        Self::set(folder, domain, &[])
+    }
+
+    /// With these settings.
+    pub fn set(folder: &Folder, domain: &str, environment: &[(&str, &str)]) -> Self {
         let mut command = under(folder, program());
         if domain == "emulated" {
             command.env("FAMIO_DOMAIN", "emulated");
         }
+        command.envs(environment.iter().copied());
         Self::of(command)
     }
 

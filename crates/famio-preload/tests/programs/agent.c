@@ -68,7 +68,8 @@ int main(void) {
       if (position >= 0 && read(fd, bytes, sizeof bytes) < 0) position = -1;
       printf("%ld %s\n", position + 4, position < 0 ? strerror(errno) : bytes);
     } else if (!strcmp(word, "map")) {
-      map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      sscanf(line, "map %ld", &at);
+      map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
       printf("%s\n", map == MAP_FAILED ? strerror(errno) : "ok");
     } else if (sscanf(line, "rename %199s %199s", text, other) == 2) {
       printf("%s\n", rename(text, other) < 0 ? strerror(errno) : "ok");

@@ -8,11 +8,13 @@ pub mod cache;
 #[doc(hidden)]
 pub mod guard;
 pub(crate) mod huge;
+mod longer;
 mod reserve;
 mod view;
 
 pub use advice::Advice;
 pub use guard::Fault;
+pub(crate) use longer::Longer;
 pub(crate) use reserve::{AHEAD_FROM, reservation};
 #[doc(hidden)]
 pub use reserve::{Mapping, RESERVATION};

@@ -4,11 +4,10 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::index::Shared;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Mapping, guard, reservation};
+use crate::map::{Advice, Longer, Mapping, guard, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::sys::file_size_limit;
-use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use rustix::fs::FallocateFlags;
 use std::os::fd::BorrowedFd;
 
@@ -20,10 +19,7 @@ const STEP_MAX: u64 = 16 << 20;
 
 /// The mapped file.
 pub(crate) struct Home {
-    current: AtomicPtr<Mapping>,
-    /// All mappings ever made, the current one last: readers may still use an older one.
-    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
-    maps: Mutex<Vec<Box<Mapping>>>,
+    maps: Longer,
     domain: Domain,
     writable: bool,
     medium: &'static dyn Medium,
@@ -49,12 +45,11 @@ impl Home {
             if !sparse {
                 map.map_ahead(size, reach(domain));
             }
-            Ok((Box::new(map), sparse, size))
+            Ok((map, sparse, size))
         })?;
-        let current = AtomicPtr::new(core::ptr::from_ref(&*map).cast_mut());
         let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
         let preallocated = AtomicU64::new(0);
-        Ok(Self { current, maps: Mutex::new(vec![map]), domain, writable, medium, sparse, reserved, top, preallocated })
+        Ok(Self { maps: Longer::new(map), domain, writable, medium, sparse, reserved, top, preallocated })
     }
 
     /// What the session's next owner has to know.
@@ -74,8 +69,7 @@ impl Home {
 
     #[inline]
     fn map(&self) -> &Mapping {
-        // SAFETY: points to a box in `maps`, which keeps all of them as long as `self`.
-        unsafe { &*self.current.load(Ordering::Acquire) }
+        self.maps.current()
     }
 
     /// The address of `offset..offset + len`, which the caller knows to be below the physical size.
@@ -229,27 +223,19 @@ impl Home {
 
     /// Makes sure that the mapping reaches `end`, after a system call has made the file longer.
     pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
-        if end > self.map().reserved() as u64 {
-            let mut maps = self.maps.lock();
-            self.remap(&mut maps, fds, end)?;
-        }
-        Ok(())
+        self.maps.reach(end, || self.longer(fds, end)).map(drop)
     }
 
-    #[allow(clippy::vec_box, reason = "readers hold pointers to them")]
-    fn remap(&self, maps: &mut Vec<Box<Mapping>>, fds: &Descriptors, size: u64) -> Result<()> {
-        let map = fds.with(self.writable, |fd| {
+    /// A mapping of `size` bytes.
+    fn longer(&self, fds: &Descriptors, size: u64) -> Result<Mapping> {
+        fds.with(self.writable, |fd| {
             let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
             if !self.sparse.load(Ordering::Relaxed) {
                 map.map_ahead(size, reach(self.domain));
             }
             Ok(map)
-        })?;
-        let map = Box::new(map);
-        self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
-        maps.push(map);
-        Ok(())
+        })
     }
 
     /// Sets the file to `size` bytes, below which everything committed lies. Anything above is unused; room for it,
@@ -267,9 +253,7 @@ impl Home {
             preallocate_again(fd, size, room.max(self.preallocated()));
             Ok(())
         })?;
-        if size > self.map().reserved() as u64 {
-            self.remap(&mut maps, fds, size)?;
-        }
+        maps.reach(size, || self.longer(fds, size))?;
         shared.physical.store(size, Ordering::Release);
         Ok(())
     }
@@ -304,9 +288,7 @@ impl Home {
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
         })?;
-        if want > self.map().reserved() as u64
-            && let Err(e) = self.remap(&mut maps, fds, want)
-        {
+        if let Err(e) = maps.reach(want, || self.longer(fds, want)) {
             // No address space: as before. If that fails, too, a close cuts it.
             let _ = fds.with(true, |fd| {
                 self.medium.ftruncate(fd, have)?;

@@ -117,6 +117,24 @@ impl AtomicFile {
     /// As `memmove` and `memset`; a fault in the source is the caller's.
     #[inline]
     pub(crate) unsafe fn store(&self, offset: u64, at: *mut u8, bytes: Bytes, len: usize, copies: bool) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.store_from(None, offset, at, bytes, len, copies) }
+    }
+
+    /// As [`store`](Self::store). `from_file`: where the file itself has the bytes, if it has.
+    ///
+    /// # Safety
+    /// As [`store`](Self::store).
+    #[inline]
+    unsafe fn store_from(
+        &self,
+        from_file: Option<u64>,
+        offset: u64,
+        at: *mut u8,
+        bytes: Bytes,
+        len: usize,
+        copies: bool,
+    ) -> Result<()> {
         if copies && self.is_disowned() {
             return Err(disowned());
         }
@@ -137,7 +155,17 @@ impl AtomicFile {
                 }
             }
             if let Some(notes) = shadow.notes_for_copy() {
-                let ours = shadow.at(offset, len)?;
+                if !notes.reach(offset + len as u64) {
+                    return Err(Error::new(libc::ENOMEM));
+                }
+                // Both ends by our map, in which they overlap exactly where their bytes are the same.
+                let (ours, bytes) = match from_file {
+                    Some(from) => {
+                        let [ours, from] = shadow.at_both([offset, from], len)?;
+                        (ours, Bytes::From(from))
+                    }
+                    None => (shadow.at(offset, len)?, bytes),
+                };
                 shadow.touch(offset, len);
                 let note = || {
                     if holds(Rule::CopiesAreNoted) {
@@ -213,19 +241,18 @@ pub(crate) unsafe fn copy(to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
 /// As [`copy`].
 #[inline]
 unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, bytes: Bytes, len: usize) -> Result<()> {
-    let mut bytes = bytes;
+    let mut from_file = None;
     if let Some((slot, from)) = source
         && let Some(file) = map_at(slot, from)
     {
         let offset = in_file(slot, from);
         file.may_load(offset, len)?;
-        // Both ends by our map of the same file, in which they overlap exactly where their bytes are the same.
         if map_at(target, to as usize).is_some_and(|other| core::ptr::eq(file, other))
             && let Some(shadow) = file.mapped_shadow()
             && shadow.notes_for_copy().is_some()
         {
             shadow.touch(offset, len);
-            bytes = Bytes::From(shadow.at(offset, len)?);
+            from_file = Some(offset);
         } else if let Some(ahead) = &slot.ahead {
             ahead.touch_pages(from - slot.start, len, || file.loadable(slot));
         }
@@ -239,7 +266,7 @@ unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, b
         return Err(Error::new(libc::EACCES));
     }
     // SAFETY: the caller's promise.
-    unsafe { file.store(in_file(target, to as usize), to, bytes, len, target.copies) }
+    unsafe { file.store_from(from_file, in_file(target, to as usize), to, bytes, len, target.copies) }
 }
 
 /// Copies across the ends of maps: first checks everything, then copies.

@@ -286,7 +286,7 @@ impl AtomicFile {
         self.fds.with(false, |fd| {
             let committed = rustix::fs::fstat(fd)?.st_size as u64;
             let size = epoch.size(committed);
-            check_size(size, self.map_limit().max(size_limit()))?;
+            check_size(size, self.map_limit().max(size_limit()).max(shadow.size()))?;
             shadow.resize(size)?;
             show(shadow, size, |at, piece| {
                 read_at(fd, at, piece)?;

@@ -2,20 +2,20 @@
 
 use super::cow_maps::CowMaps;
 use super::shadow_notes::Notes;
-use super::shadow_pages::{check_size, new_memory, next_data, size_limit};
+use super::shadow_pages::{check_size, new_memory, next_data};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::engine::home::{copy_in, copy_out};
 use crate::index::SharedSize;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Mapping};
+use crate::map::{Advice, Longer, Mapping};
 use crate::pmem::Domain;
 use crate::sys::internal::InUse;
 use crate::sys::{InternalFd, high_duplicate, write_at};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 /// The most address space for one, unless the file is larger.
@@ -37,9 +37,16 @@ pub(in crate::file) struct Shadow {
 /// Where a shadow's bytes are.
 enum Backing {
     /// In memory of their own, which both the program and the library map.
-    Memory { memory: InternalFd, ours: Mapping },
+    Memory { memory: InternalFd, ours: Longer },
     /// In the program's maps: copied pages over the file.
     Cow(CowMaps),
+}
+
+/// A map of `size` bytes of memory and more: `reserved`, or twice the size.
+fn map_memory(memory: BorrowedFd<'_>, size: u64, reserved: usize) -> Result<Mapping> {
+    let mut map = Mapping::reserve(memory, Domain::Process, size, true, reserved)?;
+    map.map_ahead(size, Reach::Touch);
+    Ok(map)
 }
 
 /// The size of a shadow in bytes.
@@ -58,15 +65,13 @@ impl Shadow {
     /// A shared shadow, of the size on the control page.
     pub(in crate::file) fn shared(memory: InternalFd, size: SharedSize, number: u64, limit: u64) -> Result<Self> {
         let now = size.word().load(Ordering::Acquire);
-        check_size(now, limit.max(size_limit()))?; // the process that made it may have another limit
         Self::of(memory, Size::Shared(size), Some(number), now, limit)
     }
 
     fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
-        // It keeps its address, so it reserves as much as it may grow to.
+        // As much as it is likely to grow to.
         let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
-        let mut ours = Mapping::reserve(memory.as_fd(), Domain::Process, now, true, most)?;
-        ours.map_ahead(now, Reach::Touch);
+        let ours = Longer::new(map_memory(memory.as_fd(), now, most)?);
         Ok(Self::with(Backing::Memory { memory, ours }, size, number))
     }
 
@@ -93,9 +98,15 @@ impl Shadow {
 
     fn ours(&self) -> Option<&Mapping> {
         match &self.backing {
-            Backing::Memory { ours, .. } => Some(ours),
+            Backing::Memory { ours, .. } => Some(ours.current()),
             Backing::Cow(_) => None,
         }
+    }
+
+    /// Our map, which reaches `end`.
+    fn ours_to(&self, end: u64) -> Result<&Mapping> {
+        let Backing::Memory { memory, ours } = &self.backing else { return Err(Error::new(libc::EFBIG)) };
+        ours.reach(end, || memory.run(|memory| map_memory(memory.as_fd(), end, 0)))
     }
 
     /// The number of its file, if it was made to be shared.
@@ -140,7 +151,18 @@ impl Shadow {
 
     /// The address of its bytes below its size.
     pub(in crate::file) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.ours().and_then(|ours| ours.ptr(offset, len)).ok_or(Error::new(libc::EFBIG))
+        let ours = self.ours_to(offset.saturating_add(len as u64))?;
+        ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+    }
+
+    /// As [`at`](Self::at), for `len` bytes at each of two offsets, which overlap as they do in the file.
+    pub(in crate::file) fn at_both(&self, offsets: [u64; 2], len: usize) -> Result<[*mut u8; 2]> {
+        let [first, second] = offsets;
+        let ours = self.ours_to(first.max(second).saturating_add(len as u64))?;
+        match (ours.ptr(first, len), ours.ptr(second, len)) {
+            (Some(first), Some(second)) => Ok([first, second]),
+            _ => Err(Error::new(libc::EFBIG)),
+        }
     }
 
     /// Bytes at `offset` are about to be read or written through our map: sequential accesses are mapped ahead.

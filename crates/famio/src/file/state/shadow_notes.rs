@@ -11,8 +11,10 @@
 use super::shadow_pages::PAGE;
 use crate::error::Result;
 use crate::file::base::bits::GRANULE;
+use crate::thread::Held;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
+use std::sync::OnceLock;
 
 /// Notes of one level per note of the next.
 const FAN: u64 = 64;
@@ -27,6 +29,8 @@ pub(in crate::file) struct Notes {
     reach: u64,
     /// Where each level begins; the last are the notes of whole pages.
     levels: [usize; 5],
+    /// Of the bytes from `reach` on, if the file has grown so far. `None`: there is no address space for them.
+    beyond: OnceLock<Option<Box<Notes>>>,
 }
 
 // SAFETY: an address range of atomic bytes.
@@ -58,7 +62,24 @@ impl Notes {
             let _ = rustix::mm::madvise(base, len, Advice::LinuxNoHugepage);
             base.cast()
         };
-        Ok(Self { base, len, reach, levels })
+        Ok(Self { base, len, reach, levels, beyond: OnceLock::new() })
+    }
+
+    /// Whether there are notes of all bytes below `end`: makes them where there are none.
+    #[inline]
+    pub fn reach(&self, end: u64) -> bool {
+        end <= self.reach || self.reach_beyond(end)
+    }
+
+    #[cold]
+    fn reach_beyond(&self, end: u64) -> bool {
+        let _held = Held::of_process(); // uninterrupted: a signal handler would wait for it
+        let make = || Notes::new(self.reach.saturating_mul(7)).ok().map(Box::new);
+        self.beyond.get_or_init(make).as_ref().is_some_and(|beyond| beyond.reach(end - self.reach))
+    }
+
+    fn beyond(&self) -> Option<&Notes> {
+        self.beyond.get()?.as_deref()
     }
 
     #[inline]
@@ -69,10 +90,14 @@ impl Notes {
         unsafe { AtomicU8::from_ptr(self.base.add(at)) }
     }
 
-    /// Notes that `len` bytes (not 0) from `offset` on were stored, or are about to be.
+    /// Notes that `len` bytes (not 0) from `offset` on were stored, or are about to be. The notes
+    /// [reach](Self::reach) them.
     #[inline]
     pub fn note(&self, offset: u64, len: usize) {
-        let end = offset.saturating_add(len as u64).min(self.reach);
+        let end = offset.saturating_add(len as u64);
+        if end > self.reach {
+            return self.note_beyond(offset, end);
+        }
         let (first, last) = (offset / LEVELS[0], end.saturating_sub(1) / LEVELS[0]);
         if first > last {
             return;
@@ -91,6 +116,17 @@ impl Notes {
             self.note_pages(offset, end);
         }
         self.note_above(offset, end);
+    }
+
+    #[cold]
+    fn note_beyond(&self, offset: u64, end: u64) {
+        if offset < self.reach {
+            self.note(offset, (self.reach - offset) as usize);
+        }
+        if let Some(beyond) = self.beyond() {
+            let offset = offset.max(self.reach);
+            beyond.note(offset - self.reach, (end - offset) as usize);
+        }
     }
 
     /// Notes on the levels above the granules.
@@ -121,6 +157,12 @@ impl Notes {
         let mut taken = Vec::new();
         let end = size.min(self.reach);
         self.take_level(3, 0..end.div_ceil(LEVELS[3]), end, &mut taken);
+        if let Some(beyond) = self.beyond()
+            && size > self.reach
+        {
+            let there = beyond.take(size - self.reach);
+            there.into_iter().for_each(|range| push(&mut taken, range.start + self.reach..range.end + self.reach));
+        }
         taken
     }
 
@@ -213,6 +255,24 @@ mod tests {
         assert_eq!(taken(&notes, 1 << 20), []);
         notes.note(10_000, 1);
         assert_eq!(taken(&notes, 1 << 20)[0].0, 9984);
+    }
+
+    #[test]
+    fn they_reach_as_far_as_the_file_grows() {
+        let notes = Notes::new(1 << 20).unwrap();
+        assert!(notes.reach(1 << 20) && notes.reach(300 << 20));
+        notes.note((1 << 20) - 100, 200);
+        notes.note((8 << 20) - 4096, 3 * 4096);
+        notes.note(299 << 20, 1);
+        notes.note(5, 1);
+        let at = (1 << 20) - 128;
+        assert_eq!(
+            notes.take(300 << 20),
+            [0..64, at..at + 256, (8 << 20) - 4096..(8 << 20) + 8192, 299 << 20..(299 << 20) + 64]
+        );
+        assert_eq!(taken(&notes, 300 << 20), []);
+        notes.note((1 << 20) + 10, 100);
+        assert_eq!(taken(&notes, (1 << 20) + 20), [(1 << 20, (1 << 20) + 20)]);
     }
 
     /// A note that one taking has not seen is there for the next: concurrent copies and takings lose none.

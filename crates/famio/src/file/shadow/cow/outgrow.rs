@@ -12,6 +12,8 @@ use crate::file::state::shadow_pages::check_size;
 use core::sync::atomic::Ordering;
 use rustix::fs::ftruncate;
 
+const GROWS: &[u8] = b": its map takes more than what map-memory allows (by default a quarter of this machine's memory): the file grew while it was mapped for writing, or by several processes";
+
 impl AtomicFile {
     /// The file, and its maps, are about to have `size` bytes. Returns whether the maps are private ones now and have
     /// them. The caller holds the lock.
@@ -21,8 +23,14 @@ impl AtomicFile {
             return Ok(false);
         }
         let in_the_way = |map: &MappedRange| map.changes() || !map.shadow;
+        let goes_on = || {
+            if check_size(shadow.size(), self.map_limit()).is_ok() {
+                crate::sys::notice_parts(&[self.path.to_bytes(), GROWS]);
+            }
+            Ok(false)
+        };
         if ranges::has(self.key(), in_the_way) || ranges::has_gone(self.key()) {
-            return Ok(false);
+            return goes_on();
         }
         let Ok(made) = Shadow::cow(size) else { return Ok(false) };
         let membership = &self.ownership.membership;
@@ -34,7 +42,7 @@ impl AtomicFile {
             if was_shared {
                 membership.set_shadow(); // a process that came meanwhile may have it
             }
-            return Ok(false);
+            return goes_on();
         }
         if was_shared {
             membership.forget_shadow();

@@ -1,0 +1,71 @@
+//! A mapping that is replaced by a longer one when its file outgrows it. Those before it stay, as long as their file's
+//! last: others may still use their addresses.
+
+use super::Mapping;
+use crate::error::Result;
+use crate::thread::{Guard, Mutex};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// The mappings of one file.
+pub(crate) struct Longer {
+    current: AtomicPtr<Mapping>,
+    /// All that were ever made, the current one last.
+    #[allow(clippy::vec_box, reason = "others hold pointers to them")]
+    all: Mutex<Vec<Box<Mapping>>>,
+}
+
+/// Keeps others from making longer ones.
+pub(crate) struct Lengthening<'a> {
+    current: &'a AtomicPtr<Mapping>,
+    #[allow(clippy::vec_box, reason = "as above")]
+    all: Guard<'a, Vec<Box<Mapping>>>,
+}
+
+impl Longer {
+    pub fn new(first: Mapping) -> Self {
+        let first = Box::new(first);
+        Self { current: AtomicPtr::new(core::ptr::from_ref(&*first).cast_mut()), all: Mutex::new(vec![first]) }
+    }
+
+    #[inline]
+    pub fn current(&self) -> &Mapping {
+        // SAFETY: points to a box in `all`, which keeps all of them as long as `self`.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Keeps others from making longer ones.
+    pub fn lock(&self) -> Lengthening<'_> {
+        Lengthening { current: &self.current, all: self.all.lock() }
+    }
+
+    /// The current mapping, which reaches `end`: if it does not, one that `make` returns replaces it.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    #[inline]
+    pub fn reach(&self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<&Mapping> {
+        let current = self.current();
+        if end <= current.reserved() as u64 {
+            return Ok(current);
+        }
+        self.replace(end, make)
+    }
+
+    #[cold]
+    fn replace(&self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<&Mapping> {
+        self.lock().reach(end, make)?;
+        Ok(self.current())
+    }
+}
+
+impl Lengthening<'_> {
+    /// As [`Longer::reach`].
+    pub fn reach(&mut self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<()> {
+        if self.all.last().is_none_or(|current| end > current.reserved() as u64) {
+            let map = Box::new(make()?);
+            self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
+            self.all.push(map);
+        }
+        Ok(())
+    }
+}
