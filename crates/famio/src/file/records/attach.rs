@@ -67,7 +67,7 @@ pub(in crate::file) fn attach_tiered(
     shared.stale_end.store(0, Ordering::Release);
     fds.with(true, |fd| {
         let live = Live::create(fd, settings, Kind::Tiered, (journal.domain, file.domain), of_file, None)?;
-        let geometry = Geometry::of_new();
+        let geometry = Geometry::of_new_in_memory();
         let made = (|| {
             live.describe(|words| geometry.put(0, words));
             let (key, limit) = (Key::of(live.id()), live.limit());

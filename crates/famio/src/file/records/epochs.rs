@@ -98,7 +98,7 @@ impl EpochLog {
         }
     }
 
-    /// Whether it is time to make a segment in the background; true once for each.
+    /// Whether it is time to make segments in the background; at most once for each that is in use.
     pub fn wants_segment(&mut self) -> bool {
         match self {
             EpochLog::Pages(log) => log.wants_segment(),

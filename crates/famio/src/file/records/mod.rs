@@ -297,7 +297,7 @@ impl Engine for Records {
             && self.checkpointing.lock(cx).is_flushed() // it may have become so long since the last flush
     }
 
-    /// Writes zeros for the next segment in advance.
+    /// Makes the next segments in advance.
     fn prepare(&self, cx: Context<'_>) -> Result<()> {
         let over = self.ended.lock();
         if *over || self.is_away.load(Ordering::Acquire) || !self.wants_segment.swap(false, Ordering::AcqRel) {
@@ -306,12 +306,20 @@ impl Engine for Records {
         if self.live.limit().must_return() > 0 {
             return Ok(()); // not in advance while others lack room
         }
-        let next = self.log.lock(cx).next_segment();
-        match next.map(Segment::run) {
-            // A full disk is reported by the write that needs the room.
-            Some(Err(e)) if !e.is_full() => Err(e),
-            _ => Ok(()),
+        loop {
+            let next = self.log.lock(cx).next_segment();
+            match next.map(Segment::run) {
+                // Of memory, as many as are wanted meanwhile.
+                Some(Ok(())) if self.area.is_some() => {}
+                // A full disk is reported by the write that needs the room.
+                Some(Err(e)) if !e.is_full() => return Err(e),
+                _ => break,
+            }
         }
+        if let Some(area) = &self.area {
+            area.touch(|| self.wants_segment.load(Ordering::Acquire));
+        }
+        Ok(())
     }
 
     fn make_ready(&self, cx: Context<'_>) -> bool {

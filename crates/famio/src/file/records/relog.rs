@@ -170,6 +170,25 @@ mod tests {
         });
     }
 
+    /// A write that ran ahead of the background once waited for a segment of 16 MiB, for 5 to 10 ms.
+    #[test]
+    fn a_journal_grows_in_the_background_and_in_short_steps() {
+        const BLOCKS: usize = 4000;
+        with_tiered("short-steps", BLOCKS, TestHooks::default(), |atomic, model| {
+            let of_journal = || atomic.with_session(|session| length(session.engine.journal())).unwrap();
+            commit_block(atomic, model, 0, 1);
+            for block in 1..BLOCKS {
+                let before = of_journal();
+                commit_block(atomic, model, block, block as u8);
+                assert_eq!(of_journal(), before, "the write of block {block} made a segment");
+                atomic.with_session(|session| session.engine.prepare(session.context(&atomic.fds))).unwrap().unwrap();
+                assert!(of_journal() - before <= 6 << 20, "{} bytes after block {block}", of_journal() - before);
+            }
+            let ahead = of_journal() - (BLOCKS * BLOCK) as u64;
+            assert!((1 << 20..7 << 20).contains(&ahead), "{ahead} bytes more than the blocks have");
+        });
+    }
+
     /// A journal that has only one long segment left has nothing to give up: the background is not woken for it.
     #[test]
     fn one_long_segment_is_not_too_long() {

@@ -9,13 +9,16 @@ use crate::journal::records::{Geometry, Place};
 use crate::map::guard;
 use crate::pmem::Domain;
 use crate::rule::{Rule, in_order};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::Advice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The most segments of a journal: the smallest ones, for a tebibyte.
 pub(super) const SEGMENTS_MAX: u64 = 1 << 16;
+/// Pages that the background touches at a time, and the most that it does at all: writers have used those before.
+const TOUCH_STEP: u64 = 256 << 10;
+const TOUCH_MOST: u64 = 8 << 20;
 
 /// What the log shares with threads that make segments in the background.
 pub(crate) struct Area {
@@ -24,6 +27,8 @@ pub(crate) struct Area {
     limit: u64,
     /// The number of segments. Changed while [`Mapped`] is locked for growing.
     count: AtomicUsize,
+    /// Up to here the background has touched the pages.
+    touched: AtomicU64,
 }
 
 impl Area {
@@ -34,7 +39,7 @@ impl Area {
         let least = geometry.places_from(SEGMENTS_START).nth(2).map_or(u64::MAX, |place| place.offset);
         let limit = mapped.limit().max(least);
         mapped.shared_limit().set_floor(geometry.places_from(SEGMENTS_START).nth(1).map_or(0, |place| place.offset));
-        Self { mapped, geometry, limit, count: AtomicUsize::new(0) }
+        Self { mapped, geometry, limit, count: AtomicUsize::new(0), touched: AtomicU64::new(0) }
     }
 
     pub fn mapped(&self) -> &Mapped {
@@ -121,18 +126,29 @@ impl Area {
                 self.mapped.shared_limit().set(place.offset);
                 return Err(e.context("the journal cannot grow"));
             }
-            self.touch(place);
             self.count.store(have + 1, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Gives a segment's pages memory, so that no append waits for a fault. Only advice: a failure does not matter.
-    fn touch(&self, place: Place) {
-        if self.mapped.is_in_memory() || self.mapped.domain() == Domain::Pmem {
-            let at = self.mapped.base().wrapping_add(place.offset as usize);
+    /// Maps the pages of the last segments that were not touched yet, so that no append waits for a fault; gives up as
+    /// soon as `is_over` is true. Only advice: a failure does not matter.
+    pub fn touch(&self, is_over: impl Fn() -> bool) {
+        if !self.mapped.is_in_memory() && self.mapped.domain() != Domain::Pmem {
+            return;
+        }
+        let end = self.end(self.count());
+        let mut at = self.touched.swap(end, Ordering::AcqRel).max(end.saturating_sub(TOUCH_MOST));
+        while at < end {
+            if is_over() {
+                self.touched.store(at, Ordering::Release);
+                return;
+            }
+            let len = TOUCH_STEP.min(end - at);
+            let from = self.mapped.base().wrapping_add(at as usize);
             // SAFETY: in a mapping of this process, which stays; the pages keep their bytes.
-            let _ = unsafe { rustix::mm::madvise(at.cast(), place.len as usize, Advice::LinuxPopulateWrite) };
+            let _ = unsafe { rustix::mm::madvise(from.cast(), len as usize, Advice::LinuxPopulateWrite) };
+            at += len;
         }
     }
 

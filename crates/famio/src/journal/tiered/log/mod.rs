@@ -70,6 +70,7 @@ impl TieredLog {
         guard::install()?;
         let mut log = Self::new(Area::new(mapped, geometry), size);
         log.area.make(1)?;
+        log.area.touch(|| false);
         log.adopt();
         let area = &log.area;
         area.store(|| {

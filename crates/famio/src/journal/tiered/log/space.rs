@@ -14,6 +14,11 @@ use crate::rule::{Rule, holds};
 /// and the head of a record that is split at the end of a segment.
 const SLACK: u64 = (2 * LINE + BLOCK + LINE) as u64;
 
+/// The most bytes of free segments that the background makes before they are needed.
+const AHEAD: u64 = 4 << 20;
+/// Bytes of a long segment that are used when the background looks whether to make more.
+const ASK_FROM: u64 = 256 << 10;
+
 impl TieredLog {
     /// Bytes of the segments that are needed.
     pub fn used(&self) -> u64 {
@@ -89,23 +94,33 @@ impl TieredLog {
         self.count_used();
     }
 
-    /// Whether it is time to make a segment: the current one is half full, and none is free. True once for each
-    /// segment.
+    /// Whether it is time to make segments: little is free behind the current one, of which a part is used. True at
+    /// most once for each segment.
     pub fn wants_segment(&mut self) -> bool {
-        let Some((index, at)) = self.current else { return false };
+        let Some((index, at)) = self.current.filter(|_| self.asked != self.generation) else { return false };
         let place = self.segments[index].place;
-        let half_full = (at - place.offset) * 2 >= place.len;
-        let wants = half_full && self.asked != self.generation && self.free().is_none();
-        if wants {
-            self.asked = self.generation;
+        if at - place.offset < (place.len / 2).min(ASK_FROM) {
+            return false;
         }
-        wants
+        self.asked = self.generation;
+        self.is_short_of_free()
     }
 
-    /// The next segment to make in the background, if none is free and more are allowed.
+    /// Whether the free segments could be used up before the background has made more.
+    fn is_short_of_free(&self) -> bool {
+        let wanted = AHEAD.min(self.used / 4).max(1);
+        let free = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| self.segments[i].place.len);
+        free.scan(0, |sum, len| {
+            *sum += len;
+            Some(*sum)
+        })
+        .all(|sum| sum < wanted)
+    }
+
+    /// The next segment to make in the background, if little is free and more are allowed.
     pub fn next_growth(&mut self) -> Option<Growth> {
         self.adopt();
-        let wants = self.free().is_none() && !self.suspect && self.area.may_grow();
+        let wants = self.is_short_of_free() && !self.suspect && self.area.may_grow();
         wants.then(|| Growth { area: self.area.clone(), count: self.segments.len() + 1 })
     }
 
