@@ -78,8 +78,13 @@ pub(crate) fn gather(at: *mut u8, len: usize) -> bool {
 }
 
 fn collapse(page: usize) -> bool {
-    // SAFETY: the caller's mapping; the kernel moves the bytes to other pages under the same addresses.
-    crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [page, HUGE, COLLAPSE, 0, 0, 0]) }).is_ok()
+    let advise = |len: usize, advice: usize| {
+        // SAFETY: the caller's mapping; the kernel moves the bytes to other pages under the same addresses.
+        crate::sys::check(unsafe { crate::sys::syscall(libc::SYS_madvise, [page, len, advice, 0, 0, 0]) }).is_ok()
+    };
+    // On a tmpfs with `huge=always` or `huge=within_size` the file may have a huge page already. If it was only
+    // allocated, it has not been zeroed yet, and Linux (6.18) would map it with whatever lies there. A touch zeroes it.
+    advise(PAGE, libc::MADV_POPULATE_READ as usize) && advise(HUGE, COLLAPSE)
 }
 
 /// Takes a huge page, touches it, and gives it back: the kernel keeps it for the next who asks on this processor. In
@@ -132,6 +137,7 @@ pub(crate) fn take(file: BorrowedFd<'_>, at: *mut u8, offset: u64, len: usize) -
 mod tests {
     use super::*;
     use crate::pmem::test_file;
+    use famio_test_support::place::{self, Place};
 
     fn map(len: usize) -> *mut u8 {
         let file = test_file("/dev/shm", len as u64);
@@ -168,6 +174,84 @@ mod tests {
         assert!(unsafe { core::slice::from_raw_parts(at, len) }.iter().all(|&byte| byte == 0));
         // SAFETY: ours, and used no more.
         unsafe { munmap(at.cast(), len) }.unwrap();
+    }
+
+    /// On a tmpfs that has huge pages by itself, memory that was allocated and not touched yet once showed what others
+    /// had left there.
+    #[test]
+    fn memory_is_zeroed_on_a_tmpfs_with_huge_pages() {
+        const PAGES: usize = 16;
+        let Some(folder) = TmpfsWithHugePages::mount() else { return };
+        let map = |name: &str| {
+            let file = folder.file(name, PAGES * HUGE);
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let at = aligned(&file, PAGES * HUGE, protection, MapFlags::SHARED | MapFlags::NORESERVE).unwrap();
+            (file, at)
+        };
+        let bytes = |at: *mut u8| {
+            // SAFETY: the mappings and the files are that long.
+            unsafe { core::slice::from_raw_parts_mut(at, PAGES * HUGE) }
+        };
+        let unmap = |at: *mut u8| {
+            // SAFETY: ours, and used no more.
+            unsafe { munmap(at.cast(), PAGES * HUGE) }.unwrap();
+        };
+        for way in ["take", "gather"] {
+            let (_, left) = map("left");
+            bytes(left).fill(0xaa);
+            unmap(left);
+            folder.remove("left");
+            let (file, at) = map(way);
+            match way {
+                "take" => take(file.as_fd(), at, 0, PAGES * HUGE).map(drop).unwrap(),
+                _ => {
+                    fallocate(&file, FallocateFlags::empty(), 0, (PAGES * HUGE) as u64).unwrap();
+                    gather(at, PAGES * HUGE);
+                }
+            }
+            assert!(bytes(at).iter().all(|&byte| byte == 0), "{way}");
+            unmap(at);
+        }
+    }
+
+    /// A tmpfs of this test alone.
+    struct TmpfsWithHugePages(Place);
+
+    impl TmpfsWithHugePages {
+        /// `None`: this user may not mount, or the kernel has no such option.
+        fn mount() -> Option<Self> {
+            let folder = Place::new(&place::disk().unwrap(), "huge-pages").unwrap();
+            let name = std::ffi::CString::new(folder.path().as_os_str().as_encoded_bytes()).unwrap();
+            // SAFETY: the kernel's call, with C strings.
+            let done = unsafe {
+                let (tmpfs, options) = (c"tmpfs".as_ptr(), c"huge=always,size=256m".as_ptr());
+                libc::mount(tmpfs, name.as_ptr(), tmpfs, 0, options.cast())
+            };
+            if done != 0 {
+                eprintln!("SKIPPED: mounting a tmpfs with huge pages: {}", std::io::Error::last_os_error());
+                return None;
+            }
+            Some(Self(folder))
+        }
+
+        fn file(&self, name: &str, len: usize) -> std::fs::File {
+            let path = self.0.path().join(name);
+            let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+            file.set_len(len as u64).unwrap();
+            file
+        }
+
+        fn remove(&self, name: &str) {
+            std::fs::remove_file(self.0.path().join(name)).unwrap();
+        }
+    }
+
+    impl Drop for TmpfsWithHugePages {
+        fn drop(&mut self) {
+            let name = std::ffi::CString::new(self.0.path().as_os_str().as_encoded_bytes()).unwrap();
+            // SAFETY: the kernel's call, with a C string.
+            unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH) };
+        }
     }
 
     /// An address that another thread took first once left a map between huge pages.
