@@ -4,11 +4,14 @@
 use super::Mapping;
 use crate::error::Result;
 use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The mappings of one file.
 pub(crate) struct Longer {
     current: AtomicPtr<Mapping>,
+    /// What [`ptr`](Self::ptr) needs of the current one. The length is stored last: the address is at least as new.
+    base: AtomicPtr<u8>,
+    len: AtomicUsize,
     /// All that were ever made, the current one last.
     #[allow(clippy::vec_box, reason = "others hold pointers to them")]
     all: Mutex<Vec<Box<Mapping>>>,
@@ -16,7 +19,7 @@ pub(crate) struct Longer {
 
 /// Keeps others from making longer ones.
 pub(crate) struct Lengthening<'a> {
-    current: &'a AtomicPtr<Mapping>,
+    of: &'a Longer,
     #[allow(clippy::vec_box, reason = "as above")]
     all: Guard<'a, Vec<Box<Mapping>>>,
 }
@@ -24,7 +27,20 @@ pub(crate) struct Lengthening<'a> {
 impl Longer {
     pub fn new(first: Mapping) -> Self {
         let first = Box::new(first);
-        Self { current: AtomicPtr::new(core::ptr::from_ref(&*first).cast_mut()), all: Mutex::new(vec![first]) }
+        Self {
+            current: AtomicPtr::new(core::ptr::from_ref(&*first).cast_mut()),
+            base: AtomicPtr::new(first.base()),
+            len: AtomicUsize::new(first.reserved()),
+            all: Mutex::new(vec![first]),
+        }
+    }
+
+    /// As [`Mapping::ptr`] of the current one.
+    #[inline]
+    pub fn ptr(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(len as u64)?;
+        let is_inside = end <= self.len.load(Ordering::Acquire) as u64;
+        is_inside.then(|| self.base.load(Ordering::Relaxed).wrapping_add(offset as usize))
     }
 
     #[inline]
@@ -35,25 +51,17 @@ impl Longer {
 
     /// Keeps others from making longer ones.
     pub fn lock(&self) -> Lengthening<'_> {
-        Lengthening { current: &self.current, all: self.all.lock() }
+        Lengthening { of: self, all: self.all.lock() }
     }
 
     /// The current mapping, which reaches `end`: if it does not, one that `make` returns replaces it.
     ///
     /// # Errors
     /// Those of `make`.
-    #[inline]
     pub fn reach(&self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<&Mapping> {
-        let current = self.current();
-        if end <= current.reserved() as u64 {
-            return Ok(current);
+        if end > self.current().reserved() as u64 {
+            self.lock().reach(end, make)?;
         }
-        self.replace(end, make)
-    }
-
-    #[cold]
-    fn replace(&self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<&Mapping> {
-        self.lock().reach(end, make)?;
         Ok(self.current())
     }
 }
@@ -63,7 +71,9 @@ impl Lengthening<'_> {
     pub fn reach(&mut self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<()> {
         if self.all.last().is_none_or(|current| end > current.reserved() as u64) {
             let map = Box::new(make()?);
-            self.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
+            self.of.current.store(core::ptr::from_ref(&*map).cast_mut(), Ordering::Release);
+            self.of.base.store(map.base(), Ordering::Relaxed);
+            self.of.len.store(map.reserved(), Ordering::Release);
             self.all.push(map);
         }
         Ok(())

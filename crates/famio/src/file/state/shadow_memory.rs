@@ -96,6 +96,7 @@ impl Shadow {
         }
     }
 
+    #[inline]
     fn ours(&self) -> Option<&Mapping> {
         match &self.backing {
             Backing::Memory { ours, .. } => Some(ours.current()),
@@ -104,9 +105,15 @@ impl Shadow {
     }
 
     /// Our map, which reaches `end`.
-    fn ours_to(&self, end: u64) -> Result<&Mapping> {
+    #[cold]
+    fn longer(&self, end: u64) -> Result<&Mapping> {
         let Backing::Memory { memory, ours } = &self.backing else { return Err(Error::new(libc::EFBIG)) };
         ours.reach(end, || memory.run(|memory| map_memory(memory.as_fd(), end, 0)))
+    }
+
+    #[cold]
+    fn at_beyond(&self, offset: u64, len: usize) -> Result<*mut u8> {
+        self.longer(offset.saturating_add(len as u64))?.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
     }
 
     /// The number of its file, if it was made to be shared.
@@ -150,15 +157,21 @@ impl Shadow {
     }
 
     /// The address of its bytes below its size.
+    #[inline]
     pub(in crate::file) fn at(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        let ours = self.ours_to(offset.saturating_add(len as u64))?;
-        ours.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+        if let Backing::Memory { ours, .. } = &self.backing
+            && let Some(at) = ours.ptr(offset, len)
+        {
+            return Ok(at);
+        }
+        self.at_beyond(offset, len)
     }
 
     /// As [`at`](Self::at), for `len` bytes at each of two offsets, which overlap as they do in the file.
+    #[inline(never)]
     pub(in crate::file) fn at_both(&self, offsets: [u64; 2], len: usize) -> Result<[*mut u8; 2]> {
         let [first, second] = offsets;
-        let ours = self.ours_to(first.max(second).saturating_add(len as u64))?;
+        let ours = self.longer(first.max(second).saturating_add(len as u64))?;
         match (ours.ptr(first, len), ours.ptr(second, len)) {
             (Some(first), Some(second)) => Ok([first, second]),
             _ => Err(Error::new(libc::EFBIG)),
