@@ -174,9 +174,6 @@ impl AtomicFile {
                 }
             }
             if let Some(notes) = shadow.notes_for_copy() {
-                if !notes.reach(offset + len as u64) {
-                    return Err(Error::new(libc::ENOMEM));
-                }
                 // Both ends by our map, in which they overlap exactly where their bytes are the same.
                 let (ours, bytes) = match from_file {
                     Some(from) => {
@@ -186,12 +183,9 @@ impl AtomicFile {
                     None => (shadow.at(offset, len)?, bytes),
                 };
                 shadow.touch(offset, len);
-                let note = || {
-                    if holds(Rule::CopiesAreNoted) {
-                        notes.note(offset, len);
-                    }
-                };
-                note();
+                if holds(Rule::CopiesAreNoted) && !notes.note(offset, len) {
+                    return Err(Error::new(libc::ENOMEM));
+                }
                 // SAFETY: below the shadow's size, or a fault if it was cut meanwhile; the caller's promise for the
                 // rest.
                 if let Err(fault) = unsafe { bytes.put_guarded(ours, len) } {
@@ -202,7 +196,9 @@ impl AtomicFile {
                     // SAFETY: a fault of the caller's, as in `memcpy`: again, now unguarded.
                     unsafe { bytes.put(ours, len) };
                 }
-                note();
+                if holds(Rule::CopiesAreNoted) {
+                    notes.note(offset, len);
+                }
                 if !self.is_demoted() {
                     return Ok(());
                 }

@@ -120,7 +120,9 @@ impl AtomicFile {
                 break; // its maps are the kernel's, with all that was stored in them
             }
             if let Err(e) = self.take_bytes(shadow, range.clone()) {
-                noted[index..].iter().for_each(|range| notes.note(range.start, (range.end - range.start) as usize));
+                for range in &noted[index..] {
+                    notes.note(range.start, (range.end - range.start) as usize);
+                }
                 return Err(e);
             }
         }

@@ -65,19 +65,6 @@ impl Notes {
         Ok(Self { base, len, reach, levels, beyond: OnceLock::new() })
     }
 
-    /// Whether there are notes of all bytes below `end`: makes them where there are none.
-    #[inline]
-    pub fn reach(&self, end: u64) -> bool {
-        end <= self.reach || self.reach_beyond(end)
-    }
-
-    #[cold]
-    fn reach_beyond(&self, end: u64) -> bool {
-        let _held = Held::of_process(); // uninterrupted: a signal handler would wait for it
-        let make = || Notes::new(self.reach.saturating_mul(7)).ok().map(Box::new);
-        self.beyond.get_or_init(make).as_ref().is_some_and(|beyond| beyond.reach(end - self.reach))
-    }
-
     fn beyond(&self) -> Option<&Notes> {
         self.beyond.get()?.as_deref()
     }
@@ -90,43 +77,48 @@ impl Notes {
         unsafe { AtomicU8::from_ptr(self.base.add(at)) }
     }
 
-    /// Notes that `len` bytes (not 0) from `offset` on were stored, or are about to be. The notes
-    /// [reach](Self::reach) them.
-    #[inline]
-    pub fn note(&self, offset: u64, len: usize) {
+    /// Notes that `len` bytes (not 0) from `offset` on were stored, or are about to be. False: there is no address space
+    /// for notes of a file that has grown so far.
+    #[inline(always)]
+    pub fn note(&self, offset: u64, len: usize) -> bool {
         let end = offset.saturating_add(len as u64);
+        let (first, last) = (offset / LEVELS[0], end.saturating_sub(1) / LEVELS[0]);
+        if first != last || end > self.reach {
+            return self.note_several(offset, end);
+        }
+        // Most are small: one note on each level.
+        self.at(0, first).store(1, Ordering::Release);
+        self.at(1, first / FAN).store(1, Ordering::Release);
+        self.at(2, first / (FAN * FAN)).store(1, Ordering::Release);
+        self.at(3, first / (FAN * FAN * FAN)).store(1, Ordering::Release);
+        true
+    }
+
+    #[inline(never)]
+    fn note_several(&self, offset: u64, end: u64) -> bool {
         if end > self.reach {
             return self.note_beyond(offset, end);
         }
         let (first, last) = (offset / LEVELS[0], end.saturating_sub(1) / LEVELS[0]);
-        if first > last {
-            return;
-        }
-        if first == last {
-            // Most are small: one note on each level.
-            self.at(0, first).store(1, Ordering::Release);
-            self.at(1, first / FAN).store(1, Ordering::Release);
-            self.at(2, first / (FAN * FAN)).store(1, Ordering::Release);
-            self.at(3, first / (FAN * FAN * FAN)).store(1, Ordering::Release);
-            return;
-        }
         if last - first < FAN {
             (first..=last).for_each(|granule| self.at(0, granule).store(1, Ordering::Release));
         } else {
             self.note_pages(offset, end);
         }
         self.note_above(offset, end);
+        true
     }
 
     #[cold]
-    fn note_beyond(&self, offset: u64, end: u64) {
+    fn note_beyond(&self, offset: u64, end: u64) -> bool {
+        let _held = Held::of_process(); // uninterrupted: a signal handler would wait for it
+        let make = || Notes::new(self.reach.saturating_mul(7)).ok().map(Box::new);
+        let Some(beyond) = self.beyond.get_or_init(make) else { return false };
         if offset < self.reach {
             self.note(offset, (self.reach - offset) as usize);
         }
-        if let Some(beyond) = self.beyond() {
-            let offset = offset.max(self.reach);
-            beyond.note(offset - self.reach, (end - offset) as usize);
-        }
+        let offset = offset.max(self.reach);
+        beyond.note(offset - self.reach, (end - offset) as usize)
     }
 
     /// Notes on the levels above the granules.
@@ -249,7 +241,6 @@ mod tests {
         let notes = Notes::new(1 << 20).unwrap();
         notes.note(1000, 50);
         notes.note(10_000, 4096);
-        notes.note(u64::MAX - 1, 1);
         assert_eq!(taken(&notes, 1010), [(960, 1010)]);
         // What was cut off is forgotten; what is stored there after the file has grown again is not.
         assert_eq!(taken(&notes, 1 << 20), []);
@@ -260,11 +251,9 @@ mod tests {
     #[test]
     fn they_reach_as_far_as_the_file_grows() {
         let notes = Notes::new(1 << 20).unwrap();
-        assert!(notes.reach(1 << 20) && notes.reach(300 << 20));
-        notes.note((1 << 20) - 100, 200);
+        assert!(notes.note((1 << 20) - 100, 200));
         notes.note((8 << 20) - 4096, 3 * 4096);
-        notes.note(299 << 20, 1);
-        notes.note(5, 1);
+        assert!(notes.note(299 << 20, 1) && notes.note(5, 1));
         let at = (1 << 20) - 128;
         assert_eq!(
             notes.take(300 << 20),
