@@ -5,16 +5,16 @@ mod advice;
 pub(crate) mod ahead;
 #[doc(hidden)]
 pub mod cache;
+mod growing;
 #[doc(hidden)]
 pub mod guard;
 pub(crate) mod huge;
-mod longer;
 mod reserve;
 mod view;
 
 pub use advice::Advice;
+pub(crate) use growing::GrowingMapping;
 pub use guard::Fault;
-pub(crate) use longer::Longer;
 pub(crate) use reserve::{AHEAD_FROM, reservation};
 #[doc(hidden)]
 pub use reserve::{Mapping, RESERVATION};

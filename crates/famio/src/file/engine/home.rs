@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::file::Descriptors;
 use crate::index::Shared;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Longer, Mapping, guard, reservation};
+use crate::map::{Advice, GrowingMapping, Mapping, guard, reservation};
 use crate::pmem::{Domain, Medium};
 use crate::sys::file_size_limit;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -19,7 +19,7 @@ const STEP_MAX: u64 = 16 << 20;
 
 /// The mapped file.
 pub(crate) struct Home {
-    maps: Longer,
+    maps: GrowingMapping,
     domain: Domain,
     writable: bool,
     medium: &'static dyn Medium,
@@ -49,7 +49,7 @@ impl Home {
         })?;
         let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
         let preallocated = AtomicU64::new(0);
-        Ok(Self { maps: Longer::new(map), domain, writable, medium, sparse, reserved, top, preallocated })
+        Ok(Self { maps: GrowingMapping::new(map), domain, writable, medium, sparse, reserved, top, preallocated })
     }
 
     /// What the session's next owner has to know.
@@ -75,7 +75,7 @@ impl Home {
     /// The address of `offset..offset + len`, which the caller knows to be below the physical size.
     #[inline]
     pub fn ptr(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.map().ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+        self.maps.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
     }
 
     /// Copies from the file to the caller's memory, with zeros for bytes at or above `readable`.
@@ -223,11 +223,11 @@ impl Home {
 
     /// Makes sure that the mapping reaches `end`, after a system call has made the file longer.
     pub fn cover(&self, fds: &Descriptors, end: u64) -> Result<()> {
-        self.maps.reach(end, || self.longer(fds, end)).map(drop)
+        self.maps.reach(end, || self.longer_mapping(fds, end)).map(drop)
     }
 
     /// A mapping of `size` bytes.
-    fn longer(&self, fds: &Descriptors, size: u64) -> Result<Mapping> {
+    fn longer_mapping(&self, fds: &Descriptors, size: u64) -> Result<Mapping> {
         fds.with(self.writable, |fd| {
             let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
@@ -253,7 +253,7 @@ impl Home {
             preallocate_again(fd, size, room.max(self.preallocated()));
             Ok(())
         })?;
-        maps.reach(size, || self.longer(fds, size))?;
+        maps.reach(size, || self.longer_mapping(fds, size))?;
         shared.physical.store(size, Ordering::Release);
         Ok(())
     }
@@ -288,7 +288,7 @@ impl Home {
             // Data must not lie beyond a size that a power cut takes back.
             self.medium.fdatasync(fd)
         })?;
-        if let Err(e) = maps.reach(want, || self.longer(fds, want)) {
+        if let Err(e) = maps.reach(want, || self.longer_mapping(fds, want)) {
             // No address space: as before. If that fails, too, a close cuts it.
             let _ = fds.with(true, |fd| {
                 self.medium.ftruncate(fd, have)?;

@@ -8,7 +8,7 @@ use crate::file::UserBuf;
 use crate::file::engine::home::{copy_in, copy_out};
 use crate::index::SharedSize;
 use crate::map::ahead::Reach;
-use crate::map::{Advice, Longer, Mapping};
+use crate::map::{Advice, GrowingMapping, Mapping};
 use crate::pmem::Domain;
 use crate::sys::internal::InUse;
 use crate::sys::{InternalFd, high_duplicate, write_at};
@@ -37,7 +37,7 @@ pub(in crate::file) struct Shadow {
 /// Where a shadow's bytes are.
 enum Backing {
     /// In memory of their own, which both the program and the library map.
-    Memory { memory: InternalFd, ours: Longer },
+    Memory { memory: InternalFd, ours: GrowingMapping },
     /// In the program's maps: copied pages over the file.
     Cow(CowMaps),
 }
@@ -71,7 +71,7 @@ impl Shadow {
     fn of(memory: InternalFd, size: Size, number: Option<u64>, now: u64, limit: u64) -> Result<Self> {
         // As much as it is likely to grow to.
         let most = usize::try_from(limit.max(now).min(MAPPED_MAX.max(now))).unwrap_or(usize::MAX);
-        let ours = Longer::new(map_memory(memory.as_fd(), now, most)?);
+        let ours = GrowingMapping::new(map_memory(memory.as_fd(), now, most)?);
         Ok(Self::with(Backing::Memory { memory, ours }, size, number))
     }
 
@@ -106,14 +106,14 @@ impl Shadow {
 
     /// Our map, which reaches `end`.
     #[cold]
-    fn longer(&self, end: u64) -> Result<&Mapping> {
+    fn ours_to(&self, end: u64) -> Result<&Mapping> {
         let Backing::Memory { memory, ours } = &self.backing else { return Err(Error::new(libc::EFBIG)) };
         ours.reach(end, || memory.run(|memory| map_memory(memory.as_fd(), end, 0)))
     }
 
     #[cold]
     fn at_beyond(&self, offset: u64, len: usize) -> Result<*mut u8> {
-        self.longer(offset.saturating_add(len as u64))?.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
+        self.ours_to(offset.saturating_add(len as u64))?.ptr(offset, len).ok_or(Error::new(libc::EFBIG))
     }
 
     /// The number of its file, if it was made to be shared.
@@ -171,7 +171,7 @@ impl Shadow {
     #[inline(never)]
     pub(in crate::file) fn at_both(&self, offsets: [u64; 2], len: usize) -> Result<[*mut u8; 2]> {
         let [first, second] = offsets;
-        let ours = self.longer(first.max(second).saturating_add(len as u64))?;
+        let ours = self.ours_to(first.max(second).saturating_add(len as u64))?;
         match (ours.ptr(first, len), ours.ptr(second, len)) {
             (Some(first), Some(second)) => Ok([first, second]),
             _ => Err(Error::new(libc::EFBIG)),

@@ -7,7 +7,7 @@ use crate::thread::{Guard, Mutex};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The mappings of one file.
-pub(crate) struct Longer {
+pub(crate) struct GrowingMapping {
     current: AtomicPtr<Mapping>,
     /// What [`ptr`](Self::ptr) needs of the current one. The length is stored last: the address is at least as new.
     base: AtomicPtr<u8>,
@@ -18,13 +18,13 @@ pub(crate) struct Longer {
 }
 
 /// Keeps others from making longer ones.
-pub(crate) struct Lengthening<'a> {
-    of: &'a Longer,
+pub(crate) struct Growing<'a> {
+    of: &'a GrowingMapping,
     #[allow(clippy::vec_box, reason = "as above")]
     all: Guard<'a, Vec<Box<Mapping>>>,
 }
 
-impl Longer {
+impl GrowingMapping {
     pub fn new(first: Mapping) -> Self {
         let first = Box::new(first);
         Self {
@@ -50,8 +50,8 @@ impl Longer {
     }
 
     /// Keeps others from making longer ones.
-    pub fn lock(&self) -> Lengthening<'_> {
-        Lengthening { of: self, all: self.all.lock() }
+    pub fn lock(&self) -> Growing<'_> {
+        Growing { of: self, all: self.all.lock() }
     }
 
     /// The current mapping, which reaches `end`: if it does not, one that `make` returns replaces it.
@@ -66,8 +66,8 @@ impl Longer {
     }
 }
 
-impl Lengthening<'_> {
-    /// As [`Longer::reach`].
+impl Growing<'_> {
+    /// As [`GrowingMapping::reach`].
     pub fn reach(&mut self, end: u64, make: impl FnOnce() -> Result<Mapping>) -> Result<()> {
         if self.all.last().is_none_or(|current| end > current.reserved() as u64) {
             let map = Box::new(make()?);
