@@ -121,26 +121,8 @@ impl AtomicFile {
         unsafe { self.store_from(None, offset, at, bytes, len, copies) }
     }
 
-    /// As [`store`](Self::store), of bytes that the file itself has at `from`, and a map of the program's at `bytes`.
-    ///
-    /// # Safety
-    /// As [`store`](Self::store).
-    #[inline(never)]
-    unsafe fn store_own(
-        &self,
-        from: u64,
-        offset: u64,
-        at: *mut u8,
-        bytes: Bytes,
-        len: usize,
-        copies: bool,
-    ) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.store_from(Some(from), offset, at, bytes, len, copies) }
-    }
-
-    /// See [`store`](Self::store) and [`store_own`](Self::store_own), each of which gets its own code: most copies take
-    /// 30 ns.
+    /// As [`store`](Self::store). `from_file`: where the file itself has the bytes, if it has. Inlined, so that the usual
+    /// copy, of other bytes, has code of its own.
     ///
     /// # Safety
     /// As [`store`](Self::store).
@@ -284,7 +266,7 @@ unsafe fn copy_one(target: &Slot, source: Option<(&Slot, usize)>, to: *mut u8, b
     // SAFETY: the caller's promise.
     unsafe {
         match from_file {
-            Some(from) => file.store_own(from, offset, to, bytes, len, target.copies),
+            Some(_) => file.store_from(from_file, offset, to, bytes, len, target.copies),
             None => file.store(offset, to, bytes, len, target.copies),
         }
     }

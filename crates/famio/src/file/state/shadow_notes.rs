@@ -241,6 +241,7 @@ mod tests {
         let notes = Notes::new(1 << 20).unwrap();
         notes.note(1000, 50);
         notes.note(10_000, 4096);
+        notes.note(u64::MAX - 1, 1);
         assert_eq!(taken(&notes, 1010), [(960, 1010)]);
         // What was cut off is forgotten; what is stored there after the file has grown again is not.
         assert_eq!(taken(&notes, 1 << 20), []);

@@ -14,7 +14,7 @@ use rustix::mm::Advice;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The most segments of a journal: the smallest ones, for a tebibyte.
+/// The most segments of a journal: of the usual 2 MiB, for 128 GiB. Beyond, it is full.
 pub(super) const SEGMENTS_MAX: u64 = 1 << 16;
 /// Pages that the background touches at a time, and the most that it does at all: writers have used those before.
 const TOUCH_STEP: u64 = 256 << 10;

@@ -110,11 +110,7 @@ impl TieredLog {
     fn is_short_of_free(&self) -> bool {
         let wanted = AHEAD.min(self.used / 4).max(1);
         let free = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| self.segments[i].place.len);
-        free.scan(0, |sum, len| {
-            *sum += len;
-            Some(*sum)
-        })
-        .all(|sum| sum < wanted)
+        free.sum::<u64>() < wanted
     }
 
     /// The next segment to make in the background, if little is free and more are allowed.
