@@ -6,13 +6,13 @@ use crate::case::Case;
 use crate::explorer::{Explorer, Failure};
 use crate::oracle::Legal;
 use crate::world::Run;
-use famio::pmem::record::{Call, Image, Replay};
+use famio::pmem::record::{CALLS, Call, Image, Replay};
 use std::ops::ControlFlow;
 
 impl Explorer {
     /// Runs a history and recovers what crashes of it can leave. `fail`: with a call that fails. Returns how often
     /// each kind of call was made.
-    pub fn explore(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<[usize; 4], Box<Failure>> {
+    pub fn explore(&mut self, case: &Case, fail: Option<(Call, usize)>) -> Result<[usize; CALLS], Box<Failure>> {
         let failure = |what: String| Box::new(Failure { case: case.clone(), fail, what });
         let run = self.world.run(case, fail).map_err(failure)?;
         self.counts.histories += 1;

@@ -17,6 +17,8 @@ pub enum Machine {
     Eadr,
     /// A disk: power cuts, and kills followed by a power cut.
     PageCache,
+    /// The same, with a file system that keeps the order of names and marks.
+    Ordered,
     /// A disk, with the journals on persistent memory: power cuts, and kills followed by a power cut.
     Tiered,
     /// Memory that outlives the process: kills.
@@ -27,8 +29,15 @@ pub enum Machine {
 
 impl Machine {
     /// All of them.
-    pub const ALL: [Machine; 6] =
-        [Machine::Pmem, Machine::Eadr, Machine::PageCache, Machine::Tiered, Machine::Process, Machine::Emulated];
+    pub const ALL: [Machine; 7] = [
+        Machine::Pmem,
+        Machine::Eadr,
+        Machine::PageCache,
+        Machine::Ordered,
+        Machine::Tiered,
+        Machine::Process,
+        Machine::Emulated,
+    ];
 
     /// Its name in a trace.
     pub fn name(self) -> &'static str {
@@ -36,6 +45,7 @@ impl Machine {
             Machine::Pmem => "pmem",
             Machine::Eadr => "eadr",
             Machine::PageCache => "page-cache",
+            Machine::Ordered => "ordered",
             Machine::Tiered => "tiered",
             Machine::Process => "process",
             Machine::Emulated => "emulated",
@@ -46,7 +56,7 @@ impl Machine {
     pub fn domain(self) -> Domain {
         match self {
             Machine::Pmem | Machine::Eadr => Domain::Pmem,
-            Machine::PageCache | Machine::Tiered => Domain::PageCache,
+            Machine::PageCache | Machine::Ordered | Machine::Tiered => Domain::PageCache,
             Machine::Process => Domain::Process,
             Machine::Emulated => Domain::Emulated,
         }
@@ -56,6 +66,7 @@ impl Machine {
     pub fn behaviour(self) -> Behaviour {
         match self {
             Machine::Eadr => Behaviour::Eadr,
+            Machine::Ordered => Behaviour::Ordered,
             // Whatever was stored survives a kill, flushed or not.
             Machine::Emulated => Behaviour::Domain(Domain::Process),
             // Only the journal is mapped; the file is written.
@@ -71,12 +82,12 @@ impl Machine {
 
     /// Whether a journal is in place, so that there are policies.
     pub fn has_policies(self) -> bool {
-        !matches!(self, Machine::PageCache | Machine::Tiered)
+        self.domain() != Domain::PageCache
     }
 
     /// Whether what is visible after a kill may be lost with the power.
     pub fn forgets(self) -> bool {
-        matches!(self, Machine::Pmem | Machine::PageCache | Machine::Tiered | Machine::Eadr)
+        self.loses_power()
     }
 
     /// Whether that also applies to stores in memory, not only to what the kernel was told.
@@ -93,6 +104,7 @@ impl Machine {
             ids: Some(0),
             // As small as they may be: three operations get to the end of one.
             segments: Some([SEGMENT, SEGMENT, 2 * SEGMENT]),
+            keeps_order: self == Machine::Ordered,
             still: true,
             // A hand-over is one to another process.
             reads_again: true,

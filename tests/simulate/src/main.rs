@@ -27,7 +27,7 @@ enum What {
         /// How many.
         #[arg(long, env = "FAMIO_STATES", default_value_t = 100_000)]
         states: u64,
-        /// On this machine only: pmem, eadr, page-cache, tiered, process or emulated.
+        /// On this machine only: pmem, eadr, page-cache, ordered, tiered, process or emulated.
         #[arg(long)]
         machine: Option<Machine>,
         /// Of the choice of histories.
@@ -60,7 +60,7 @@ enum What {
         /// Those of up to this many operations, where the file keeps its hands.
         #[arg(long, default_value_t = 3)]
         length: usize,
-        /// On this machine only: pmem, eadr, page-cache, tiered, process or emulated.
+        /// On this machine only: pmem, eadr, page-cache, ordered, tiered, process or emulated.
         #[arg(long)]
         machine: Option<Machine>,
         /// One for each core by default.
@@ -73,7 +73,7 @@ enum What {
         /// A mutant that this many states did not find survives.
         #[arg(long, env = "FAMIO_MUTANT_STATES", default_value_t = 150_000)]
         states: u64,
-        /// On this machine only: pmem, page-cache, tiered or eadr.
+        /// On this machine only: pmem, page-cache, ordered, tiered or eadr.
         #[arg(long)]
         machine: Option<Machine>,
         /// Those with this in their names.

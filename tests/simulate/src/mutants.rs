@@ -36,7 +36,8 @@ impl Mutant {
 }
 
 /// Machines on which something can be left out; on `eadr` only system calls count.
-pub const MACHINES: [Machine; 4] = [Machine::Pmem, Machine::PageCache, Machine::Tiered, Machine::Eadr];
+pub const MACHINES: [Machine; 5] =
+    [Machine::Pmem, Machine::PageCache, Machine::Ordered, Machine::Tiered, Machine::Eadr];
 
 /// A history, and the parts that it passes.
 struct Known {
@@ -123,7 +124,8 @@ fn name(machine: Machine, part: Part, names: &BTreeMap<usize, String>) -> Option
         Part::Rule(rule) => Some(format!("{rule:?}")),
         Part::Site(number) => {
             let name = names.get(&number)?;
-            let by_kernel = [Barrier::Fdatasync, Barrier::Fsync].map(|barrier| format!("{barrier:?}:"));
+            let by_kernel =
+                [Barrier::Fdatasync, Barrier::Fsync, Barrier::WriteOut].map(|barrier| format!("{barrier:?}:"));
             let counts = matches!(machine, Machine::Pmem | Machine::Tiered)
                 || by_kernel.iter().any(|kind| name.starts_with(kind));
             counts.then(|| name.clone())

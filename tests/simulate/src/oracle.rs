@@ -38,7 +38,8 @@ impl Promise {
 /// The model.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// Nothing is promised about the initial file until its first write has returned.
+    /// Nothing is promised about the initial file until its first write has returned, or, where the order is kept, its
+    /// first SYNC.
     pub unsynced: bool,
     /// The file as a reader sees it.
     pub now: Vec<u8>,

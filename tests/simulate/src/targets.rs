@@ -268,7 +268,14 @@ pub fn all(machine: Machine) -> Vec<Job> {
     // Two places in an epoch, so that half of it is noticed.
     let ends = if machine.has_policies() { "a: w100+60 s c" } else { "u: w100+60 w5000+60 s w300+10 s c" };
     let ends: Case = format!("{machine}/{ends}").parse().unwrap_or_else(|e| panic!("{e}"));
-    for (call, most) in [(Call::Pwritev, 12), (Call::Fdatasync, 14), (Call::Fsync, 6), (Call::Ftruncate, 3)] {
+    let calls = [
+        (Call::Pwritev, 12),
+        (Call::Fdatasync, 14),
+        (Call::Fsync, 6),
+        (Call::Ftruncate, 3),
+        (Call::WriteOut, if machine == Machine::Ordered { 4 } else { 0 }),
+    ];
+    for (call, most) in calls {
         jobs.extend((1..=most).map(|nth| Job::FailedCall(ends.clone(), (call, nth))));
     }
     // One of them is that of the record.

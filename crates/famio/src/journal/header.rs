@@ -82,10 +82,34 @@ pub enum State {
     Clean,
     /// A flush failed, so it takes no more commits. Its content is recovered like an active journal's.
     Suspect,
+    /// The file's mark decides: with it, the journal is active; without it, everything is in the file.
+    AsMarked,
 }
 
 impl State {
-    const ALL: [State; 4] = [State::Creating, State::Active, State::Clean, State::Suspect];
+    const ALL: [State; 5] = [State::Creating, State::Active, State::Clean, State::Suspect, State::AsMarked];
+
+    /// Whether it may hold what the file lacks. `is_marked`: the file's mark names this journal.
+    pub const fn is_pending(self, is_marked: bool) -> bool {
+        match self {
+            State::Active | State::Suspect => true,
+            State::AsMarked => is_marked,
+            State::Creating | State::Clean => false,
+        }
+    }
+
+    /// Whether it changes if a flush of the journal or the file fails. *Clean* stays: otherwise it would be replayed over
+    /// later changes. *As marked* stays: without the mark, which may not be durable, a suspect journal would be a
+    /// conflict; and what the failed flush has lost may be the other copy of the header.
+    pub const fn can_become_suspect(self) -> bool {
+        !matches!(self, State::Clean | State::AsMarked)
+    }
+
+    /// In the same boot, whether every write to it is complete up to some page.
+    pub const fn lost_nothing(self) -> bool {
+        // As marked: no later state says that a flush failed.
+        !matches!(self, State::Suspect | State::AsMarked)
+    }
 
     /// Its name in messages.
     pub const fn name(self) -> &'static str {
@@ -94,6 +118,7 @@ impl State {
             State::Active => "active",
             State::Clean => "clean",
             State::Suspect => "suspect",
+            State::AsMarked => "as marked",
         }
     }
 }
@@ -132,6 +157,8 @@ struct Copies {
     first: Copy,
     /// Whether the other copy is certainly durable.
     is_other_durable: bool,
+    /// A new journal has only the mirror until this.
+    has_begun: bool,
 }
 
 impl PartialEq for Copies {
@@ -189,7 +216,7 @@ impl Header {
             path_hint: if fits { file_path.to_path_buf() } else { PathBuf::new() },
             sequence: 0,
             // Creation stores only the mirror, so a primary of zeros shows that the creation was never finished.
-            copies: Copies { first: Copy::Mirror, is_other_durable: true },
+            copies: Copies { first: Copy::Mirror, is_other_durable: true, has_begun: false },
         })
     }
 
@@ -256,7 +283,7 @@ impl Header {
             geometry: core::array::from_fn(|i| u64_at(from, GEOMETRY + 8 * i)),
             path_hint: PathBuf::from(OsStr::from_bytes(&from[HINT..HINT + hint_len as usize])),
             sequence: u64_at(from, SEQUENCE),
-            copies: Copies { first: Copy::Mirror, is_other_durable: false },
+            copies: Copies { first: Copy::Mirror, is_other_durable: false, has_begun: true },
         })
     }
 
@@ -292,15 +319,25 @@ impl Header {
     /// the other becomes durable with the next flush of the journal, or at the latest with the next store, which begins
     /// with it. After an error the medium has the old or the new state.
     ///
-    /// In state *creating*: the mirror alone, without a flush. A crash leaves a journal that is blank, or has no valid
-    /// copy; nothing may rely on the journal before it is flushed ([`has_begun`](Self::has_begun)).
+    /// Of a new journal, in state *creating* or *as marked*: the mirror alone, without a flush. A crash leaves a journal
+    /// that is blank, or has no valid copy; nothing may rely on the journal before it has [begun](Self::has_begun).
     pub fn store(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
-        let bytes = self.next();
-        if self.state == State::Creating {
-            return write_copy(Copy::Mirror, &bytes, journal.as_fd(), medium);
+        if !self.copies.has_begun && matches!(self.state, State::Creating | State::AsMarked) {
+            return write_copy(Copy::Mirror, &self.next(), journal.as_fd(), medium);
         }
+        self.store_with(journal, medium, |journal| medium.fdatasync(journal))
+    }
+
+    /// As [`store`](Self::store), with a flush of the journal that also serves other writes to it.
+    pub fn store_with(
+        &mut self,
+        journal: impl AsFd,
+        medium: &dyn Medium,
+        flush: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = self.next();
         let first = self.store_weaker(&bytes, journal.as_fd(), medium)?;
-        medium.fdatasync(journal.as_fd())?;
+        flush(journal.as_fd())?;
         if holds(Rule::HeaderGoesOnWithWeaker) {
             self.copies.first = first.other();
         }
@@ -312,7 +349,7 @@ impl Header {
     pub fn store_one_copy(&mut self, journal: impl AsFd, medium: &dyn Medium) -> Result<()> {
         let bytes = self.next();
         let first = self.store_weaker(&bytes, journal.as_fd(), medium)?;
-        self.copies = Copies { first: first.other(), is_other_durable: false };
+        self.copies = Copies { first: first.other(), is_other_durable: false, has_begun: true };
         Ok(())
     }
 
@@ -342,10 +379,16 @@ impl Header {
         Ok(())
     }
 
-    /// A new journal was flushed. Until then, and if the flush fails, the next store begins with the mirror, too: a
-    /// later flush may succeed without it, and a primary that is torn then would not look like an unfinished creation.
-    pub fn has_begun(&mut self) {
-        self.copies.first = Copy::Primary;
+    /// A new journal was flushed, or, if not `is_durable`, written to the disk. Until then, and if that fails, the next
+    /// store begins with the mirror, too: a later flush may succeed without it, and a primary that is torn then would
+    /// not look like an unfinished creation.
+    pub fn has_begun(&mut self, is_durable: bool) {
+        self.copies = Copies { first: Copy::Primary, is_other_durable: is_durable, has_begun: true };
+    }
+
+    /// All of the journal that was written is durable.
+    pub fn was_flushed(&mut self) {
+        self.copies.is_other_durable = true;
     }
 
     fn next(&mut self) -> Box<[u8; COPY_LEN]> {

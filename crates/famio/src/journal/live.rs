@@ -11,13 +11,13 @@ use crate::journal::pools::beside::beside_path;
 use crate::journal::pools::pool::{Pool, is_beside_name, journal_name};
 use crate::journal::pools::shares::{Charge, Limit};
 use crate::pmem::{Detected, Domain, Medium, TestHooks, keeps_order};
-use crate::rule::{Rule, in_order};
+use crate::rule::{Rule, holds, in_order};
 use crate::settings::{Durability, Settings};
 use crate::sys::internal::InUse;
 use crate::sys::namespaces::root_folder;
-use crate::sys::{InternalFd, read_at, write_at, write_out};
+use crate::sys::{InternalFd, read_at, write_at};
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -47,9 +47,20 @@ pub(crate) struct Live {
     /// Beside its mark, on a file system that keeps the order of what it makes durable (`pmem::keeps_order`): what has
     /// to be durable before a change of the mark is only written before it.
     keeps_order: AtomicBool,
+    /// What the next commit has to make durable besides its records.
+    due: AtomicU8,
     /// It has ended, and stays, with or without its mark: the process lacked the right, or room, to remove them.
     is_left: AtomicBool,
 }
+
+/// Nothing.
+const NOTHING: u8 = 0;
+/// The mark, without which the journal, in state *as marked*, does not count.
+const MARK: u8 = 1;
+/// Nothing, but the commit after it [`ACTIVE`].
+const FIRST: u8 = 2;
+/// State *active*, by which a lost mark is noticed. Short sessions do without.
+const ACTIVE: u8 = 3;
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
 pub(crate) fn durability_of(domain: Domain) -> Durability {
@@ -122,10 +133,14 @@ impl Live {
         // Under another name of the file, there may be another `.famio/`: the mark says which one counts.
         let stat = rustix::fs::fstat(file)?;
         let has_other_names = stat.st_nlink > 1;
+        let test_hooks = TestHooks::current();
+        let keeps_order = |detected: &Detected| match test_hooks.medium {
+            Some(_) => test_hooks.keeps_order,
+            None => keeps_order(file, detected) && keeps_order(journal.as_fd(), detected),
+        };
         let keeps_order = durability_of(file_domain) == Durability::Power
-            && TestHooks::current().medium.is_none() // the recorder has no order of files and marks
             && rustix::fs::fstat(&journal)?.st_dev == stat.st_dev
-            && through_cache.is_some_and(|d| keeps_order(file, d) && keeps_order(journal.as_fd(), d));
+            && through_cache.is_some_and(keeps_order);
         Ok(Arc::new(Self {
             file: journal,
             header: Mutex::new(header),
@@ -139,6 +154,7 @@ impl Live {
             medium,
             limit: Limit::new(settings.journal_limit, charge),
             keeps_order: AtomicBool::new(keeps_order),
+            due: AtomicU8::new(NOTHING),
             is_left: AtomicBool::new(false),
         }))
     }
@@ -158,8 +174,9 @@ impl Live {
         let journal = pool.open(&name, Some(file))?.ok_or_else(missing)?;
         let (bytes, length) = first_bytes(journal.as_fd())?;
         let (header, _) = Header::read(&bytes[..length])?;
-        let is_marked = mark.is_some_and(|mark| mark.journal_id == header.journal_id);
-        if header.identity != identity || header.state != State::Active || !is_marked {
+        let is_marked = mark.is_some_and(|mark| mark.journal_id == header.journal_id && !mark.is_closing);
+        let state = header.state;
+        if header.identity != identity || ![State::Active, State::AsMarked].contains(&state) || !is_marked {
             return Err(Error::with(libc::EIO, format!("journal {}: not in use", pool.path_of(&name).display())));
         }
         let path = pool.path_of(&name);
@@ -179,6 +196,7 @@ impl Live {
             medium,
             limit,
             keeps_order: AtomicBool::new(false), // the other process may have made it in another way
+            due: AtomicU8::new(if state == State::AsMarked { MARK } else { NOTHING }),
             is_left: AtomicBool::new(false),
         })
     }
@@ -213,27 +231,64 @@ impl Live {
 
     /// The journal is complete: makes it durable, with its name, marks the file, durably, and then stores state
     /// *active*. Commits, and stores to the file, may follow.
+    ///
+    /// A journal of records, whose file is not stored to before the first commit, becomes *as marked* instead. Where the
+    /// order is kept, its first commit makes mark and journal durable, with its records.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
         let (id, identity) = {
             let header = self.header.lock();
             (header.journal_id, header.identity)
         };
         let mark = Mark::new(id, &identity, self.pool.as_deref())?;
+        let is_of_records = self.header().kind == Kind::Records && holds(Rule::MarkBeforeActive);
+        if is_of_records {
+            self.store(State::AsMarked)?;
+        }
         // With the mark, the file becomes durable as it was found: from here on, a crash takes it back to that.
         let set_mark = || {
+            let is_due = is_of_records && self.keeps_order.load(Ordering::Relaxed);
+            if is_due {
+                self.medium.write_out(file)?;
+            }
             mark::set(file, &mark)?;
             // A process that notes this looks for a mark afterwards. So one of the two sees the other.
             if let Some(pid) = demotion_note::of_another_at_begin(file) {
                 return Err(demoted_by(pid));
             }
-            mark::persist(file, self.durability, self.medium)
+            let due = match is_of_records {
+                true if is_due => MARK,
+                true => FIRST,
+                false => NOTHING,
+            };
+            self.due.store(due, Ordering::Relaxed);
+            if is_due { Ok(()) } else { mark::persist(file, self.durability, self.medium) }
         };
         in_order(
             Rule::MarkBeforeActive,
             || in_order(Rule::JournalBeforeMark, || self.persist_before_mark(), set_mark),
-            || self.store(State::Active),
+            || if is_of_records { Ok(()) } else { self.store(State::Active) },
         )?;
         *self.made_in.lock() = None;
+        Ok(())
+    }
+
+    /// Whether the next commit has to make the mark durable.
+    pub fn awaits_mark(&self) -> bool {
+        self.due.load(Ordering::Relaxed) == MARK
+    }
+
+    /// Before a commit that is not an append to the journal: makes it count.
+    pub fn make_mark_durable(&self, file: BorrowedFd<'_>) -> Result<()> {
+        if !self.awaits_mark() {
+            return Ok(());
+        }
+        if !self.write_out()? {
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
+            self.find_pool(file)?.sync(self.durability, self.medium)?;
+        }
+        mark::persist(file, self.durability, self.medium)?;
+        self.header.lock().was_flushed();
+        self.due.store(ACTIVE, Ordering::Relaxed);
         Ok(())
     }
 
@@ -244,8 +299,9 @@ impl Live {
         if self.durability == Durability::Power && !self.write_out()? {
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
         }
-        self.header.lock().has_begun();
-        if self.keeps_order.load(Ordering::Relaxed) {
+        let is_written_out = self.keeps_order.load(Ordering::Relaxed);
+        self.header.lock().has_begun(!is_written_out);
+        if is_written_out {
             return Ok(());
         }
         self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
@@ -255,7 +311,7 @@ impl Live {
     /// later change of the mark is. Returns whether it did; a sandbox may forbid it.
     fn write_out(&self) -> Result<bool> {
         if self.keeps_order.load(Ordering::Relaxed) {
-            match self.file.run(|journal| write_out(journal)) {
+            match self.file.run(|journal| self.medium.write_out(journal.as_fd())) {
                 Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
                     self.keeps_order.store(false, Ordering::Relaxed);
                 }
@@ -265,36 +321,53 @@ impl Live {
         Ok(self.keeps_order.load(Ordering::Relaxed))
     }
 
-    /// Stores state *clean*: durably, or as [`write_out`](Self::write_out) does.
-    fn store_clean_before_unmark(&self) -> Result<()> {
+    /// Everything was written to the file: makes that durable; or, where the order is kept, writes it to the disk, and
+    /// [`retire`](Self::retire) makes it durable.
+    pub fn persist_before_end(&self, file: BorrowedFd<'_>) -> Result<()> {
+        if self.keeps_order.load(Ordering::Relaxed) {
+            match self.medium.write_out(file) {
+                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
+                    self.keeps_order.store(false, Ordering::Relaxed);
+                }
+                written => return written,
+            }
+        }
+        self.medium.fdatasync(file)
+    }
+
+    /// Stores a state that is a leftover's once the mark is gone: durably, or as [`write_out`](Self::write_out) does.
+    fn store_end_before_unmark(&self) -> Result<()> {
+        if self.header().state == State::AsMarked {
+            return Ok(()); // and so it was, durably, before the mark was
+        }
         if !self.keeps_order.load(Ordering::Relaxed) {
             return self.store(State::Clean);
         }
         {
             let mut header = self.header.lock();
-            header.state = State::Clean;
+            header.state = State::AsMarked;
             self.file.run(|journal| header.store_one_copy(journal, self.medium))?;
         }
         if self.write_out()? { Ok(()) } else { self.file.run(|journal| self.medium.fdatasync(journal.as_fd())) }
     }
 
-    /// Everything is in the file, durably: stores state *clean*, removes the mark from the file, and removes the
-    /// journal. After an error, the journal may be *clean* already, and takes no more commits, since recovery would
-    /// not replay them.
+    /// Everything is in the file, as after [`persist_before_end`](Self::persist_before_end): stores state *clean*, or
+    /// *as marked*, removes the mark from the file, durably, and with it all that the file has, and removes the journal.
+    /// After an error, the journal takes no more commits, since recovery might not replay them.
     pub fn retire(&self, file: BorrowedFd<'_>) -> Result<()> {
         // A process that lacks the rights by now (it has dropped them, or the file has another owner), or for which a
         // full disk has no room even to remove a mark, leaves both: a clean journal is never replayed.
         let is_marked = core::cell::Cell::new(false);
-        let unmark = || match self.unmark(file) {
-            Err(e) if e.is_denied() || e.is_full() => {
-                is_marked.set(true);
-                // No flush of the mark follows, which would take the header with it.
-                match self.keeps_order.load(Ordering::Relaxed) {
-                    true => self.file.run(|journal| self.medium.fdatasync(journal.as_fd())),
-                    false => Ok(()),
+        let unmark = || {
+            let is_durable = self.mark_as_closing(file)?;
+            match self.unmark(file) {
+                Err(e) if e.is_denied() || e.is_full() => {
+                    is_marked.set(true);
+                    self.make_clean(file)
                 }
+                Ok(()) if is_durable => Ok(()), // that it is gone need not be
+                removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
             }
-            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
         };
         let remove = || {
             let removed = if is_marked.get() { Ok(false) } else { self.remove(file).map(|()| true) };
@@ -304,7 +377,7 @@ impl Live {
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
-            || self.store_clean_before_unmark(),
+            || self.store_end_before_unmark(),
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
         );
         self.leave();
@@ -316,10 +389,42 @@ impl Live {
         self.is_left.load(Ordering::Acquire)
     }
 
+    /// Where the order is kept: changes the mark to one that counts for nothing after this boot, durably, and with it all
+    /// that the file has. If the flush fails, what the file had may be lost, and the next open recovers it. Returns
+    /// whether it did: not if it may not change the mark.
+    fn mark_as_closing(&self, file: BorrowedFd<'_>) -> Result<bool> {
+        if !self.keeps_order.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let (id, identity) = {
+            let header = self.header.lock();
+            (header.journal_id, header.identity)
+        };
+        let closing = Mark { is_closing: true, ..Mark::new(id, &identity, self.pool.as_deref())? };
+        match mark::replace(file, &closing) {
+            Err(e) if e.is_denied() || e.is_full() || e.errno() == libc::ENODATA => {
+                self.medium.fdatasync(file).map(|()| false)
+            }
+            replaced => replaced.and_then(|()| mark::persist(file, self.durability, self.medium)).map(|()| true),
+        }
+    }
+
+    /// Where the mark stays, the state has to be *clean*, and nothing of the file only written to the disk.
+    fn make_clean(&self, file: BorrowedFd<'_>) -> Result<()> {
+        if self.header().state == State::Clean {
+            return Ok(());
+        }
+        self.medium.fdatasync(file)?;
+        self.store(State::Clean)
+    }
+
     /// Removes the mark; the *clean* journal gives its room for that, unless it is mapped.
     fn unmark(&self, file: BorrowedFd<'_>) -> Result<()> {
         mark::remove_with_room(file, || match self.header().kind {
-            Kind::Records => self.file.run(|journal| self.medium.ftruncate(journal.as_fd(), LEN as u64)),
+            Kind::Records => {
+                self.make_clean(file)?;
+                self.file.run(|journal| self.medium.ftruncate(journal.as_fd(), LEN as u64))
+            }
             Kind::InPlace | Kind::Tiered => Err(Error::new(libc::ENOSPC)),
         })
     }
@@ -374,7 +479,7 @@ impl Live {
 
     /// Undoes a creation that failed before the file was changed: removes mark and journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
-        let was_creating = self.header().state == State::Creating;
+        let was_creating = matches!(self.header().state, State::Creating | State::AsMarked);
         // A header that may say *active* must not outlive the mark. If it cannot be changed, both stay, and the next
         // open finds them: the file is as its first commit says.
         if self.store(State::Clean).is_err() && !was_creating {
@@ -399,12 +504,11 @@ impl Live {
         }
     }
 
-    /// A flush failed, so the journal takes no more commits. A journal that is clean already stays clean: otherwise
-    /// it would be replayed over later changes.
+    /// A flush failed, so the journal takes no more commits.
     pub fn suspect(&self) {
         // Best effort: if this fails, too, the header is still right, since nothing more is committed.
         let mut header = self.header.lock();
-        if header.state != State::Clean {
+        if header.state.can_become_suspect() {
             header.state = State::Suspect;
             let _ = self.file.run(|journal| header.store(journal, self.medium));
         }
@@ -547,7 +651,7 @@ fn remove_leftover(file: BorrowedFd<'_>, identity: &Identity, settings: &Setting
     // A journal in state *creating* was never used if there is no mark: the file is marked before the journal becomes
     // active.
     let holds_nothing = match Header::read(&bytes[..length]) {
-        Ok((header, _)) => header.identity == *identity && matches!(header.state, State::Clean | State::Creating),
+        Ok((header, _)) => header.identity == *identity && !header.state.is_pending(false),
         Err(_) => is_blank(&bytes[..length]),
     };
     if holds_nothing {
@@ -613,6 +717,27 @@ impl Keeper for Live {
         change(&mut header);
         // Not durable for a new journal: `activate` makes all of that durable.
         header.store(journal, self.medium).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
+    }
+
+    fn flush(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
+        match (self.due.load(Ordering::Relaxed), file) {
+            (MARK, Some(file)) => self.make_mark_durable(file),
+            (ACTIVE, _) if self.header().state == State::AsMarked => {
+                let mut header = self.header.lock();
+                header.state = State::Active;
+                let flush = |journal: BorrowedFd<'_>| self.medium.fdatasync(journal);
+                self.file.run(|journal| header.store_with(journal, self.medium, flush))?;
+                self.due.store(NOTHING, Ordering::Relaxed);
+                Ok(())
+            }
+            (due, _) => {
+                self.file.run(|journal| self.medium.fdatasync(journal.as_fd()))?;
+                if due == FIRST {
+                    self.due.store(ACTIVE, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub const POOL_MAX: usize = 1024;
 
 const MAGIC_BYTES: &[u8; 8] = b"FAMIOMRK";
 const VERSION_NOW: u32 = 1;
+const VERSION_CLOSING: u32 = 3;
 
 // On the medium.
 const MAGIC: usize = 0;
@@ -76,6 +77,8 @@ pub struct Mark {
     pub identity: u128,
     /// The folder that holds the journal; `None`: `.famio/` beside the file.
     pub pool: Option<PathBuf>,
+    /// Since another boot, the file has everything: this was durable no earlier than that.
+    pub is_closing: bool,
 }
 
 impl Mark {
@@ -88,7 +91,7 @@ impl Mark {
                 return Err(Error::with(libc::EINVAL, text));
             }
         }
-        Ok(Mark { journal_id, identity: identity.hash128(), pool: pool.map(Path::to_path_buf) })
+        Ok(Mark { journal_id, identity: identity.hash128(), pool: pool.map(Path::to_path_buf), is_closing: false })
     }
 
     /// As it lies in the attribute.
@@ -96,7 +99,8 @@ impl Mark {
         let pool = self.pool.as_deref().map_or(&[][..], |path| path.as_os_str().as_bytes());
         let mut out = vec![0; POOL + pool.len()];
         put(&mut out, MAGIC, MAGIC_BYTES);
-        put(&mut out, VERSION, &VERSION_NOW.to_le_bytes());
+        let version = if self.is_closing { VERSION_CLOSING } else { VERSION_NOW };
+        put(&mut out, VERSION, &version.to_le_bytes());
         put(&mut out, POOL_LEN, &(pool.len() as u32).to_le_bytes());
         put(&mut out, JOURNAL_ID, &self.journal_id.0);
         put(&mut out, IDENTITY, &self.identity.to_le_bytes());
@@ -116,7 +120,8 @@ impl Mark {
             return Err(wrong("it does not begin with FAMIOMRK".into()));
         }
         let version = u32_at(from, VERSION);
-        if version != VERSION_NOW {
+        let is_closing = version == VERSION_CLOSING;
+        if version != VERSION_NOW && !is_closing {
             let text = format!("the mark user.famio has version {version}, this Famio knows {VERSION_NOW}");
             return Err(Error::with(libc::EIO, text));
         }
@@ -131,7 +136,8 @@ impl Mark {
         if pool.as_deref().is_some_and(|path| !path.is_absolute() || path.as_os_str().as_bytes().contains(&0)) {
             return Err(wrong("the pool's path is not absolute".into()));
         }
-        Ok(Mark { journal_id: JournalId(bytes_at(from, JOURNAL_ID)), identity: u128_at(from, IDENTITY), pool })
+        let (journal_id, identity) = (JournalId(bytes_at(from, JOURNAL_ID)), u128_at(from, IDENTITY));
+        Ok(Mark { journal_id, identity, pool, is_closing })
     }
 }
 
@@ -186,6 +192,13 @@ pub fn set(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
         )),
         set => set.map_err(|e| refused(e, "marked")),
     }
+}
+
+/// Replaces the mark of a file, by one as long. Durable after [`persist`].
+pub fn replace(file: BorrowedFd<'_>, mark: &Mark) -> Result<()> {
+    let bytes = mark.encode();
+    let replaced = access::as_owner(file, || rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::REPLACE));
+    replaced.map_err(|e| refused(e, "marked"))
 }
 
 /// Marks a file as growing. `is_first`: it has no mark yet; otherwise its mark is replaced. Reaches the disk with the
@@ -315,7 +328,8 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn sample(pool: Option<&str>) -> Mark {
-        Mark { journal_id: JournalId([7; 16]), identity: 0x1234 << 64 | 0x5678, pool: pool.map(PathBuf::from) }
+        let pool = pool.map(PathBuf::from);
+        Mark { journal_id: JournalId([7; 16]), identity: 0x1234 << 64 | 0x5678, pool, is_closing: false }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The verdict at open: the only place where the states of mark and journal are weighed.
 
 use super::boot::{BootClock, BootId};
-use super::header::{Header, State};
+use super::header::Header;
 use super::identity::Identity;
 use super::mark::Mark;
 use super::stamp::Stamp;
@@ -73,6 +73,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         (None, Journal::Absent) => Verdict::Nothing,
         // The mark is set only after the header is complete.
         (None, Journal::Blank) => Verdict::Leftover,
+        (Some(mark), Journal::Absent) if mark.is_closing => Verdict::Leftover,
         (Some(_), Journal::Absent) => facts.journal_missing(),
         (Some(_), Journal::Blank) => facts.conflict("the file is marked as having a journal, which is empty"),
         (_, Journal::Unreadable(error)) => facts.unreadable(error),
@@ -91,10 +92,12 @@ fn journal_verdict(facts: &Facts<'_>, mark: Option<&Mark>, header: &Header) -> V
             .conflict(&format!("the file's mark names journal {}, this is {}", mark.journal_id, header.journal_id));
     }
     match header.state {
-        State::Creating | State::Clean => Verdict::Leftover,
-        State::Active | State::Suspect if mark.is_none() => facts
+        state if !state.is_pending(mark.is_some()) => Verdict::Leftover,
+        // Its boot made that durable. In the same boot, a failed flush may have lost what the file had then.
+        _ if mark.is_some_and(|mark| mark.is_closing) && header.boot_id != facts.boot_id => Verdict::Leftover,
+        _ if mark.is_none() => facts
             .conflict("the journal is pending, but the file has no mark: it was restored, or its attributes were lost"),
-        State::Active | State::Suspect => pending_verdict(facts, header),
+        _ => pending_verdict(facts, header),
     }
 }
 

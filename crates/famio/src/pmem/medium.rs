@@ -77,6 +77,13 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// [`fdatasync`](Self::fdatasync).
     fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()>;
 
+    /// Writes a file's cached bytes to the disk, and waits until the disk has them, in its cache or durably. On a file
+    /// system that [keeps the order](super::keeps_order), they are durable if a later change of a name or a mark is,
+    /// and after the next flush of any file of it. `ENOSYS`, `EPERM`: a sandbox does not allow that.
+    fn write_out(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        crate::sys::write_out(fd)
+    }
+
     /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).
     fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()>;
 

@@ -20,6 +20,8 @@ pub struct TestHooks {
     pub boot: Option<[u8; 16]>,
     /// New journals get the ids after this one.
     pub ids: Option<u64>,
+    /// The medium is a recorder of a file system that keeps the order of changes of names and marks.
+    pub keeps_order: bool,
     /// Sizes of the segments of new journals of records: the first, the second, the longest.
     pub segments: Option<[u64; 3]>,
     /// No moment counts as idle, though no checkpoint starts by itself: a write cache keeps as much as it may.

@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::index::OwnerLock;
 use crate::journal::header::{first_bytes, is_blank};
 use crate::journal::{
-    BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Mark, Marked, Pool, Stamp, State, Verdict,
-    beside_path, journal_name, mark, path_of, verdict,
+    BootClock, BootId, Facts, GrowingMark, Header, Identity, Journal, Mark, Marked, Pool, Stamp, Verdict, beside_path,
+    journal_name, mark, path_of, verdict,
 };
 use crate::recovery::formats::growing;
 use crate::settings::Settings;
@@ -20,6 +20,8 @@ pub(super) struct Examined {
     pub identity: Identity,
     /// Whether the file has a mark, even a damaged one.
     pub is_marked: bool,
+    /// The mark, if it says that the session was closing.
+    pub closing: Option<Mark>,
     /// The mark of a growing file.
     pub growing: Option<GrowingMark>,
     /// The journal under the file's name, if there is one, and its length.
@@ -149,7 +151,7 @@ pub(super) fn examine(
         boot_clock: BootClock::read(),
     });
     if let Some(growing) = &growing {
-        let is_pending = |header: &Header| matches!(header.state, State::Active | State::Suspect);
+        let is_pending = |header: &Header| header.state.is_pending(false);
         let conflict = growing::conflict(growing, &identity, &stamp, &file_path)?;
         decided = match (conflict, &header) {
             (Some(text), _) => Verdict::Conflict(text),
@@ -190,6 +192,7 @@ pub(super) fn examine(
     Ok(Examined {
         identity,
         is_marked,
+        closing: mark.filter(|mark| mark.is_closing),
         growing,
         journal,
         pool,

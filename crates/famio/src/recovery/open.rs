@@ -9,7 +9,7 @@ use crate::index::OwnerLock;
 use crate::journal::header::{Kind, LEN as HEADER_LEN};
 use crate::journal::live::durability_of;
 use crate::journal::pools::access::as_owner;
-use crate::journal::{Beside, BootId, Header, SUFFIX, State, Verdict, lock, look_beside, mark, path_of};
+use crate::journal::{Beside, BootId, Header, Mark, SUFFIX, State, Verdict, lock, look_beside, mark, path_of};
 use crate::pmem::{Domain, medium};
 use crate::recovery::formats::{Source, growing, in_place, joint, records, tiered};
 use crate::rule::{Rule, holds};
@@ -224,8 +224,13 @@ pub(super) fn await_others<T, E>(
 fn is_leftover(fd: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings) -> bool {
     examine(fd, Some(owner_lock), settings, false, FoundFile::default()).is_ok_and(|examined| {
         matches!(examined.verdict, Verdict::Leftover | Verdict::Nothing)
-            && examined.header.is_none_or(|header| header.state == State::Clean)
+            && examined.header.is_none_or(|header| has_ended_as(header.state))
     })
+}
+
+/// Of a leftover: whether it is the last state of a journal.
+fn has_ended_as(state: State) -> bool {
+    matches!(state, State::Clean | State::AsMarked)
 }
 
 /// As [`is_leftover`], for a process that cannot own the file.
@@ -233,7 +238,7 @@ pub(crate) fn has_ended(fd: BorrowedFd<'_>, settings: &Settings) -> bool {
     examine(fd, None, settings, false, FoundFile::default()).is_ok_and(|examined| match examined.verdict {
         Verdict::Nothing => true,
         // A journal without a header may be about to get it.
-        Verdict::Leftover => examined.header.is_some_and(|header| header.state == State::Clean),
+        Verdict::Leftover => examined.header.is_some_and(|header| has_ended_as(header.state)),
         _ => false,
     })
 }
@@ -287,7 +292,7 @@ pub(super) fn recover(
         (Verdict::Recover, Use::Refuse | Use::Journal) => Act::Replay,
         (Verdict::Conflict(text), Use::Refuse) => return Ok((Outcome::Conflict(text.clone()), 0, 0)),
         (Verdict::Conflict(text), Use::Journal) => match own {
-            Some(header) if matches!(header.state, State::Active | State::Suspect) => Act::Replay,
+            Some(header) if header.state.is_pending(true) => Act::Replay,
             _ => {
                 let text = format!("{text}; --use=journal: there is no journal of this very file to use");
                 return Ok((Outcome::Conflict(text), 0, 0));
@@ -306,6 +311,10 @@ pub(super) fn recover(
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
             let found = header.clone();
+            if let Some(mark) = examined.closing.as_ref().filter(|_| !options.dry_run) {
+                // After a power cut from here on, it is not as the mark said.
+                mark::replace(file, &Mark { is_closing: false, ..mark.clone() })?;
+            }
             let try_to = |header: &mut Header, options| {
                 // The file's writers may have had a higher limit.
                 without_signal_at_limit(|| {

@@ -55,7 +55,10 @@ impl Records {
             log.release(target);
         }
         let promised = promised(); // the writes have asked for it
-        let appended = log.append(&batch);
+        let appended = match self.live.awaits_mark() {
+            true => cx.fds.with_lasting(|file| log.append(&batch, Some(file))),
+            false => log.append(&batch, None),
+        };
         drop(promised);
         if let Err(e) = appended {
             drop(log);

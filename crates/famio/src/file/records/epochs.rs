@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::file::engine::context::{Words, put_list};
 use crate::journal::records::{Batch, Preparation, RecordLog};
 use crate::journal::tiered::{Area, Growth, TieredLog};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// See the module.
@@ -82,10 +83,10 @@ impl EpochLog {
         }
     }
 
-    /// Commits an epoch: durable on return. See [`RecordLog::append`].
-    pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
+    /// Commits an epoch: durable on return. See [`RecordLog::append_for`].
+    pub fn append(&mut self, batch: &Batch<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
         match self {
-            EpochLog::Pages(log) => log.append(batch),
+            EpochLog::Pages(log) => log.append_for(batch, file),
             EpochLog::Memory(log) => log.append(batch),
         }
     }

@@ -395,7 +395,7 @@ impl Engine for Records {
             cx.home.preallocate_again(fd, size);
             restore_times(cx.shared(), fd);
             // As in a pass: data of a failed flush may be lost even if the next one succeeds.
-            self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
+            self.live.persist_before_end(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
             *ended = true;
             // A journal that says clean is never replayed: if its end fails there, nothing may be committed to it.
             self.live.retire(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))

@@ -86,7 +86,9 @@ impl Draft {
     pub fn begin_part(&mut self, participant: &Participant<'_>) -> Result<&mut Builder> {
         let Participant { file, session } = participant;
         let journal = session.engine.journal();
-        let found = file.fds.with(true, |fd| file.joint.records(fd, journal)).map_err(|e| file.named(e))?;
+        let found =
+            file.fds.with(true, |fd| journal.make_mark_durable(fd).and_then(|()| file.joint.records(fd, journal)));
+        let found = found.map_err(|e| file.named(e))?;
         if self.records.as_ref().is_some_and(|records| !Arc::ptr_eq(records, &found)) {
             let what = format!(
                 "the files of {} have their journals in one pool (by default one folder), one owner, one group, and the same permissions",

@@ -12,7 +12,7 @@ use crate::journal::pools::shares::Limit;
 use crate::journal::{Header, JournalId, State};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -293,7 +293,13 @@ impl RecordLog {
     ///
     /// `ENOSPC` (less was reserved, and there is no more) and `EINVAL` come before anything is written. After any
     /// other error, the log is suspect.
+    #[cfg(test)]
     pub fn append(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.append_for(batch, None)
+    }
+
+    /// As [`append`](Self::append). `file`: the file, whose mark may have to become durable with the commit.
+    pub fn append_for(&mut self, batch: &Batch<'_>, file: Option<BorrowedFd<'_>>) -> Result<()> {
         self.usable()?;
         self.check(batch)?;
         self.adopt();
@@ -308,7 +314,7 @@ impl RecordLog {
             done = self.extent(batch, &mut blocks)?;
         }
         if batch.commit {
-            self.flush(self.checkpointed)?;
+            self.flush_for(self.checkpointed, file)?;
             self.committed = batch.epoch;
             self.committed_size = batch.size;
             self.begun = false;
@@ -524,7 +530,11 @@ impl RecordLog {
 
     /// Makes what was written durable; `tail` is the tail in its last record.
     fn flush(&mut self, tail: u64) -> Result<()> {
-        let flushed = self.shared.journal().run(|journal| self.shared.medium.fdatasync(journal.as_fd()));
+        self.flush_for(tail, None)
+    }
+
+    fn flush_for(&mut self, tail: u64, file: Option<BorrowedFd<'_>>) -> Result<()> {
+        let flushed = self.shared.flush(file);
         flushed.map_err(|e| self.fail(e))?;
         // Another thread's flush may have received an error that concerns this one.
         self.usable()?;
@@ -537,7 +547,9 @@ impl RecordLog {
     fn fail(&mut self, error: Error) -> Error {
         self.suspect = true;
         // If this fails too, recovery treats the last epoch as if its flush had succeeded.
-        let _ = self.shared.change_header(&mut |header| header.state = State::Suspect);
+        if self.header().state.can_become_suspect() {
+            let _ = self.shared.change_header(&mut |header| header.state = State::Suspect);
+        }
         Error::with(libc::EIO, format!("the journal could not be written ({error}); it takes no more commits"))
     }
 

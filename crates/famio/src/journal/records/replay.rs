@@ -6,7 +6,8 @@ use super::scan::{Scan, scan};
 use super::walk::{Found, read_exactly};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
-use crate::journal::{BootId, Header, Identity, State};
+use crate::journal::live::durability_of;
+use crate::journal::{BootId, Header, Identity, State, mark};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
@@ -41,7 +42,7 @@ pub fn replay(
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Replayed> {
-    if !matches!(header.state, State::Active | State::Suspect) {
+    if !header.state.is_pending(true) {
         return Err(Error::with(libc::EINVAL, format!("a journal that is {} is not replayed", header.state.name())));
     }
     if Identity::of_fd(file)? != header.identity {
@@ -52,7 +53,14 @@ pub fn replay(
     let mut size = 0;
     in_order(
         Rule::JournalBeforeFile,
-        || checkpoint_journal(journal, header, &scan, medium),
+        || {
+            checkpoint_journal(journal, header, &scan, medium)?;
+            match header.state {
+                // Its process may have died before the mark was durable, without which the journal does not count.
+                State::AsMarked => mark::persist(file, durability_of(header.file_domain), medium),
+                _ => Ok(()),
+            }
+        },
         || {
             size =
                 Apply { source: &Pages { journal }, file, medium, threads, progress }.all(&scan.records, scan.size)?;

@@ -12,7 +12,7 @@ use crate::sys::internal::{InUse, TRIES};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// More segments than a journal can have.
@@ -33,6 +33,9 @@ pub trait Keeper: Send + Sync {
     fn read_again(&self) -> Result<()>;
     /// Changes the header and stores it, durably, through `journal`: another descriptor of the same file.
     fn change(&self, journal: &dyn AsFd, change: &mut dyn FnMut(&mut Header)) -> Result<()>;
+    /// Makes durable what was written to the journal. `file`: this commits, and without the mark of this file the
+    /// journal would not count.
+    fn flush(&self, file: Option<BorrowedFd<'_>>) -> Result<()>;
 }
 
 /// The journal's file.
@@ -84,6 +87,11 @@ impl Shared {
             preparing: Mutex::new(()),
             failed: AtomicBool::new(false),
         }
+    }
+
+    /// See [`Keeper::flush`].
+    pub fn flush(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.keeper.flush(file)
     }
 
     /// How often the header was stored.

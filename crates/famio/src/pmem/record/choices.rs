@@ -4,7 +4,7 @@
 
 use super::image::Image;
 use super::model::{Model, Object, SECTOR, WORD, Write, put, resize};
-use super::names::{Name, Versions};
+use super::names::{Name, Versions, at};
 use super::object::Content;
 use crate::pmem::LINE;
 use core::ops::ControlFlow;
@@ -39,6 +39,8 @@ struct Event<'a> {
     seq: usize,
     what: Change<'a>,
     when: When,
+    /// When it was written out.
+    out: Option<usize>,
 }
 
 enum Change<'a> {
@@ -78,6 +80,7 @@ struct Piece<'a> {
     at: u64,
     bytes: &'a [u8],
     ordered: bool,
+    out: Option<usize>,
 }
 
 /// See the module.
@@ -86,11 +89,13 @@ pub(super) struct Choices<'a> {
     groups: Vec<Group>,
     events: Vec<Vec<Event<'a>>>,
     names: BTreeMap<&'a Name, usize>,
+    /// If names change in order: the group that says how many changes have arrived, and when they were made.
+    order: Option<(usize, Vec<usize>)>,
 }
 
 impl<'a> Choices<'a> {
     pub fn of(model: &'a Model) -> Self {
-        let mut this = Self { model, groups: Vec::new(), events: Vec::new(), names: BTreeMap::new() };
+        let mut this = Self { model, groups: Vec::new(), events: Vec::new(), names: BTreeMap::new(), order: None };
         for object in &model.objects {
             let events = this.object(object);
             this.events.push(events);
@@ -100,6 +105,12 @@ impl<'a> Choices<'a> {
     }
 
     fn names(&mut self, names: &'a Versions) {
+        if self.model.is_ordered() {
+            let times = names.pending();
+            let group = self.group(Group::Prefix(times.len() as u32));
+            self.order = Some((group, times));
+            return;
+        }
         for (name, versions) in &names.all {
             let group = self.group(Group::Prefix(versions.len() as u32 - 1));
             self.names.insert(name, group);
@@ -143,9 +154,11 @@ impl<'a> Choices<'a> {
             }
         }
         let is_cut = object.file.iter().any(|file| file.size.is_some() && file.write.bytes.is_empty());
+        let is_out = object.file.iter().any(|file| file.write.out.is_some() && !file.write.certain);
         let known = |patterns: &mut Vec<Vec<bool>>, pieces: &[Piece<'_>]| {
-            // Under a cut that may not have arrived, the bytes beneath depend on it.
-            if !is_cut {
+            // Under a cut that may not have arrived, the bytes beneath depend on it. What is written out may have
+            // arrived in spite of a pattern.
+            if !is_cut && !is_out {
                 drop_same(patterns, pieces, object);
             }
         };
@@ -195,7 +208,8 @@ impl<'a> Choices<'a> {
                 number += 1;
                 When::Above(group, number - 1)
             };
-            events.push(Event { seq: file.write.seq, what: Change::Size(size, file.write.bytes.is_empty()), when });
+            let what = Change::Size(size, file.write.bytes.is_empty());
+            events.push(Event { seq: file.write.seq, what, when, out: file.write.out });
         }
     }
 
@@ -203,7 +217,7 @@ impl<'a> Choices<'a> {
         let group = self.group(Group::Patterns(patterns));
         for (number, piece) in pieces.into_iter().enumerate() {
             let what = Change::Bytes(piece.at, piece.bytes);
-            events.push(Event { seq: piece.seq, what, when: When::Piece(group, number) });
+            events.push(Event { seq: piece.seq, what, when: When::Piece(group, number), out: piece.out });
         }
     }
 
@@ -218,12 +232,25 @@ impl<'a> Choices<'a> {
         }
     }
 
+    /// When the last change of a name was made that has arrived; 0: none, or they have no order.
+    fn last_change(&self, picks: &[u32]) -> usize {
+        let Some((group, times)) = &self.order else { return 0 };
+        picks[*group].checked_sub(1).map_or(0, |last| times[last as usize])
+    }
+
     /// The image of one pick for every group.
     pub fn image(&self, picks: &[u32]) -> Image {
-        let names = self.model.names.pick(|name| self.names.get(name).map_or(0, |&group| picks[group] as usize));
+        let last = self.last_change(picks);
+        let version = |name: &Name| match self.order {
+            Some(_) => self.model.names.all.get(name).map_or(0, |versions| at(versions, last)),
+            None => self.names.get(name).map_or(0, |&group| picks[group] as usize),
+        };
+        let mut names = self.model.names.pick(version);
+        names.nameless &= last == 0; // the name was there before
+        let is_there = |event: &&Event<'_>| event.out.is_some_and(|out| out < last) || self.arrived(event.when, picks);
         let objects = self.model.objects.iter().zip(&self.events).map(|(object, events)| {
             let (mut bytes, mut size) = (object.bytes.clone(), object.size);
-            for event in events.iter().filter(|event| self.arrived(event.when, picks)) {
+            for event in events.iter().filter(is_there) {
                 match event.what {
                     Change::Bytes(at, new) => put(&mut bytes, at, new),
                     Change::Size(new, cuts) => {
@@ -312,12 +339,13 @@ fn pieces(write: &Write, unit: u64) -> impl Iterator<Item = (u64, core::ops::Ran
 }
 
 fn of(write: &Write, piece: core::ops::Range<usize>) -> Piece<'_> {
-    Piece { seq: write.seq, at: write.at + piece.start as u64, bytes: &write.bytes[piece], ordered: write.ordered }
+    let at = write.at + piece.start as u64;
+    Piece { seq: write.seq, at, bytes: &write.bytes[piece], ordered: write.ordered, out: write.out }
 }
 
 fn always(write: &Write, piece: core::ops::Range<usize>) -> Event<'_> {
     let what = Change::Bytes(write.at + piece.start as u64, &write.bytes[piece]);
-    Event { seq: write.seq, what, when: When::Always }
+    Event { seq: write.seq, what, when: When::Always, out: None }
 }
 
 /// Which pieces of a line or sector may have arrived: a prefix of the ordered ones, and any of the others.

@@ -50,10 +50,15 @@ pub enum Barrier {
     Fdatasync,
     /// [`Medium::fsync`].
     Fsync,
+    /// [`Medium::write_out`].
+    WriteOut,
 }
 
 /// Asked before each barrier whether to leave it out of the recording, as if the library lacked it.
 pub type LeaveOut = dyn Fn(Barrier) -> bool + Send + Sync;
+
+/// The kinds of [`Call`].
+pub const CALLS: usize = 5;
 
 /// Calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +71,13 @@ pub enum Call {
     Fsync,
     /// [`Medium::ftruncate`]: changes nothing.
     Ftruncate,
+    /// [`Medium::write_out`]: as [`Call::Fdatasync`].
+    WriteOut,
 }
 
 impl Call {
     /// All of them.
-    pub const ALL: [Call; 4] = [Call::Pwritev, Call::Fdatasync, Call::Fsync, Call::Ftruncate];
+    pub const ALL: [Call; CALLS] = [Call::Pwritev, Call::Fdatasync, Call::Fsync, Call::Ftruncate, Call::WriteOut];
 }
 
 /// The recording medium. [`Recorder::new`] makes it; it is never freed, like every medium.
@@ -93,7 +100,7 @@ struct State {
     ranges: Vec<(usize, usize, ObjectId, u64)>,
     failures: Vec<(Call, usize, i32)>,
     /// How many calls there were of each of [`Call::ALL`].
-    calls: [usize; 4],
+    calls: [usize; CALLS],
     place: Option<Place>,
     names: Names,
     leave_out: Option<&'static LeaveOut>,
@@ -417,6 +424,21 @@ unsafe impl Medium for Recorder {
             object.into_iter().for_each(|object| state.push(Op::Sync { object }));
             let holder = state.place.as_ref().and_then(|place| place.holder(fd));
             holder.into_iter().for_each(|holder| state.push(Op::SyncNames(holder)));
+        }
+        Ok(())
+    }
+
+    fn write_out(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let left_out = self.leaves_out(Barrier::WriteOut);
+        let mut state = self.lock();
+        state.look();
+        let object = state.file(fd)?;
+        if let Some(error) = state.fails(Call::WriteOut) {
+            state.push(Op::SyncFailed { object });
+            return Err(error);
+        }
+        if !left_out {
+            state.push(Op::WriteOut { object });
         }
         Ok(())
     }

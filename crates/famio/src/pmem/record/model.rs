@@ -13,6 +13,9 @@
 //! *Process.* Everything a thread did is there when it does the next thing; its last copy may be torn. The same holds
 //! for mapped lines if the platform flushes its caches itself (eADR).
 //!
+//! *Ordered.* Changes of names and marks arrive in order. What was written out before one that has arrived is certain,
+//! and what was written out before a flush, of whatever file.
+//!
 //! *Names.* The mark, and the journal's place: see `names`.
 
 use super::behaviour::Behaviour;
@@ -42,6 +45,8 @@ pub(super) struct Write {
     pub certain: bool,
     /// Can never become certain.
     pub forgotten: bool,
+    /// When it was first written out.
+    pub out: Option<usize>,
 }
 
 impl Write {
@@ -160,23 +165,27 @@ impl Model {
     /// beginning again.
     pub fn killed(&mut self) {
         self.waiting.clear();
+        let mut all: Vec<&mut usize> = self.names.times().collect();
         for object in &mut self.objects {
             let lines = object.lines.values_mut().flatten();
-            let mut all: Vec<&mut usize> = lines.map(|write| &mut write.seq).collect();
-            all.extend(object.file.iter_mut().map(|file| &mut file.write.seq));
-            let mut order: Vec<usize> = all.iter().map(|seq| **seq).collect();
-            order.sort_unstable();
-            order.dedup();
-            all.into_iter().for_each(|seq| *seq = order.partition_point(|&other| other < *seq));
+            let writes = lines.chain(object.file.iter_mut().map(|file| &mut file.write));
+            all.extend(writes.flat_map(|write| core::iter::once(&mut write.seq).chain(&mut write.out)));
         }
+        let mut order: Vec<usize> = all.iter().map(|seq| **seq).collect();
+        order.sort_unstable();
+        order.dedup();
+        // 0 is the time of what was there at first.
+        all.into_iter().for_each(|seq| *seq = order.partition_point(|&other| other < *seq) + usize::from(*seq != 0));
     }
 
-    /// The writes that a failed sync has dropped, each with the number of its object.
+    /// The writes that a failed sync has dropped, or that are written out and not certain, each with the number of its
+    /// object.
     pub fn forgotten(&self) -> impl Iterator<Item = (usize, &Write)> {
         self.objects.iter().enumerate().flat_map(|(number, object)| {
             let lines = object.lines.values().flatten();
             let all = lines.chain(object.file.iter().map(|file| &file.write));
-            all.filter(|write| write.forgotten).map(move |write| (number, write))
+            all.filter(|write| write.forgotten || !write.certain && write.out.is_some())
+                .map(move |write| (number, write))
         })
     }
 
@@ -190,7 +199,11 @@ impl Model {
     }
 
     fn is_page_cache(&self) -> bool {
-        self.behaviour == Behaviour::Domain(Domain::PageCache)
+        self.behaviour == Behaviour::Domain(Domain::PageCache) || self.is_ordered()
+    }
+
+    pub fn is_ordered(&self) -> bool {
+        self.behaviour == Behaviour::Ordered
     }
 
     /// The units into which a write to a file may be torn. The kernel stores to persistent memory as programs do; a
@@ -277,16 +290,33 @@ impl Model {
                 file.write(seq, *to, Vec::new(), Some(*to));
                 self.at_once(*object);
             }
-            Op::Sync { object } => self.sync(*object, |write| write.certain |= !write.forgotten),
+            Op::WriteOut { object } => {
+                self.sync(*object, |write| {
+                    if !write.forgotten {
+                        write.out.get_or_insert(seq);
+                    }
+                });
+            }
+            Op::Sync { object } => {
+                self.sync(*object, |write| write.certain |= !write.forgotten);
+                if self.is_ordered() {
+                    self.sync_all(|write| write.certain |= write.out.is_some() && !write.forgotten);
+                }
+            }
             Op::SyncFailed { object } => self.sync(*object, |write| write.forgotten |= !write.certain),
             Op::Names(now) => {
-                self.names.change(now);
+                self.names.change(seq, now);
                 if self.is_process() {
                     self.names.sync_all();
                 }
             }
             Op::Nameless => self.names.nameless = !self.is_process(),
-            Op::SyncNames(holder) => self.names.sync(*holder),
+            Op::SyncNames(holder) => {
+                let last = self.names.sync(*holder, self.is_ordered());
+                if self.is_ordered() {
+                    self.sync_all(|write| write.certain |= write.out.is_some_and(|out| out < last));
+                }
+            }
             Op::Mark(_) => {}
         }
     }
@@ -294,7 +324,7 @@ impl Model {
     fn write_line(&mut self, seq: usize, thread: u32, object: ObjectId, at: u64, bytes: &[u8], ordered: bool) {
         let line = at / LINE as u64;
         let bytes = bytes.to_vec();
-        let write = Write { seq, at, bytes, ordered, certain: false, forgotten: false };
+        let write = Write { seq, at, bytes, ordered, certain: false, forgotten: false, out: None };
         self.objects[object.0].lines.entry(line).or_default().push(write);
         if !ordered || self.is_eager() {
             self.waiting.entry(thread).or_default().push((object, line, seq, true));
@@ -318,6 +348,13 @@ impl Model {
         }
     }
 
+    /// As [`sync`](Self::sync), on those of all objects.
+    fn sync_all(&mut self, found: impl Fn(&mut Write)) {
+        for object in (0..self.objects.len()).map(ObjectId) {
+            self.sync(object, &found);
+        }
+    }
+
     /// The effect of `fdatasync` on the writes that it finds. It covers mapped lines only on the page cache:
     /// elsewhere it must not hide a missing flush.
     fn sync(&mut self, object: ObjectId, mut found: impl FnMut(&mut Write)) {
@@ -335,7 +372,7 @@ impl Object {
     /// A write, which may change the size; or, without bytes, a change of size only.
     fn write(&mut self, seq: usize, at: u64, bytes: Vec<u8>, size: Option<u64>) {
         self.latest_size = size.unwrap_or(self.latest_size);
-        let write = Write { seq, at, bytes, ordered: false, certain: false, forgotten: false };
+        let write = Write { seq, at, bytes, ordered: false, certain: false, forgotten: false, out: None };
         self.file.push(FileWrite { write, size });
     }
 }

@@ -80,7 +80,15 @@ pub(super) enum Target {
 #[derive(Clone, Default)]
 pub(super) struct Versions {
     pub nameless: bool,
-    pub all: BTreeMap<Name, Vec<Option<Target>>>,
+    pub all: BTreeMap<Name, Vec<Version>>,
+}
+
+/// What a name led to from a moment on.
+#[derive(Clone)]
+pub(super) struct Version {
+    /// The number of the operation; 0: from the beginning.
+    since: usize,
+    target: Option<Target>,
 }
 
 impl Name {
@@ -128,11 +136,11 @@ impl Names {
 impl Versions {
     /// These names, durable.
     pub fn certain(names: &Names) -> Self {
-        let all = names.all().into_iter().map(|(name, target)| (name, vec![target])).collect();
+        let all = names.all().into_iter().map(|(name, target)| (name, vec![Version { since: 0, target }])).collect();
         Self { nameless: names.nameless, all }
     }
 
-    pub fn change(&mut self, now: &Names) {
+    pub fn change(&mut self, since: usize, now: &Names) {
         let mut now_all = now.all();
         // A record may be removed alone; what is not seen of other names is in a folder that is gone with them.
         for name in self.all.keys() {
@@ -148,16 +156,46 @@ impl Versions {
         for (name, target) in now_all {
             // A new folder is empty until something is put into it.
             let is_in_new = !matches!(name, Name::Mark | Name::Pool);
-            let versions = self.all.entry(name).or_insert_with(|| if is_in_new { vec![None] } else { Vec::new() });
-            if versions.last() != Some(&target) {
-                versions.push(target);
+            let nothing = || Version { since: 0, target: None };
+            let versions = self.all.entry(name).or_insert_with(|| if is_in_new { vec![nothing()] } else { Vec::new() });
+            if versions.last().is_none_or(|last| last.target != target) {
+                versions.push(Version { since, target });
             }
         }
     }
 
-    pub fn sync(&mut self, holder: Holder) {
+    /// What the holder contains becomes durable; if `ordered`, so does what was changed before. Returns the number of the
+    /// last operation that is durable.
+    pub fn sync(&mut self, holder: Holder, ordered: bool) -> usize {
         self.nameless &= holder != Holder::Folder;
-        self.all.iter_mut().filter(|(name, _)| name.is_in(holder)).for_each(|(_, versions)| keep_last(versions));
+        let of_holder = self.all.iter_mut().filter(|(name, _)| name.is_in(holder));
+        let last = of_holder.filter_map(|(_, versions)| {
+            keep_last(versions);
+            versions.last().map(|version| version.since)
+        });
+        let last = last.max().unwrap_or(0);
+        if ordered {
+            self.nameless &= last == 0;
+            for versions in self.all.values_mut() {
+                let past = at(versions, last);
+                versions.drain(..past);
+            }
+        }
+        last
+    }
+
+    /// The numbers of the operations that have changed them.
+    pub fn times(&mut self) -> impl Iterator<Item = &mut usize> {
+        self.all.values_mut().flatten().map(|version| &mut version.since)
+    }
+
+    /// When what is not durable was changed, in order.
+    pub fn pending(&self) -> Vec<usize> {
+        let mut times: Vec<usize> =
+            self.all.values().flat_map(|versions| versions.iter().skip(1).map(|version| version.since)).collect();
+        times.sort_unstable();
+        times.dedup();
+        times
     }
 
     /// The newest version of each name.
@@ -180,7 +218,8 @@ impl Versions {
             Some(Target::Inode(inode)) => Some(Target::Inode(new(*inode))),
             other => other.clone(),
         };
-        let all = self.all.iter().map(|(name, versions)| (of_name(name), versions.iter().map(of_target).collect()));
+        let moved = |version: &Version| Version { since: version.since, target: of_target(&version.target) };
+        let all = self.all.iter().map(|(name, versions)| (of_name(name), versions.iter().map(moved).collect()));
         Self { nameless: self.nameless, all: all.collect() }
     }
 
@@ -192,7 +231,7 @@ impl Versions {
 
     /// The names for the chosen versions.
     pub fn pick(&self, chosen: impl Fn(&Name) -> usize) -> Names {
-        let target = |name: &Name| self.all.get(name)?.get(chosen(name)).cloned().flatten();
+        let target = |name: &Name| self.all.get(name)?.get(chosen(name))?.target.clone();
         let mark = match target(&Name::Mark) {
             Some(Target::Bytes(mark)) => Some(mark),
             _ => None,
@@ -207,6 +246,11 @@ impl Versions {
         let records = self.all.keys().filter_map(record).collect();
         Names { nameless: self.nameless, mark, pool, journal, folder, records }
     }
+}
+
+/// Which version was there after the operation of this number.
+pub(super) fn at(versions: &[Version], number: usize) -> usize {
+    versions.iter().rposition(|version| version.since <= number).unwrap_or(0)
 }
 
 fn keep_last<T>(versions: &mut Vec<T>) {

@@ -42,6 +42,9 @@ pub(super) enum Op {
         object: ObjectId,
         to: u64,
     },
+    WriteOut {
+        object: ObjectId,
+    },
     Sync {
         object: ObjectId,
     },

@@ -265,7 +265,7 @@ fn check_against_mark(file: BorrowedFd<'_>, examined: &Examined, checked: &mut C
     if Header::load(journal.as_fd()).is_ok_and(|(_, found)| found == Found::OneCopy) {
         checked.remarks.push("one of the two copies of its header is damaged or older: a crash can leave that".into());
     }
-    if !matches!(header.state, State::Active | State::Suspect) {
+    if examined.verdict == Verdict::Leftover || !header.state.is_pending(examined.is_marked) {
         checked.remarks.push(format!("it is {}: nothing in it counts, recovery removes it", header.state.name()));
         checked.conclude(0);
         return Ok(());
@@ -283,7 +283,7 @@ fn check_against_mark(file: BorrowedFd<'_>, examined: &Examined, checked: &mut C
 fn without_file(place: &Place, name: &str, why: &Error, checked: &mut Checked) -> Result<()> {
     checked.problems.push(Problem::general(why));
     if let Ok((header, journal)) = place.header(name)
-        && matches!(header.state, State::Active | State::Suspect)
+        && header.state.is_pending(true)
     {
         checked.problems.extend(structure(journal.as_fd(), None, &header)?.1);
     }

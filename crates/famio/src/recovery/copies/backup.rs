@@ -194,7 +194,7 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
     let is_used = lock::is_in_session(journal) || is_owned();
     match &before.verdict {
         Verdict::Conflict(text) if !is_used => return Err(crate::recovery::examine::conflict(text)),
-        _ if header.state == State::Creating && is_used => return Ok(again("its journal is being made")),
+        verdict if is_used && is_being_made(header.state, verdict) => return Ok(again("its journal is being made")),
         Verdict::Nothing | Verdict::Leftover | Verdict::Growing => {
             return of_file_alone(&before, file, to, settings);
         }
@@ -204,6 +204,11 @@ fn try_copy(file: BorrowedFd<'_>, to: BorrowedFd<'_>, settings: &Settings) -> Re
         Kind::Records | Kind::Tiered => of_epochs(&before, header, journal, file, to, is_used),
         Kind::InPlace => in_place_of(&before, header, journal, file, to, is_used),
     }
+}
+
+/// Whether it has no mark yet, or is without it just now.
+fn is_being_made(state: State, verdict: &Verdict) -> bool {
+    state == State::Creating || state == State::AsMarked && *verdict == Verdict::Leftover
 }
 
 /// For a file with everything it was given: it has no journal, or one that has ended.

@@ -229,6 +229,12 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
             let is_shared = || control.is_some_and(|control| control.is_owned() || control.has_unowned_session());
             let in_use = owner.is_some() || lock::is_in_session(&fd) || is_shared();
             let is_orphaned = file.is_none() && !in_use && header.state != State::Clean;
+            let state = match header.state {
+                State::AsMarked if is_marked => State::Active,
+                State::AsMarked if in_use => State::Creating,
+                State::AsMarked => State::Clean,
+                state => state,
+            };
             let waiting = waiting_of(place, name, &header);
             Found {
                 epoch: epoch_of(place, name, &header, &fd, size),
@@ -236,7 +242,7 @@ fn look_into(place: &Place, name: &str, file: Option<PathBuf>, control: Option<&
                 kind: Some(header.kind.name()),
                 why: None,
                 growing: None,
-                state: if is_orphaned { Found::ORPHANED } else { header.state.name() },
+                state: if is_orphaned { Found::ORPHANED } else { state.name() },
                 journal,
                 size,
                 waiting,
