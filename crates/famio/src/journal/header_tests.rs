@@ -154,7 +154,7 @@ fn the_next_store_begins_with_the_copy_that_was_not_flushed() {
     let mut header = sample();
     header.store(&file, &KERNEL).unwrap();
     assert!(is_blank(&fs::read(dir.path("j")).unwrap()), "creation was not finished");
-    header.has_begun();
+    header.has_begun(true);
     for state in [State::Active, State::Active, State::Suspect, State::Clean] {
         let begins_with = header.copies.first;
         header.state = state;
@@ -172,7 +172,7 @@ fn the_last_state_takes_the_copy_that_was_not_flushed() {
     let file = File::options().read(true).write(true).create_new(true).open(dir.path("j")).unwrap();
     let mut header = sample();
     header.store(&file, &KERNEL).unwrap();
-    header.has_begun();
+    header.has_begun(true);
     header.state = State::Active;
     header.store(&file, &KERNEL).unwrap();
     let (active, weaker) = (header.clone(), header.copies.first);

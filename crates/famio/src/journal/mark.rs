@@ -345,7 +345,8 @@ mod tests {
         let file = File::create(dir.path("f")).unwrap();
         assert_eq!(get(file.as_fd()).unwrap(), None);
         let long = format!("/{}", "x".repeat(POOL_MAX - 1));
-        for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long))] {
+        let closing = Mark { is_closing: true, ..sample(Some("/a/pool")) };
+        for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long)), closing] {
             set(file.as_fd(), &mark).unwrap();
             persist(file.as_fd(), Durability::Power, medium(Domain::PageCache, false)).unwrap();
             assert_eq!(set(file.as_fd(), &mark).unwrap_err().errno(), libc::EBUSY);

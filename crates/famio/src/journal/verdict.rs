@@ -152,7 +152,7 @@ impl Facts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::Kind;
+    use super::super::header::{Kind, State};
     use super::super::testing::Scratch;
     use super::*;
 
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn every_state_has_its_verdict() {
         use Domain::{PageCache, Pmem, Process};
-        use State::{Active, Clean, Creating, Suspect};
+        use State::{Active, AsMarked, Clean, Creating, Suspect};
         let dir = Scratch::new();
         let identity = Identity::of_path(dir.root()).unwrap();
         let header = Header::new(Kind::Records, PageCache, PageCache, identity, Path::new("/f")).unwrap();
@@ -198,6 +198,9 @@ mod tests {
             (make(Active, Process, true), AFTER, [lost, "R", copy, other]),
             (make(Active, Process, false), BEFORE, [lost, "end of its boot", copy, other]),
             (make(Suspect, Domain::Emulated, false), BEFORE, [lost, "end of its boot", copy, other]),
+            (make(AsMarked, PageCache, true), AFTER, ["L", "R", copy, other]),
+            (make(AsMarked, PageCache, false), BEFORE, ["L", "R", copy, other]),
+            (make(AsMarked, PageCache, false), AFTER, ["L", "another program changed", copy, other]),
         ];
         let damage = Error::with(libc::EIO, "the header is damaged");
         let file = Path::new("/dir/file");
@@ -241,6 +244,18 @@ mod tests {
         for (mark, expected) in marks.into_iter().zip(["is damaged", "is damaged", copy, "is damaged"]) {
             check(mark, Journal::Unreadable(&damage), BEFORE, &identity, expected, "unreadable");
         }
+        let closing = Mark { is_closing: true, ..mine.clone() };
+        for (state, same_boot, expected) in [
+            (AsMarked, true, "R"),
+            (AsMarked, false, "L"),
+            (Active, true, "R"),
+            (Active, false, "L"),
+            (Clean, true, "L"),
+        ] {
+            let header = make(state, PageCache, same_boot).unwrap();
+            check(Some(&closing), Journal::Valid(&header), AFTER, &identity, expected, "closing");
+        }
+        check(Some(&closing), Journal::Absent, AFTER, &identity, "L", "closing, absent");
         // A journal under the file's name that names another file.
         let sub = dir.path("sub");
         std::fs::create_dir(&sub).unwrap();

@@ -131,6 +131,9 @@ impl Keeper for JournalFile {
         change(&mut header);
         header.store(journal, self.medium)
     }
+    fn flush(&self, _: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.file.run(|journal| self.medium.fdatasync(journal.as_fd()))
+    }
 }
 
 pub struct TestHooks {
