@@ -117,6 +117,10 @@ class Records(Protocol):
                 self.m.on_store(HEADER)
         self.sync_file(name, JOURNAL)
 
+    def suspect(self):
+        if self.m.now(HEADER)[0] == "active":
+            self.set_header("suspect.header.fdatasync", state="suspect")
+
     def set_mark(self, value, name):
         self.m.set_inode(MARK, value)
         self.sync_file(name, FILE)
@@ -283,9 +287,11 @@ class Records(Protocol):
             if not left:
                 break
         self.log_cut = self.size
+        if self.committed and self.m.now(HEADER)[0] == "marked":
+            self.m.pwrite(HEADER, 0, "active")      # from the second commit on, by its flush
         self.log_flush("sync.fdatasync", fails)
         if fails:                                   # rule 9: what was not written may be forgotten; no more commits
-            self.set_header("suspect.header.fdatasync", state="suspect")
+            self.suspect()
             return "failed"
         self.committed, self.log_committed_size, self.begun = epoch, self.size, False
         self.log_size = self.committed_size = self.size
@@ -347,7 +353,7 @@ class Records(Protocol):
             return
         self.sync_file("checkpoint.fdatasync", FILE, fails)
         if fails:
-            self.set_header("suspect.header.fdatasync", state="suspect")
+            self.suspect()
             return
         self.under_way = False
         if self.overwritten and self.rule("checkpoint.overwritten-waits"):
@@ -386,14 +392,13 @@ class Records(Protocol):
 
     def create(self):
         self.sync_file("create.fdatasync", FILE)
-        # A new file, and its folder: durable with its header, which says creating.
-        self.m.replace(HEADER, ("creating", 0, 1))
+        # A new file, and its folder: durable with its header, by which the mark decides.
+        self.m.replace(HEADER, ("marked", 0, 1))
         for unit in itertools.chain(*PAGE):
             self.m.replace(unit, (ZERO,))
         self.reset()
         self.prepare()
         self.set_mark(1, "create.mark.fsync")
-        self.set_header("create.header.fdatasync", state="active")
 
     def close(self):
         self.sync()
@@ -407,7 +412,8 @@ class Records(Protocol):
         self.end("close")
 
     def end(self, name):
-        self.set_header(name + ".clean.fdatasync", state="clean")
+        if self.m.now(HEADER)[0] != "marked" or name != "close":
+            self.set_header(name + ".clean.fdatasync", state="clean")
         self.set_mark(0, name + ".mark.fsync")
         self.m.pwrite(HEADER, 0, 0)                 # removed, but not durably
 
@@ -419,12 +425,12 @@ class Records(Protocol):
             raise LookupError("conflict: a mark without a journal")
         if state == 0:
             return
-        if state in ("creating", "clean"):
+        if state == "clean" or state == "marked" and not mark:
             self.end("leftover")
             return
         if not mark:
             raise LookupError("conflict: a journal without a mark")
-        scan = Scan(self, count, bool(same_boot) and state != "suspect")
+        scan = Scan(self, count, bool(same_boot) and state == "active")
         scan.run()
         if self.rule("recover.writes-last"):
             for segment, page in scan.last:         # in a cache only, perhaps, or forgotten
@@ -434,6 +440,8 @@ class Records(Protocol):
             for segment, page in scan.erase:
                 self.put_page(segment, page, ZERO)
         self.set_header("recover.header.fdatasync")
+        if state == "marked":
+            self.sync_file("recover.mark.fsync", FILE)
         for record, data in scan.replay:
             if record.cut < self.physical() and self.rule("recover.cuts"):
                 self.ftruncate(record.cut)

@@ -50,10 +50,13 @@ rules! {
     // Creation and end.
     SlotBeforeActive,
     JournalBeforeMark,
+    RecordsBeforeMark,
     MarkBeforeActive,
     FileBeforeClean,
     CleanBeforeMarkGoes,
     MarkGoesBeforeJournal,
+    ClosingIsPendingInItsBoot,
+    RecoveryTakesClosingBack,
     HeaderGoesOnWithWeaker,
     HeaderFlushesWhatItRead,
     // Journals of records.

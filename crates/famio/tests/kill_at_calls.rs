@@ -6,12 +6,15 @@
 mod common;
 #[path = "common/crash.rs"]
 mod crash;
+#[path = "common/small.rs"]
+mod small;
 #[path = "common/traced.rs"]
 mod traced;
 
 use common::{Opened, Scratch, in_place_settings};
 use crash::{Close, Size, Step, Sync, write};
 use famio::{Durability, OnKill, Settings};
+use small::Small;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -142,6 +145,16 @@ fn a_kill_at_every_call_in_place() {
     for (first, settings) in in_place_settings().iter().enumerate() {
         campaign(dir.path(), settings, &sizes(), first);
     }
+}
+
+/// A session there begins and ends by one flush each, and a kill may come between what is written and that.
+#[test]
+fn a_kill_at_every_call_by_records_where_the_order_is_kept() {
+    let Some(small) = Small::in_memory("kill-in-order", 192) else { return };
+    campaign(&small.path(), &Settings::default(), &sizes(), 5);
+    campaign(&small.path(), &kept(&Settings::default()), &calls(), 9);
+    let short = [write(100, 5000, 1), Sync, Close];
+    (0..stride()).step_by(5).for_each(|first| campaign(&small.path(), &Settings::default(), &short, first));
 }
 
 #[test]

@@ -241,6 +241,14 @@ fn what_can_not_be_had_is_refused() {
     assert_eq!((load(&region, 5, 1), load(&beside, 5, 1)), (vec![1], vec![2]));
     file.sync().unwrap();
     assert_eq!((read(&file, 5, 1), read(&file, 4 * MIB + 5, 1)), (vec![1], vec![2]));
+    // A program may protect a map by a call of its own.
+    // SAFETY: the region's memory.
+    let protect = |access| unsafe { libc::mprotect(region.as_ptr().cast(), region.len(), access) };
+    assert_eq!(protect(libc::PROT_READ), 0);
+    // SAFETY: as above.
+    let refused = unsafe { copy(region.as_ptr().add(5), [4].as_ptr(), 1) };
+    assert_eq!((refused.err().unwrap().errno(), load(&region, 5, 1)), (libc::EACCES, vec![1]));
+    assert_eq!(protect(libc::PROT_READ | libc::PROT_WRITE), 0);
     drop((region, beside));
     file.close().unwrap();
     // On an older kernel, nothing changes.

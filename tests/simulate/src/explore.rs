@@ -4,6 +4,7 @@
 use crate::again::Again;
 use crate::case::Case;
 use crate::explorer::{Explorer, Failure};
+use crate::machine::Machine;
 use crate::oracle::Legal;
 use crate::world::Run;
 use famio::pmem::record::{CALLS, Call, Image, Replay};
@@ -67,6 +68,10 @@ impl Explorer {
 
     /// A power cut or, on a machine that loses nothing with the power, the end of the process.
     fn crash(&mut self, case: &Case, image: &Image, legal: &Legal<'_>, boot: u8) -> Result<(), String> {
+        // Where the order is kept, what was found was written to the disk before the mark was set.
+        let as_found = Legal { anything: false, ..legal.clone() };
+        let is_kept = case.machine == Machine::Ordered && image.names.mark.is_some();
+        let legal = if is_kept { &as_found } else { legal };
         let Some(hash) = self.is_new(image, legal, boot) else { return Ok(()) };
         self.counts.states += 1;
         legal.check_name(&image.names)?;

@@ -1,7 +1,7 @@
 //! Mutants that no history detects, each with the reason.
 
 /// Machine (or any), parts of the mutant's name in their order with `*` between them, reason.
-const LISTED: [(Option<&str>, &str, &str); 14] = [
+const LISTED: [(Option<&str>, &str, &str); 20] = [
     (
         None,
         " changing <",
@@ -34,10 +34,21 @@ const LISTED: [(Option<&str>, &str, &str); 14] = [
         "Fdatasync: journal/records/replay.rs* checkpoint_journal",
         "what_is_erased_does_not_come_back finds it; here an epoch may come back whose SYNC was under way, until a recovery has ended",
     ),
+    (Some("ordered"), "Fsync: journal/mark.rs* persist < recovery/open.rs* end", IN_ORDER),
+    (
+        Some("ordered"),
+        "Fsync: journal/mark.rs* persist < journal/live.rs* mark_as_closing",
+        "for what other programs write after a close",
+    ),
+    (Some("ordered"), "Fsync: journal/mark.rs* persist < journal/live.rs* unmark_abandoned", IN_ORDER),
+    (Some("ordered"), "Fsync: file/session/attach.rs* attach", IN_ORDER),
+    (Some("ordered"), "Fsync: journal/pools/pool.rs* sync_dir < journal/joint/folder.rs", IN_ORDER),
+    (Some("ordered"), "MarkGoesBeforeJournal", IN_ORDER),
     (None, "MissingNoteIsNoEnd", "a_note_that_is_gone_does_not_end_the_chain finds it; no history that was tried does"),
     (None, "MarkHasCheck", "each field of a mark is compared with the file or the header; mark.rs tests its check"),
 ];
 
+const IN_ORDER: &str = "names and marks arrive in order: one that is not durable is followed by no later one";
 const OWNER_AND_MODE: &str = "for the owner and mode of the journal or record, which the recorder does not keep";
 const OLD_BYTES: &str =
     "for journals in place: a file of epochs is cut before any checkpoint above, and its old bytes are not seen";

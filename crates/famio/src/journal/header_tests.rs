@@ -77,7 +77,7 @@ fn wrong_values_under_a_right_checksum_are_told() {
     let fields: [(usize, u64, &str); 6] = [
         (KIND, 0, "unknown kind, 0"),
         (KIND, 4, "unknown kind, 4"),
-        (STATE, 5, "unknown state, 5"),
+        (STATE, 6, "unknown state, 6"),
         (DOMAIN, u32::MAX.into(), "unknown domain, "),
         (FILE_DOMAIN, 5, "unknown domain of the file"),
         (HINT_LEN, HINT_MAX as u64 + 1, "a path of 1025 bytes"),

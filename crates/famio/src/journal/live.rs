@@ -282,11 +282,15 @@ impl Live {
         if !self.awaits_mark() {
             return Ok(());
         }
-        if !self.write_out()? {
+        let journal = || {
+            if self.write_out()? {
+                return Ok(());
+            }
             self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
-            self.find_pool(file)?.sync(self.durability, self.medium)?;
-        }
-        mark::persist(file, self.durability, self.medium)?;
+            self.find_pool(file)?.sync(self.durability, self.medium)
+        };
+        let mark = || mark::persist(file, self.durability, self.medium);
+        in_order(Rule::RecordsBeforeMark, journal, mark)?;
         self.header.lock().was_flushed();
         self.due.store(ACTIVE, Ordering::Relaxed);
         Ok(())
@@ -365,7 +369,10 @@ impl Live {
                     is_marked.set(true);
                     self.make_clean(file)
                 }
-                Ok(()) if is_durable => Ok(()), // that it is gone need not be
+                Ok(()) if is_durable => {
+                    self.medium.changed_name();
+                    Ok(()) // that it is gone need not be durable
+                }
                 removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
             }
         };
@@ -392,6 +399,7 @@ impl Live {
     /// Where the order is kept: changes the mark to one that counts for nothing after this boot, durably, and with it all
     /// that the file has. If the flush fails, what the file had may be lost, and the next open recovers it. Returns
     /// whether it did: not if it may not change the mark.
+    #[inline(never)] // it has a name in the simulator's list of flushes
     fn mark_as_closing(&self, file: BorrowedFd<'_>) -> Result<bool> {
         if !self.keeps_order.load(Ordering::Relaxed) {
             return Ok(false);
@@ -403,10 +411,13 @@ impl Live {
         let closing = Mark { is_closing: true, ..Mark::new(id, &identity, self.pool.as_deref())? };
         match mark::replace(file, &closing) {
             Err(e) if e.is_denied() || e.is_full() || e.errno() == libc::ENODATA => {
-                self.medium.fdatasync(file).map(|()| false)
+                self.medium.fdatasync(file)?;
+                return Ok(false);
             }
-            replaced => replaced.and_then(|()| mark::persist(file, self.durability, self.medium)).map(|()| true),
+            replaced => replaced?,
         }
+        mark::persist(file, self.durability, self.medium)?;
+        Ok(true)
     }
 
     /// Where the mark stays, the state has to be *clean*, and nothing of the file only written to the disk.
@@ -487,11 +498,7 @@ impl Live {
         }
         // If the mark names another journal, that journal is in use.
         let is_ours = !matches!(mark::get(file), Ok(Some(mark)) if mark.journal_id != self.id());
-        let unmark = || match mark::remove(file) {
-            Err(e) if was_creating && e.is_denied() => Ok(()), // without the right to remove it, it was never set
-            removed => removed.and_then(|()| mark::persist(file, self.durability, self.medium)),
-        };
-        if !is_ours || unmark().is_ok() {
+        if !is_ours || self.unmark_abandoned(file, was_creating).is_ok() {
             match self.made_in.lock().take() {
                 Some(pool) => {
                     let _ = pool.remove(&self.name);
@@ -502,6 +509,15 @@ impl Live {
                 }
             }
         }
+    }
+
+    #[inline(never)] // as above
+    fn unmark_abandoned(&self, file: BorrowedFd<'_>, was_creating: bool) -> Result<()> {
+        match mark::remove(file) {
+            Err(e) if was_creating && e.is_denied() => return Ok(()), // without the right to remove it, it was never set
+            removed => removed?,
+        }
+        mark::persist(file, self.durability, self.medium)
     }
 
     /// A flush failed, so the journal takes no more commits.

@@ -7,6 +7,7 @@ use super::mark::Mark;
 use super::stamp::Stamp;
 use crate::error::Error;
 use crate::pmem::Domain;
+use crate::rule::{Rule, holds};
 use std::path::Path;
 
 /// What lies under the journal's name.
@@ -94,7 +95,7 @@ fn journal_verdict(facts: &Facts<'_>, mark: Option<&Mark>, header: &Header) -> V
     match header.state {
         state if !state.is_pending(mark.is_some()) => Verdict::Leftover,
         // Its boot made that durable. In the same boot, a failed flush may have lost what the file had then.
-        _ if mark.is_some_and(|mark| mark.is_closing) && header.boot_id != facts.boot_id => Verdict::Leftover,
+        _ if mark.is_some_and(|mark| mark.is_closing) && !facts.is_boot_of(header) => Verdict::Leftover,
         _ if mark.is_none() => facts
             .conflict("the journal is pending, but the file has no mark: it was restored, or its attributes were lost"),
         _ => pending_verdict(facts, header),
@@ -116,6 +117,10 @@ fn pending_verdict(facts: &Facts<'_>, header: &Header) -> Verdict {
 }
 
 impl Facts<'_> {
+    fn is_boot_of(&self, header: &Header) -> bool {
+        header.boot_id == self.boot_id && holds(Rule::ClosingIsPendingInItsBoot)
+    }
+
     /// The path only says where it was looked for: the file may have been moved since, and the journal lies where it
     /// was.
     fn journal_missing(&self) -> Verdict {
@@ -245,15 +250,16 @@ mod tests {
             check(mark, Journal::Unreadable(&damage), BEFORE, &identity, expected, "unreadable");
         }
         let closing = Mark { is_closing: true, ..mine.clone() };
-        for (state, same_boot, expected) in [
+        let of_closing = [
             (AsMarked, true, "R"),
             (AsMarked, false, "L"),
             (Active, true, "R"),
             (Active, false, "L"),
             (Clean, true, "L"),
-        ] {
-            let header = make(state, PageCache, same_boot).unwrap();
-            check(Some(&closing), Journal::Valid(&header), AFTER, &identity, expected, "closing");
+        ]
+        .map(|(state, same_boot, expected)| (make(state, PageCache, same_boot).unwrap(), expected));
+        for (header, expected) in &of_closing {
+            check(Some(&closing), Journal::Valid(header), AFTER, &identity, expected, "closing");
         }
         check(Some(&closing), Journal::Absent, AFTER, &identity, "L", "closing, absent");
         // A journal under the file's name that names another file.

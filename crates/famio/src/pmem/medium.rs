@@ -91,6 +91,9 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// [recorder](super::record::Recorder).
     fn fenced_by_all(&self) {}
 
+    /// Notes that a name or a mark was changed, before the next change. For the [recorder](super::record::Recorder).
+    fn changed_name(&self) {}
+
     /// Notes a mapping of a file, before the first store to it: `base` is the file's first byte. For the
     /// [recorder](super::record::Recorder).
     fn watch(&self, fd: BorrowedFd<'_>, base: *const u8, len: usize) {

@@ -311,7 +311,8 @@ pub(super) fn recover(
                 return Err(Error::with(libc::EIO, "the journal is gone"));
             };
             let found = header.clone();
-            if let Some(mark) = examined.closing.as_ref().filter(|_| !options.dry_run) {
+            let takes_back = !options.dry_run && holds(Rule::RecoveryTakesClosingBack);
+            if let Some(mark) = examined.closing.as_ref().filter(|_| takes_back) {
                 // After a power cut from here on, it is not as the mark said.
                 mark::replace(file, &Mark { is_closing: false, ..mark.clone() })?;
             }

@@ -111,7 +111,7 @@ impl AtomicFile {
     /// # Errors
     /// `EBUSY`: in a forked child, where the parent would not know of a copy to such a map.
     /// `ENXIO`: the range ends beyond the end of the file; nothing is stored, or the part before the end. `ENOMEM`:
-    /// no memory is left.
+    /// no memory is left. `EACCES`: a private map is protected against stores.
     ///
     /// # Safety
     /// As `memmove` and `memset`; a fault in the source is the caller's.
@@ -149,7 +149,9 @@ impl AtomicFile {
                 match unsafe { bytes.put_guarded(at, len) } {
                     Err(fault) if fault.is_in(at, len) => {
                         let cut = offset.saturating_add(len as u64) > shadow.size();
-                        return Err(if cut { beyond() } else { Error::new(libc::ENOMEM) });
+                        // The program may have protected the map by a system call of its own.
+                        let errno = if fault.signal == libc::SIGSEGV { libc::EACCES } else { libc::ENOMEM };
+                        return Err(if cut { beyond() } else { Error::new(errno) });
                     }
                     Err(_) => {} // again, as below
                     Ok(()) => return Ok(()),

@@ -455,6 +455,10 @@ unsafe impl Medium for Recorder {
         Ok(())
     }
 
+    fn changed_name(&self) {
+        self.lock().look();
+    }
+
     fn watch(&self, fd: BorrowedFd<'_>, base: *const u8, len: usize) {
         let mut state = self.lock();
         let object = state.file(fd).expect("recorder: a mapped file");
