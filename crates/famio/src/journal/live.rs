@@ -408,15 +408,18 @@ impl Live {
             let header = self.header.lock();
             (header.journal_id, header.identity)
         };
-        let closing = Mark { is_closing: true, ..Mark::new(id, &identity, self.pool.as_deref())? };
-        match mark::replace(file, &closing) {
+        let pending = Mark::new(id, &identity, self.pool.as_deref())?;
+        match mark::replace(file, &Mark { is_closing: true, ..pending.clone() }) {
             Err(e) if e.is_denied() || e.is_full() || e.errno() == libc::ENODATA => {
                 self.medium.fdatasync(file)?;
                 return Ok(false);
             }
             replaced => replaced?,
         }
-        mark::persist(file, self.durability, self.medium)?;
+        if let Err(error) = mark::persist(file, self.durability, self.medium) {
+            let _ = mark::replace(file, &pending); // another boot counts on the journal, too
+            return Err(error);
+        }
         Ok(true)
     }
 

@@ -4,6 +4,7 @@
 pub use crate::beside::{BESIDE, is_beside_name};
 use crate::error::{Error, Result};
 use crate::journal::identity::Identity;
+use crate::journal::pools::without_pool;
 use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, lstat, stat};
 use rustix::io::Errno;
@@ -63,7 +64,11 @@ fn is_missing(file: &Path, name: &str) -> bool {
 /// `path`: the kernel's path of the file, if known.
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
     let path = real_path(file, path)?;
-    Ok(!is_missing(&path, BESIDE) || folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file)))
+    let folder = folder_above(&path);
+    if folder.as_ref().is_some_and(without_pool::is_known) {
+        return Ok(false);
+    }
+    Ok(!is_missing(&path, BESIDE) || folder.is_some_and(|folder| may_be_own(&path, &folder, file)))
 }
 
 /// For so many seconds after a change, an empty `.famio/` may be one whose maker is about to put something into it.
@@ -103,17 +108,22 @@ pub(crate) enum Beside {
 /// Looks beside a file for a pool, and in it for Famio's files for this very file, whose names end so. Opens nothing.
 pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<Beside> {
     let path = real_path(file, path)?;
+    let folder = folder_above(&path); // before the pool is looked for: what is noted of the folder is older
+    if folder.as_ref().is_some_and(without_pool::is_known) {
+        return Ok(Beside::NoPool);
+    }
     let pool = path.with_file_name(BESIDE);
     let is_folder = match lstat(&pool) {
         Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
         Err(Errno::NOENT) => {
-            let is_own = folder_above(&path).is_some_and(|folder| may_be_own(&path, &folder, file));
+            let is_own = folder.as_ref().is_some_and(|folder| may_be_own(&path, folder, file));
+            folder.iter().for_each(without_pool::note);
             return Ok(if is_own { Beside::MayBe } else { Beside::NoPool });
         }
         Err(_) => false,
     };
     // With the sticky bit there are several; what is no folder, the usual search refuses.
-    if !is_folder || folder_above(&path).is_none_or(|folder| is_sticky(&folder)) {
+    if !is_folder || folder.is_none_or(|folder| is_sticky(&folder)) {
         return Ok(Beside::MayBe);
     }
     let stem = Identity::of_fd(file)?.stem();

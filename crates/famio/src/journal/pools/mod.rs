@@ -9,3 +9,4 @@ pub mod pool;
 pub(crate) mod reach;
 pub(crate) mod shares;
 pub(crate) mod trust;
+mod without_pool;

@@ -6,8 +6,7 @@ use super::scan::{Scan, scan};
 use super::walk::{Found, read_exactly};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
-use crate::journal::live::durability_of;
-use crate::journal::{BootId, Header, Identity, State, mark};
+use crate::journal::{BootId, Header, Identity, State};
 use crate::pmem::Medium;
 use crate::rule::{Rule, holds, in_order};
 use std::os::fd::BorrowedFd;
@@ -57,7 +56,7 @@ pub fn replay(
             checkpoint_journal(journal, header, &scan, medium)?;
             match header.state {
                 // Its process may have died before the mark was durable, without which the journal does not count.
-                State::AsMarked => mark::persist(file, durability_of(header.file_domain), medium),
+                State::AsMarked => medium.fsync(file),
                 _ => Ok(()),
             }
         },
