@@ -117,7 +117,8 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
         Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
         Err(Errno::NOENT) => {
             let is_own = folder.as_ref().is_some_and(|folder| may_be_own(&path, folder, file));
-            folder.iter().for_each(without_pool::note);
+            // With the sticky bit each owner has a pool.
+            folder.iter().filter(|folder| !is_sticky(folder)).for_each(without_pool::note);
             return Ok(if is_own { Beside::MayBe } else { Beside::NoPool });
         }
         Err(_) => false,
@@ -227,8 +228,13 @@ mod tests {
         std::fs::set_permissions(dir.root(), std::fs::Permissions::from_mode(0o1777)).unwrap();
         let own = format!("{BESIDE}-{me}");
         assert_eq!(beside_path(&dir.path("file")), dir.path(&own));
-        assert!(!may_be_beside(file.as_fd(), None).unwrap());
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_millis() < 50 {
+            // A folder that has not changed for a while.
+            assert_eq!(look_beside(file.as_fd(), None, &[]).unwrap(), Beside::NoPool);
+        }
         std::fs::create_dir(dir.path(&own)).unwrap();
         assert!(may_be_beside(file.as_fd(), None).unwrap());
+        assert_eq!(look_beside(file.as_fd(), None, &[]).unwrap(), Beside::MayBe);
     }
 }

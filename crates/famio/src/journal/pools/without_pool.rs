@@ -1,7 +1,6 @@
 //! Folders that had no pool when they were last looked at, by device, inode and times: to make a pool changes the times of
 //! its folder. So the files of a folder that does not change are opened without looking for its pool each time.
 
-use super::beside::is_sticky;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::Stat;
 use xxhash_rust::xxh3::xxh3_64;
@@ -30,7 +29,7 @@ pub(super) fn is_known(folder: &Stat) -> bool {
     place(folder).load(Ordering::Relaxed) == hash(folder)
 }
 
-/// The folder has no pool, which was looked for after this was asked of it.
+/// The folder has no pool, for files of no owner, which was looked for after this was asked of it.
 pub(super) fn note(folder: &Stat) {
     let now = crate::sys::coarse_now();
     let age = |seconds: i64, nanoseconds: u64| {
@@ -38,8 +37,7 @@ pub(super) fn note(folder: &Stat) {
     };
     let is_old =
         age(folder.st_mtime, folder.st_mtime_nsec) >= SLACK && age(folder.st_ctime, folder.st_ctime_nsec) >= SLACK;
-    // With the sticky bit each owner has a pool.
-    if is_old && !is_sticky(folder) {
+    if is_old {
         place(folder).store(hash(folder), Ordering::Relaxed);
     }
 }
@@ -71,9 +69,6 @@ mod tests {
         std::fs::remove_dir(folder.join(".famio")).unwrap();
         note_once_old();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o1777)).unwrap();
-        for _ in 0..1000 {
-            note(&now());
-            assert!(!is_known(&now()), "each owner may have a pool of its own");
-        }
+        assert!(!is_known(&now()));
     }
 }
