@@ -9,7 +9,7 @@ pub enum Behaviour {
     Domain(Domain),
     /// As on pmem with a platform that flushes its caches itself: a line is durable as soon as it is stored.
     Eadr,
-    /// As in the domain `PageCache`, on a file system that [keeps the order](crate::pmem::keeps_order) of changes of
+    /// As in the domain `PageCache`, on a file system that keeps the order (`pmem::keeps_order`) of changes of
     /// names and marks.
     Ordered,
 }
