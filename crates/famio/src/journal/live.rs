@@ -286,8 +286,8 @@ impl Live {
             if self.write_out()? {
                 return Ok(());
             }
-            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
-            self.find_pool(file)?.sync(self.durability, self.medium)
+            // Its name is durable with the mark, or was so before the mark was set.
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))
         };
         let mark = || mark::persist(file, self.durability, self.medium);
         in_order(Rule::RecordsBeforeMark, journal, mark)?;
