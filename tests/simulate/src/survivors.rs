@@ -7,7 +7,7 @@ const LISTED: [(Option<&str>, &str, &str); 20] = [
         " changing <",
         "for readers, not for crashes: a store around the cache must not be seen before the cell says that it changes",
     ),
-    (Some("tiered"), "Fsync: journal/live.rs* persist", OWNER_AND_MODE),
+    (Some("tiered"), "Fsync: journal/live/begin.rs* persist", OWNER_AND_MODE),
     (None, "Fsync: file/state/joint_records.rs* create", OWNER_AND_MODE),
     (Some("page-cache"), "ZerosWhenGrown", OLD_BYTES),
     (Some("tiered"), "ZerosWhenGrown", OLD_BYTES),
@@ -37,10 +37,10 @@ const LISTED: [(Option<&str>, &str, &str); 20] = [
     (Some("ordered"), "Fsync: journal/mark.rs* persist < recovery/open.rs* end", IN_ORDER),
     (
         Some("ordered"),
-        "Fsync: journal/mark.rs* persist < journal/live.rs* mark_as_closing",
+        "Fsync: journal/mark.rs* persist < journal/live/* mark_as_closing",
         "for what other programs write after a close",
     ),
-    (Some("ordered"), "Fsync: journal/mark.rs* persist < journal/live.rs* unmark_abandoned", IN_ORDER),
+    (Some("ordered"), "Fsync: journal/mark.rs* persist < journal/live/* unmark_abandoned", IN_ORDER),
     (Some("ordered"), "Fsync: file/session/attach.rs* attach", IN_ORDER),
     (Some("ordered"), "Fsync: journal/pools/pool.rs* sync_dir < journal/joint/folder.rs", IN_ORDER),
     (Some("ordered"), "MarkGoesBeforeJournal", IN_ORDER),
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_reason_is_found_by_parts_of_a_name_in_their_order() {
         let create = "Fsync: file/state/joint_records.rs:154  < file/state/joint_records.rs:151 create";
-        let persist = "Fsync: journal/live.rs:171  < sys/internal/mod.rs:103 persist";
+        let persist = "Fsync: journal/live/begin.rs:171  < sys/internal/mod.rs:103 persist";
         assert_eq!(reason("pmem", create), Some(OWNER_AND_MODE));
         assert_eq!([reason("tiered", persist), reason("pmem", persist)], [Some(OWNER_AND_MODE), None]);
         assert!(has_in_order("abc", "a*c") && has_in_order("abc", "bc") && !has_in_order("abc", "c*a"));

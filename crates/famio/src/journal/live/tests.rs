@@ -1,7 +1,9 @@
 use super::*;
 use crate::journal::header::COPY_LEN;
+use crate::journal::records::Keeper;
 use crate::journal::testing::Scratch;
 use crate::pmem::medium;
+use core::sync::atomic::Ordering;
 
 /// A first write failed with `ENOENT` if its folder was removed at that moment, by the close of another file
 /// beside it.

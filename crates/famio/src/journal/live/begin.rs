@@ -1,0 +1,110 @@
+//! The beginning of a journal: it becomes durable, then the mark, and the journal counts.
+
+use super::{ACTIVE, FIRST, Live, MARK, NOTHING, demoted_by};
+use crate::error::Result;
+use crate::journal::demotion_note;
+use crate::journal::header::{Kind, State};
+use crate::journal::mark::{self, Mark};
+use crate::journal::records::Keeper;
+use crate::rule::{Rule, holds, in_order};
+use crate::settings::Durability;
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd};
+
+impl Live {
+    /// The journal is complete: makes it durable, with its name, marks the file, durably, and then stores state
+    /// *active*. Commits, and stores to the file, may follow.
+    ///
+    /// A journal of records, whose file is not stored to before the first commit, becomes *as marked* instead. Where the
+    /// order is kept, its first commit makes mark and journal durable, with its records.
+    pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let (id, identity) = {
+            let header = self.header.lock();
+            (header.journal_id, header.identity)
+        };
+        let mark = Mark::new(id, &identity, self.pool.as_deref())?;
+        let is_of_records = self.header().kind == Kind::Records && holds(Rule::MarkBeforeActive);
+        if is_of_records {
+            self.store(State::AsMarked)?;
+        }
+        // With the mark, the file becomes durable as it was found: from here on, a crash takes it back to that.
+        let set_mark = || {
+            let is_due = is_of_records && self.keeps_order.load(Ordering::Relaxed);
+            if is_due {
+                self.medium.write_out(file)?;
+            }
+            mark::set(file, &mark)?;
+            // A process that notes this looks for a mark afterwards. So one of the two sees the other.
+            if let Some(pid) = demotion_note::of_another_at_begin(file) {
+                return Err(demoted_by(pid));
+            }
+            let due = match is_of_records {
+                true if is_due => MARK,
+                true => FIRST,
+                false => NOTHING,
+            };
+            self.due.store(due, Ordering::Relaxed);
+            if is_due { Ok(()) } else { mark::persist(file, self.durability, self.medium) }
+        };
+        in_order(
+            Rule::MarkBeforeActive,
+            || in_order(Rule::JournalBeforeMark, || self.persist_before_mark(), set_mark),
+            || if is_of_records { Ok(()) } else { self.store(State::Active) },
+        )?;
+        *self.made_in.lock() = None;
+        Ok(())
+    }
+
+    /// Whether the next commit has to make the mark durable.
+    pub fn awaits_mark(&self) -> bool {
+        self.due.load(Ordering::Relaxed) == MARK
+    }
+
+    /// Before a commit that is not an append to the journal: makes it count.
+    pub fn make_mark_durable(&self, file: BorrowedFd<'_>) -> Result<()> {
+        if !self.awaits_mark() {
+            return Ok(());
+        }
+        let journal = || {
+            if self.write_out()? {
+                return Ok(());
+            }
+            // Its name is durable with the mark, or was so before the mark was set.
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))
+        };
+        let mark = || mark::persist(file, self.durability, self.medium);
+        in_order(Rule::RecordsBeforeMark, journal, mark)?;
+        self.header.lock().was_flushed();
+        self.due.store(ACTIVE, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes a new journal and its name durable, where that matters: size, owner and mode, too. One flush of the disk
+    /// takes most of it: the folders have nothing left where the file system commits all at once. Where the order is
+    /// kept, the flush of the mark takes all of it.
+    pub(super) fn persist_before_mark(&self) -> Result<()> {
+        if self.durability == Durability::Power && !self.write_out()? {
+            self.file.run(|journal| self.medium.fsync(journal.as_fd()))?;
+        }
+        let is_written_out = self.keeps_order.load(Ordering::Relaxed);
+        self.header.lock().has_begun(!is_written_out);
+        if is_written_out {
+            return Ok(());
+        }
+        self.made_in.lock().as_ref().map_or(Ok(()), |pool| pool.sync(self.durability, self.medium))
+    }
+
+    /// Where the file system keeps the order: writes the journal to the disk, so that it is there after a crash if a
+    /// later change of the mark is. Returns whether it did; a sandbox may forbid it.
+    pub(super) fn write_out(&self) -> Result<bool> {
+        if self.keeps_order.load(Ordering::Relaxed) {
+            match self.file.run(|journal| self.medium.write_out(journal.as_fd())) {
+                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
+                    self.keeps_order.store(false, Ordering::Relaxed);
+                }
+                written => written?,
+            }
+        }
+        Ok(self.keeps_order.load(Ordering::Relaxed))
+    }
+}
