@@ -11,6 +11,16 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+/// What has become of a journal's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Gone,
+    /// Its folder was not found.
+    OutOfReach,
+    /// The process lacks the right, or room for the removal of the mark.
+    Denied,
+}
+
 impl Live {
     /// Everything was written to the file: makes that durable; or, where the order is kept, writes it to the disk, and
     /// [`retire`](Self::retire) makes it durable.
@@ -64,10 +74,11 @@ impl Live {
             }
         };
         let remove = || {
-            let removed = if is_marked.get() { Ok(false) } else { self.remove(file).map(|()| true) };
-            let is_removed = removed.or_else(|e| if e.is_denied() { Ok(false) } else { Err(e) })?;
-            self.is_left.store(!is_removed, Ordering::Release);
-            Ok(())
+            let removed = if is_marked.get() { Ok(Removed::Denied) } else { self.remove(file) };
+            let removed = removed.or_else(|e| if e.is_denied() { Ok(Removed::Denied) } else { Err(e) })?;
+            self.is_left.store(removed == Removed::Denied, Ordering::Release);
+            // The file may be deleted later: without it, nothing tells that the journal has ended.
+            if removed == Removed::Gone { Ok(()) } else { self.make_clean(file) }
         };
         let ended = in_order(
             Rule::CleanBeforeMarkGoes,
@@ -132,12 +143,12 @@ impl Live {
 
     /// Removes the journal from where it was made, or else from where the file's pool is now: folders may have been
     /// moved.
-    fn remove(&self, file: BorrowedFd<'_>) -> Result<()> {
+    fn remove(&self, file: BorrowedFd<'_>) -> Result<Removed> {
         let own = self.file.identity();
         // By its path, which needs no descriptor: none may be left.
         let place = self.place();
         if remove_if(&place, own)? {
-            return Ok(());
+            return Ok(Removed::Gone);
         }
         let made = self.path.parent().and_then(|folder| Pool::at(folder, None).ok());
         let now = || Pool::find(file, self.pool.as_deref()).ok().flatten();
@@ -147,10 +158,10 @@ impl Live {
             if found.is_some_and(|found| (found.st_dev, found.st_ino) == own) {
                 pool.remove(&self.name)?;
                 pool.remove_if_empty();
-                return Ok(());
+                return Ok(Removed::Gone);
             }
         }
-        Ok(()) // clean and out of reach: a leftover
+        Ok(Removed::OutOfReach) // a leftover
     }
 
     /// Undoes a creation that failed before the file was changed: removes mark and journal.
