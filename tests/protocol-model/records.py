@@ -430,7 +430,7 @@ class Records(Protocol):
             return
         if not mark:
             raise LookupError("conflict: a journal without a mark")
-        scan = Scan(self, count, bool(same_boot) and state == "active")
+        scan = Scan(self, count, bool(same_boot) and state != "suspect")
         scan.run()
         if self.rule("recover.writes-last"):
             for segment, page in scan.last:         # in a cache only, perhaps, or forgotten

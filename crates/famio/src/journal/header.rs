@@ -105,12 +105,6 @@ impl State {
         !matches!(self, State::Clean | State::AsMarked)
     }
 
-    /// In the same boot, whether every write to it is complete up to some page.
-    pub const fn lost_nothing(self) -> bool {
-        // As marked: no later state says that a flush failed.
-        !matches!(self, State::Suspect | State::AsMarked)
-    }
-
     /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {

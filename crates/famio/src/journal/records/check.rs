@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::segment::SegmentHead;
 use super::walk::Reader;
 use crate::error::Result;
-use crate::journal::{BootId, Header};
+use crate::journal::{BootId, Header, State};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +16,7 @@ pub fn check_segments(journal: BorrowedFd<'_>, header: &Header) -> Result<Vec<(u
     let (geometry, count) = Geometry::get(&header.geometry)?;
     let length = rustix::fs::fstat(journal)?.st_size as u64;
     // After a power cut, a head that was just being written may be torn, which is no damage.
-    let strict = header.boot_id == BootId::current()? && header.state.lost_nothing();
+    let strict = header.boot_id == BootId::current()? && header.state != State::Suspect;
     let mut reader = Reader::new(journal, header.journal_id, length);
     let mut problems = Vec::new();
     let mut generations: HashMap<u64, u64> = HashMap::new();

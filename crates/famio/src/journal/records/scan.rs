@@ -6,7 +6,7 @@ use super::segment::SegmentHead;
 use super::walk::{Break, Expected, Found, Reader};
 use super::{PAGE, ZERO_PAGE};
 use crate::error::{Error, Result};
-use crate::journal::{self, BootId, Header};
+use crate::journal::{self, BootId, Header, State};
 use crate::rule::{Rule, holds};
 use std::os::fd::BorrowedFd;
 
@@ -51,7 +51,7 @@ impl Scan {
 /// Reads a whole journal; changes nothing.
 pub fn scan(journal: BorrowedFd<'_>, header: &Header) -> Result<Scan> {
     // After a failed flush, pages may have been lost from memory in any order.
-    let strict = header.boot_id == BootId::current()? && header.state.lost_nothing();
+    let strict = header.boot_id == BootId::current()? && header.state != State::Suspect;
     scan_as(journal, header, strict)
 }
 
