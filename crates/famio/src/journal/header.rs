@@ -319,19 +319,9 @@ impl Header {
         if !self.copies.has_begun && matches!(self.state, State::Creating | State::AsMarked) {
             return write_copy(Copy::Mirror, &self.next(), journal.as_fd(), medium);
         }
-        self.store_with(journal, medium, |journal| medium.fdatasync(journal))
-    }
-
-    /// As [`store`](Self::store), with a flush of the journal that also serves other writes to it.
-    pub fn store_with(
-        &mut self,
-        journal: impl AsFd,
-        medium: &dyn Medium,
-        flush: impl FnOnce(BorrowedFd<'_>) -> Result<()>,
-    ) -> Result<()> {
         let bytes = self.next();
         let first = self.store_weaker(&bytes, journal.as_fd(), medium)?;
-        flush(journal.as_fd())?;
+        medium.fdatasync(journal.as_fd())?;
         if holds(Rule::HeaderGoesOnWithWeaker) {
             self.copies.first = first.other();
         }

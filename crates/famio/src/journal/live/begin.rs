@@ -4,8 +4,7 @@ use super::{ACTIVE, FIRST, Live, MARK, NOTHING, demoted_by};
 use crate::error::Result;
 use crate::journal::demotion_note;
 use crate::journal::header::{Kind, State};
-use crate::journal::mark::{self, Mark};
-use crate::journal::records::Keeper;
+use crate::journal::mark;
 use crate::rule::{Rule, holds, in_order};
 use crate::settings::Durability;
 use core::sync::atomic::Ordering;
@@ -18,19 +17,19 @@ impl Live {
     /// A journal of records, whose file is not stored to before the first commit, becomes *as marked* instead. Where the
     /// order is kept, its first commit makes mark and journal durable, with its records.
     pub fn activate(&self, file: BorrowedFd<'_>) -> Result<()> {
-        let (id, identity) = {
-            let header = self.header.lock();
-            (header.journal_id, header.identity)
-        };
-        let mark = Mark::new(id, &identity, self.pool.as_deref())?;
-        let is_of_records = self.header().kind == Kind::Records && holds(Rule::MarkBeforeActive);
+        let mark = self.mark()?;
+        let is_of_records = self.header.lock().kind == Kind::Records && holds(Rule::MarkBeforeActive);
         if is_of_records {
             self.store(State::AsMarked)?;
         }
         // With the mark, the file becomes durable as it was found: from here on, a crash takes it back to that.
         let set_mark = || {
-            let is_due = is_of_records && self.keeps_order.load(Ordering::Relaxed);
-            if is_due {
+            let due = match (is_of_records, self.keeps_order.load(Ordering::Relaxed)) {
+                (true, true) => MARK,
+                (true, false) => FIRST,
+                (false, _) => NOTHING,
+            };
+            if due == MARK {
                 self.medium.write_out(file)?;
             }
             mark::set(file, &mark)?;
@@ -38,13 +37,8 @@ impl Live {
             if let Some(pid) = demotion_note::of_another_at_begin(file) {
                 return Err(demoted_by(pid));
             }
-            let due = match is_of_records {
-                true if is_due => MARK,
-                true => FIRST,
-                false => NOTHING,
-            };
             self.due.store(due, Ordering::Relaxed);
-            if is_due { Ok(()) } else { mark::persist(file, self.durability, self.medium) }
+            if due == MARK { Ok(()) } else { mark::persist(file, self.durability, self.medium) }
         };
         in_order(
             Rule::MarkBeforeActive,
@@ -97,8 +91,13 @@ impl Live {
     /// Where the file system keeps the order: writes the journal to the disk, so that it is there after a crash if a
     /// later change of the mark is. Returns whether it did; a sandbox may forbid it.
     pub(super) fn write_out(&self) -> Result<bool> {
+        self.write_out_by(|| self.file.run(|journal| self.medium.write_out(journal.as_fd())))
+    }
+
+    /// As [`write_out`](Self::write_out), of what `write` writes to the disk.
+    pub(super) fn write_out_by(&self, write: impl FnOnce() -> Result<()>) -> Result<bool> {
         if self.keeps_order.load(Ordering::Relaxed) {
-            match self.file.run(|journal| self.medium.write_out(journal.as_fd())) {
+            match write() {
                 Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
                     self.keeps_order.store(false, Ordering::Relaxed);
                 }

@@ -25,20 +25,12 @@ impl Live {
     /// Everything was written to the file: makes that durable; or, where the order is kept, writes it to the disk, and
     /// [`retire`](Self::retire) makes it durable.
     pub fn persist_before_end(&self, file: BorrowedFd<'_>) -> Result<()> {
-        if self.keeps_order.load(Ordering::Relaxed) {
-            match self.medium.write_out(file) {
-                Err(e) if [libc::ENOSYS, libc::EPERM].contains(&e.errno()) => {
-                    self.keeps_order.store(false, Ordering::Relaxed);
-                }
-                written => return written,
-            }
-        }
-        self.medium.fdatasync(file)
+        if self.write_out_by(|| self.medium.write_out(file))? { Ok(()) } else { self.medium.fdatasync(file) }
     }
 
     /// Stores a state that is a leftover's once the mark is gone: durably, or as [`write_out`](Self::write_out) does.
     pub(super) fn store_end_before_unmark(&self) -> Result<()> {
-        if self.header().state == State::AsMarked {
+        if self.state() == State::AsMarked {
             return Ok(()); // and so it was, durably, before the mark was
         }
         if !self.keeps_order.load(Ordering::Relaxed) {
@@ -86,7 +78,7 @@ impl Live {
             || in_order(Rule::MarkGoesBeforeJournal, unmark, remove),
         );
         self.leave();
-        ended // not synced: a clean journal that reappears after a power cut is never replayed
+        ended // not synced: one that reappears after a power cut, clean or without a mark, is never replayed
     }
 
     /// Whether [`retire`](Self::retire) has left it, with or without its mark, for lack of rights or room.
@@ -102,11 +94,7 @@ impl Live {
         if !self.keeps_order.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let (id, identity) = {
-            let header = self.header.lock();
-            (header.journal_id, header.identity)
-        };
-        let pending = Mark::new(id, &identity, self.pool.as_deref())?;
+        let pending = self.mark()?;
         match mark::replace(file, &Mark { is_closing: true, ..pending.clone() }) {
             Err(e) if e.is_denied() || e.is_full() || e.errno() == libc::ENODATA => {
                 self.medium.fdatasync(file)?;
@@ -123,7 +111,7 @@ impl Live {
 
     /// Where the mark stays, the state has to be *clean*, and nothing of the file only written to the disk.
     fn make_clean(&self, file: BorrowedFd<'_>) -> Result<()> {
-        if self.header().state == State::Clean {
+        if self.state() == State::Clean {
             return Ok(());
         }
         self.medium.fdatasync(file)?;
@@ -166,7 +154,7 @@ impl Live {
 
     /// Undoes a creation that failed before the file was changed: removes mark and journal.
     pub fn abandon(&self, file: BorrowedFd<'_>) {
-        let was_creating = matches!(self.header().state, State::Creating | State::AsMarked);
+        let was_creating = matches!(self.state(), State::Creating | State::AsMarked);
         // A header that may say *active* must not outlive the mark. If it cannot be changed, both stay, and the next
         // open finds them: the file is as its first commit says.
         if self.store(State::Clean).is_err() && !was_creating {

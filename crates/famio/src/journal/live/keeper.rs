@@ -42,11 +42,8 @@ impl Keeper for Live {
     fn flush(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
         match (self.due.load(Ordering::Relaxed), file) {
             (MARK, Some(file)) => self.make_mark_durable(file),
-            (ACTIVE, _) if self.header().state == State::AsMarked => {
-                let mut header = self.header.lock();
-                header.state = State::Active;
-                let flush = |journal: BorrowedFd<'_>| self.medium.fdatasync(journal);
-                self.file.run(|journal| header.store_with(journal, self.medium, flush))?;
+            (ACTIVE, _) if self.state() == State::AsMarked => {
+                self.store(State::Active)?; // its flush of the journal takes the records, too
                 self.due.store(NOTHING, Ordering::Relaxed);
                 Ok(())
             }

@@ -8,7 +8,7 @@ mod place;
 use super::header::{GEOMETRY_WORDS, Header, Kind, LEN, State, first_bytes, is_blank};
 use super::identity::Identity;
 use super::lock;
-use super::mark;
+use super::mark::{self, Mark};
 use crate::error::{Error, Result};
 use crate::journal::pools::pool::{Pool, journal_name};
 use crate::journal::pools::shares::{Charge, Limit};
@@ -213,7 +213,7 @@ impl Live {
         self.file.run(reserve).map_err(|e| e.context(format_args!("journal {}", self.path.display())))
     }
 
-    /// Stores the header with a new state. Durable on return, but for *creating*.
+    /// Stores the header with a new state. Durable on return, but for a new journal, until it has begun.
     fn store(&self, state: State) -> Result<()> {
         let mut header = self.header.lock();
         header.state = state;
@@ -265,6 +265,16 @@ impl Live {
     /// To how many bytes it may grow, by its own limit, and in its pool.
     pub fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// The mark that names it.
+    fn mark(&self) -> Result<Mark> {
+        let header = self.header.lock();
+        Mark::new(header.journal_id, &header.identity, self.pool.as_deref())
+    }
+
+    fn state(&self) -> State {
+        self.header.lock().state
     }
 
     /// Its id.
