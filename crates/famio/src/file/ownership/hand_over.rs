@@ -114,6 +114,12 @@ impl Session {
         Ok(ClosedGate::new(shared, closed))
     }
 
+    /// Whether a thread of the process in that slot is inside.
+    pub(in crate::file) fn is_inside(&self, place: u32) -> bool {
+        let shared = self.arena.shared();
+        shared.gate.is_held_by(place, &shared.entered)
+    }
+
     /// Removes killed processes from the gate.
     pub(in crate::file) fn remove_dead_from_gate(&self) {
         let shared = self.arena.shared();

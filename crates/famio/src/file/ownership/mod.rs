@@ -6,6 +6,7 @@
 //! Without other processes there are no requests, and nothing of this costs anything.
 
 mod acquire;
+mod attach;
 mod hand_over;
 mod hand_over_or_end;
 mod left_for_copy;
@@ -13,6 +14,7 @@ mod leftover;
 mod monitor;
 mod moved_control_file;
 mod open_changes;
+mod put_in_order;
 mod read_along;
 mod read_without_ownership;
 mod tenure;
@@ -20,6 +22,7 @@ mod test_hooks;
 mod unattached;
 mod view;
 mod visit;
+mod waiting;
 
 pub(crate) use left_for_copy::steps_to_keep;
 pub(crate) use leftover::commit_leftover;

@@ -371,6 +371,12 @@ impl Membership {
         }
     }
 
+    /// The place of the session's owner, if it lives as far as is known.
+    pub fn living_owner(&self) -> Option<u32> {
+        let (place, life) = self.holding().filter(|_| !self.has_unowned())?;
+        (!life.is_over()).then_some(place as u32)
+    }
+
     /// Whether there is a session without an owner.
     pub fn has_unowned(&self) -> bool {
         self.state() & (SESSION | UNOWNED) == SESSION | UNOWNED
@@ -385,6 +391,12 @@ impl Membership {
     /// [`wait_for_change`](Self::wait_for_change).
     pub fn change_count(&self) -> u32 {
         self.page().changes.load(Ordering::SeqCst)
+    }
+
+    /// Requests ownership without waking any background: the owner is in a call, and looks at the requests as the call
+    /// ends.
+    pub fn request_ownership_after_call(&self) {
+        self.page().requests.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Requests ownership from the owner, and wakes its background. A process that is about to leave, or to become the

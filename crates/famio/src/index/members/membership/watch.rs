@@ -52,7 +52,7 @@ impl Membership {
         self.holding().map(|(_, life)| life)
     }
 
-    fn holding(&self) -> Option<(usize, &Life)> {
+    pub(super) fn holding(&self) -> Option<(usize, &Life)> {
         if self.state() & SESSION == 0 {
             return None;
         }
