@@ -23,7 +23,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\
 COMPLETIONS := $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/famio zsh/site-functions/_famio fish/vendor_completions.d/famio.fish)
 SHARED := libfamio.so libfamio.so.$(firstword $(subst ., ,$(VERSION))) libfamio.so.$(VERSION)
 
-.PHONY: all build built demo programs posix hostile check test test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build built demo programs posix hostile check test test-crates test-programs test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -45,7 +45,15 @@ check: need-cc ## The daily loop: format, the library's own tests, and 5,000 cra
 test: export CARGO_PROFILE_RELEASE_LTO = off
 test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(RELEASE)/famio-counts
+	scripts/at-once test-crates test-programs
+	@echo "make test: all passed"
+
+# Part of make test, as are the test programs below: each of the two waits for the disk and for other processes half of its
+# time.
+test-crates:
 	$(CARGO) test --release --workspace
+
+test-programs:
 	$(RELEASE)/famio-simulate run --states 100000
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine page-cache
 	$(RELEASE)/famio-simulate every --maps --length 2 --machine emulated
@@ -86,7 +94,6 @@ test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill
 	tests/power/joint/campaign 2 disk
 	scripts/test-install
 	tests/tour/tour
-	@echo "make test: all passed"
 
 # A separate build, in which a test hook decides before each check and before each step whose order matters.
 mutants: need-cc ## Leave out each flush, fence, sync and check of the library in turn, and reverse each order: the crash simulator has to find each
