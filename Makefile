@@ -23,7 +23,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\
 COMPLETIONS := $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions/famio zsh/site-functions/_famio fish/vendor_completions.d/famio.fish)
 SHARED := libfamio.so libfamio.so.$(firstword $(subst ., ,$(VERSION))) libfamio.so.$(VERSION)
 
-.PHONY: all build built demo programs posix hostile check test test-crates test-programs test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
+.PHONY: all build built demo programs posix hostile check test test-built test-crates test-programs test-long test-install model model-long mutants fuzz power-cuts sanitize lint bench install uninstall clean help
 
 all: build
 
@@ -42,14 +42,16 @@ check: need-cc ## The daily loop: format, the library's own tests, and 5,000 cra
 	$(TARGET)/daily/famio-simulate run --states 5000
 
 # With link-time optimization each of a hundred test programs takes five times as long to link, and calls the same code.
-test: export CARGO_PROFILE_RELEASE_LTO = off
-test: build need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
+test test-built: export CARGO_PROFILE_RELEASE_LTO = off
+test: test-built need-sqlite3 need-python3 need-valgrind model ## All tests, the kill test in its short form
 	$(RELEASE)/famio-counts
 	scripts/at-once test-crates test-programs
 	@echo "make test: all passed"
 
-# Part of make test, as are the test programs below: each of the two waits for the disk and for other processes half of its
-# time.
+test-built: build
+	$(CARGO) test --release --workspace --no-run
+
+# Two parts of make test. Cargo's tests wait half of their time: for the disk, or for other processes.
 test-crates:
 	$(CARGO) test --release --workspace
 

@@ -2,6 +2,7 @@
 //! record locks on the file, so ours are closed only together with one of the program's, which drops them anyway.
 
 pub(super) mod by_kernel;
+mod parked;
 mod position;
 pub(super) mod set_id;
 pub(super) mod shared_memory;
@@ -12,13 +13,13 @@ pub(super) use twins::Split;
 use super::Access;
 use crate::error::{Error, Result};
 use crate::journal::has_lost_its_name;
-use crate::sys::internal::{open_again_low, undisturbed};
+use crate::sys::internal::undisturbed;
 use crate::sys::{InternalFd, high_duplicate, identity_and_size};
 use crate::thread::{Guard, Mutex};
 use core::sync::atomic::AtomicBool;
-use rustix::fs::{OFlags, Stat, fstat};
+use rustix::fs::{Stat, fstat};
 use rustix::time::Timespec;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 /// The program's descriptors of one file; and one of ours if the program has closed its last writable one, or for
@@ -210,18 +211,6 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor of ours, which stood in for the program's, has to go when the program closes one of its own.
-    pub fn leave(&self, ours: InternalFd) {
-        let mut list = self.list();
-        let was_writable = list.find(ours.as_raw_fd()).is_some_and(|number| number.access == Access::Write);
-        list.take(ours.as_raw_fd());
-        if was_writable && list.writable().is_none() && list.parked.is_none() {
-            list.parked = Some(Arc::new(ours)); // work on the journal may still need it
-        } else {
-            list.leftover.push(Arc::new(ours));
-        }
-    }
-
     /// Whether there is only one descriptor, which is the program's.
     pub fn is_one(&self) -> bool {
         let list = self.list();
@@ -256,42 +245,6 @@ impl Descriptors {
             Err(e) if e.is_nameless() && (self.prefer_named() || self.park_named()) => attempt(),
             done => done,
         }
-    }
-
-    /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose
-    /// name exists, from now on. Returns whether there is one.
-    pub fn prefer_named(&self) -> bool {
-        let mut list = self.list();
-        list.confirmed = None;
-        let open = &mut list.open;
-        // SAFETY: as in `with`.
-        let is_named = |fd: RawFd| !has_lost_its_name(unsafe { BorrowedFd::borrow_raw(fd) });
-        let named = open.iter().position(|number| number.access == Access::Write && is_named(number.fd));
-        if let Some(place) = named {
-            open[..=place].rotate_right(1);
-        }
-        named.is_some()
-    }
-
-    /// As [`prefer_named`](Self::prefer_named), if the program has no other writable one: opens one of ours by a name
-    /// by which the program reads. Returns whether that was possible.
-    pub fn park_named(&self) -> bool {
-        let mut list = self.list();
-        list.confirmed = None;
-        if list.writable().is_some() {
-            return false;
-        }
-        // SAFETY: as in `with`.
-        let mut open = list.open.iter().map(|number| unsafe { BorrowedFd::borrow_raw(number.fd) });
-        let named = open.find(|&fd| !has_lost_its_name(fd));
-        // It must not wait for a lease of ours.
-        let Some(Ok(new)) = named.map(|fd| open_again_low(fd, OFlags::RDWR | OFlags::NONBLOCK)) else { return false };
-        let old = list.parked.take();
-        list.park(new.as_raw_fd(), self.key);
-        // Closed when the program closes one of its own.
-        list.leftover.extend(old);
-        list.leftover.extend(InternalFd::at_its_number(new).ok().map(Arc::new));
-        list.parked.is_some()
     }
 
     /// The first of the program's descriptors (if asked, writable ones) that still leads to the file, and the file's
@@ -370,22 +323,6 @@ impl Descriptors {
         }
     }
 
-    /// There is no parked descriptor, or the program has closed it.
-    #[cold]
-    fn park_again(&self) -> Option<Arc<InternalFd>> {
-        let mut list = self.list();
-        if list.parked.as_ref().is_some_and(|parked| parked.get().is_err()) {
-            list.parked = None;
-        }
-        if list.parked.is_none()
-            && let Some(fd) = list.writable()
-            && self.is_still(fd)
-        {
-            list.park(fd, self.key);
-        }
-        list.parked.clone()
-    }
-
     /// In a forked child: whether another thread of the parent held the lock at the fork, so that nobody gives it back.
     pub fn are_locked_by_parent(&self) -> bool {
         self.list.try_lock().is_none()
@@ -401,103 +338,4 @@ impl Descriptors {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
-
-    fn pair() -> (OwnedFd, RawFd) {
-        let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let second = rustix::io::dup(&file).unwrap().into_raw_fd();
-        (file, second)
-    }
-
-    /// Record locks of this process on a file, as the kernel lists them.
-    fn record_locks(file: &OwnedFd) -> usize {
-        crate::file::locks::listed(rustix::fs::fstat(file).unwrap())
-    }
-
-    #[test]
-    fn long_work_keeps_nobody_from_opening_and_closing_and_drops_no_locks() {
-        let (file, second) = pair();
-        let fds = Descriptors::default();
-        fds.add(file.as_raw_fd(), Access::Write);
-        fds.add(second, Access::Write);
-        fds.with_lasting(|fd| {
-            // Another thread would have to wait here for the end.
-            assert!(fds.list.try_lock().is_some());
-            fds.remove(second, true);
-            // SAFETY: opened above, closed once.
-            drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });
-            rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-            Ok(rustix::fs::ftruncate(fd, 10)?)
-        })
-        .unwrap();
-        assert_eq!(record_locks(&file), 1, "the end of the work dropped the lock");
-        assert_eq!(fds.list.lock().leftover.len(), 1);
-        fds.remove(file.as_raw_fd(), true);
-        assert!(fds.is_empty() && fds.list.lock().leftover.is_empty());
-    }
-
-    #[test]
-    fn a_writable_one_is_parked_while_the_program_still_reads() {
-        let (file, second) = pair();
-        let fds = Descriptors::default();
-        fds.add(file.as_raw_fd(), Access::Read);
-        fds.add(second, Access::Write);
-        assert!(!fds.begin_close_is_last(second));
-        fds.remove(second, true);
-        // SAFETY: opened above, closed once.
-        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(second) });
-        fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, 10)?)).unwrap();
-        assert_eq!(rustix::fs::fstat(file.as_fd()).unwrap().st_size, 10);
-        fds.remove(file.as_raw_fd(), true);
-        assert!(fds.is_empty() && !fds.has_writable());
-        assert_eq!(fds.with(false, |_| Ok(())).unwrap_err().errno(), libc::EBADF);
-    }
-
-    /// A checkpoint once went to the other file, and set its size.
-    #[test]
-    fn a_number_that_was_replaced_unseen_is_not_parked() {
-        let ((file, second), (other, third)) = (pair(), pair());
-        let stat = rustix::fs::fstat(&file).unwrap();
-        let fds = Descriptors::of((stat.st_dev, stat.st_ino));
-        fds.add(file.as_raw_fd(), Access::Read);
-        fds.add(second, Access::Write);
-        // SAFETY: both opened above, closed once.
-        let [mut second, third] =
-            [second, third].map(|fd| unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
-        rustix::io::dup2(&third, &mut second).unwrap();
-        fds.remove(second.as_raw_fd(), true);
-        let cut = fds.with(true, |fd| Ok(rustix::fs::ftruncate(fd, 10)?));
-        assert_eq!(cut.map_err(|e| e.errno()), Err(libc::EBADF));
-        assert_eq!(rustix::fs::fstat(&other).unwrap().st_size, 0);
-        fds.remove(file.as_raw_fd(), true);
-    }
-
-    /// A file written by a link that is gone, and read by a name that exists, was once demoted, or `EBUSY` if others
-    /// mapped it.
-    #[test]
-    fn a_file_written_by_a_removed_link_is_written_by_the_name_it_is_read_by() {
-        let path = |end: &str| format!("/dev/shm/famio-named-{}{end}", std::process::id());
-        std::fs::write(path(""), "bytes").unwrap();
-        std::fs::hard_link(path(""), path("-link")).unwrap();
-        let read = std::fs::File::open(path("")).unwrap();
-        let link = std::fs::File::options().read(true).write(true).open(path("-link")).unwrap();
-        let fds = Descriptors::default();
-        fds.add(read.as_raw_fd(), Access::Read);
-        fds.add(link.as_raw_fd(), Access::Write);
-        fds.remove(link.as_raw_fd(), true);
-        drop(link);
-        std::fs::remove_file(path("-link")).unwrap();
-        assert!(fds.with(true, |fd| Ok(has_lost_its_name(fd))).unwrap() && !fds.prefer_named());
-        assert!(fds.park_named());
-        let wrote = fds.with(true, |fd| {
-            assert!(!has_lost_its_name(fd));
-            Ok(rustix::io::pwrite(fd, b"BYTES", 0)?)
-        });
-        std::fs::remove_file(path("")).unwrap();
-        assert_eq!(wrote.unwrap(), 5);
-        fds.remove(read.as_raw_fd(), true);
-        assert!(fds.is_empty() && fds.list.lock().leftover.is_empty());
-    }
-}
+mod tests;

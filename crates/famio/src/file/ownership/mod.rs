@@ -20,6 +20,7 @@ mod read_without_ownership;
 mod tenure;
 mod test_hooks;
 mod unattached;
+mod unowned_session;
 mod view;
 mod visit;
 mod waiting;

@@ -4,6 +4,7 @@
 mod foresee;
 pub(super) mod names;
 pub(super) mod open;
+pub(super) mod open_atomic;
 pub(super) mod open_plain;
 pub(super) mod openat2;
 mod ordinary_writer;

@@ -1,7 +1,8 @@
 //! `openat2(2)`: the kernel checks the request and resolves the path under the request's restrictions. Whether the
 //! file is selected depends on where that leads.
 
-use super::open::{OPENS, adopt, for_kernel, make_atomic, open_atomic, say_write_only};
+use super::open::adopt;
+use super::open_atomic::{OPENS, for_kernel, make_atomic, open_atomic, say_write_only};
 use super::ordinary_writer;
 use super::selected::{asks_for_data, is_open};
 use crate::file::AtomicFile;

@@ -2,7 +2,7 @@
 //! not see their reads and writes. So a file that is open here as an atomic file is demoted; any other file is
 //! recovered, and is ordinary while the stream is open.
 
-use super::open::leads_to_other_file;
+use super::open_atomic::leads_to_other_file;
 use crate::error::Error;
 use crate::file::{AtomicFile, OpenedBy};
 use crate::posix::call::lock;

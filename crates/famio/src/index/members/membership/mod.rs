@@ -8,6 +8,8 @@ mod flush;
 mod hand_over_image;
 mod maps;
 mod positions;
+mod requests;
+mod session;
 mod slots;
 mod test_hooks;
 mod visit;
@@ -19,9 +21,9 @@ pub(crate) use self::maps::SharedSize;
 pub(crate) use self::positions::Positions;
 pub(crate) use self::slots::{Writer, WriterState};
 
-use super::control::{Control, Owner, is_anybody};
+use super::control::{Control, is_anybody};
 use super::control_page::{
-    CHANGE, END_WANTED, HAS_IMAGE, MAGIC, MOVED, Member, NOBODYS, Page, SESSION, SHADOW, UNOWNED, map, place, unmap,
+    CHANGE, HAS_IMAGE, MAGIC, MOVED, Member, NOBODYS, Page, SESSION, SHADOW, UNOWNED, map, place, unmap,
 };
 use super::life::LIVES;
 use crate::error::{Error, Result};
@@ -30,25 +32,11 @@ use crate::sys::{InternalFd, shm};
 use crate::thread::Mutex;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::thread::futex;
-use rustix::time::Timespec;
 use std::sync::Arc;
 
 /// Attempts to open a control file that still has its name. An attempt fails if the last member removes the file just
 /// when this process opens it.
 const NAMELESS: u32 = 1000;
-
-/// Milliseconds without a look after which a waiting process counts as stopped or gone. It looks more often.
-const RECENT: u16 = 100;
-
-/// The last bits of the time in milliseconds, which tell when a waiting process last looked; never 0. The clock is the
-/// same in all containers.
-fn moment() -> u16 {
-    let now = crate::sys::coarse_now();
-    (now.tv_sec * 1000 + now.tv_nsec / 1_000_000) as u16 | 1
-}
 
 /// This process's view of the control page of one file.
 ///
@@ -283,227 +271,8 @@ impl Membership {
         self.page().state.load(Ordering::Acquire)
     }
 
-    /// The number of the session's arena; 0: there is none yet.
-    #[inline]
-    pub fn arena(&self) -> u64 {
-        self.page().arena.load(Ordering::Acquire)
-    }
-
-    /// Opens an arena for reading.
-    pub fn open_arena(&self, number: u64) -> Result<InternalFd> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(crate::sys::openat(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
-    }
-
-    /// Opens an arena for an owner.
-    pub fn open_arena_to_own(&self, number: u64) -> Result<InternalFd> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
-    }
-
-    /// Records this process as the owner, for messages.
-    pub fn set_owner(&self) {
-        self.page().owner.store(Owner::me().word(), Ordering::Relaxed);
-    }
-
-    /// Whether all processes of the last session were killed, so that no member has their uncommitted changes.
-    pub fn were_all_killed(&self) -> bool {
-        self.page().all_killed.load(Ordering::Acquire) != 0
-    }
-
-    /// This process cannot attach to the sessions of others: from now on a session ends when the owner changes.
-    pub fn set_no_hand_over(&self) {
-        self.page().no_hand_over.store(1, Ordering::Release);
-    }
-
-    /// This process waits but cannot own the session: its owner is to end it instead of handing it over.
-    pub fn ask_for_end(&self) {
-        let _ = self.page().no_hand_over.compare_exchange(0, END_WANTED, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// The session that a process waited for has ended, or there is none.
-    pub fn note_end(&self) {
-        let _ = self.page().no_hand_over.compare_exchange(END_WANTED, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Whether the session is to end instead of being handed over (see [`set_no_hand_over`](Self::set_no_hand_over),
-    /// [`ask_for_end`](Self::ask_for_end)).
-    pub fn is_without_hand_over(&self) -> bool {
-        self.page().no_hand_over.load(Ordering::Acquire) != 0
-    }
-
-    /// Sets whether another process reads along in the session.
-    pub fn set_read_along(&self, is: bool) {
-        self.page().read_along.store(is.into(), Ordering::Release);
-    }
-
-    /// Whether a process reads along, or did since ownership was acquired.
-    #[inline]
-    pub fn is_read_along(&self) -> bool {
-        self.page().read_along.load(Ordering::Acquire) != 0
-    }
-
-    /// Records that this process has a session, or no longer has it. Only the owner calls it.
-    pub fn set_session(&self, there: bool) {
-        let holder = if there { self.place.load(Ordering::Acquire) + 1 } else { 0 };
-        self.page().holder.store(holder, Ordering::Release);
-        self.page().all_killed.store(0, Ordering::Release);
-        self.change(SESSION | UNOWNED, if there { SESSION } else { 0 });
-        self.announce_change(); // watchers are to watch this process, readers to look again
-    }
-
-    /// Announces that this process, which alone has the growing file open, begins a session; or that it has begun.
-    pub fn set_grows_no_more(&self, is: bool) {
-        self.page().grows_no_more.store(is.into(), Ordering::SeqCst);
-    }
-
-    /// The session goes on without an owner (`is`), or this process owns it again. Members that read along in it go
-    /// on.
-    pub fn set_unowned(&self, is: bool) {
-        let holder = &self.page().holder;
-        // A session that is not unowned has a holder at every moment at which this process may be killed.
-        if !is {
-            holder.store(self.place.load(Ordering::Acquire) + 1, Ordering::Release);
-        }
-        self.change(SESSION | UNOWNED, if is { SESSION | UNOWNED } else { SESSION });
-        if is {
-            holder.store(0, Ordering::Release);
-        }
-    }
-
-    /// The place of the session's owner, if it lives as far as is known.
-    pub fn living_owner(&self) -> Option<u32> {
-        let (place, life) = self.holding().filter(|_| !self.has_unowned())?;
-        (!life.is_over()).then_some(place as u32)
-    }
-
-    /// Whether there is a session without an owner.
-    pub fn has_unowned(&self) -> bool {
-        self.state() & (SESSION | UNOWNED) == SESSION | UNOWNED
-    }
-
-    fn change(&self, bits: u64, to: u64) {
-        let next = self.state() & !bits | to;
-        self.page().state.store(next.wrapping_add(CHANGE), Ordering::SeqCst);
-    }
-
-    /// How often something has changed for which members wait, a hand-over above all; for
-    /// [`wait_for_change`](Self::wait_for_change).
-    pub fn change_count(&self) -> u32 {
-        self.page().changes.load(Ordering::SeqCst)
-    }
-
-    /// Requests ownership without waking any background: the owner is in a call, and looks at the requests as the call
-    /// ends.
-    pub fn request_ownership_after_call(&self) {
-        self.page().requests.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Requests ownership from the owner, and wakes its background. A process that is about to leave, or to become the
-    /// owner, is not woken: it looks at the requests by itself.
-    pub fn request_ownership(&self) {
-        let page = self.page();
-        page.requests.fetch_add(1, Ordering::SeqCst);
-        let holder = page.holder.load(Ordering::SeqCst).checked_sub(1);
-        match holder.and_then(|place| page.members.get(place as usize)) {
-            Some(owner) => page.call(owner),
-            None if !self.has_unowned() => self.call_others(),
-            None => {}
-        }
-    }
-
-    /// Requests ownership from whichever process has it, or has to act first, and wakes all backgrounds.
-    pub fn request_ownership_of_any(&self) {
-        self.page().requests.fetch_add(1, Ordering::SeqCst);
-        self.call_others();
-    }
-
-    /// Wakes the backgrounds of all other members.
-    pub fn call_others(&self) {
-        self.page().call_all_but(self.id.load(Ordering::Acquire));
-    }
-
-    /// Waits until something is announced after `count` was read, or for `patience`.
-    pub fn wait_for_change(&self, count: u32, patience: Timespec) {
-        let _ = futex::wait(&self.page().changes, futex::Flags::empty(), count, Some(&patience));
-    }
-
-    /// As [`change_count`](Self::change_count), for [`wait_for_ownership`](Self::wait_for_ownership).
-    pub fn release_count(&self) -> u32 {
-        self.page().releases.load(Ordering::SeqCst)
-    }
-
-    /// For a process that has requested ownership: waits until the owner leaves, or something is announced, after
-    /// `count` was read; or for `patience`. Returns whether certainly only time has passed.
-    pub fn wait_for_ownership(&self, count: u32, patience: Timespec) -> bool {
-        futex::wait(&self.page().releases, futex::Flags::empty(), count, Some(&patience)) == Err(Errno::TIMEDOUT)
-    }
-
-    /// Wakes all members that wait for ownership or another change.
-    pub fn announce_change(&self) {
-        self.wake_waiters(i32::MAX as u32);
-    }
-
-    /// This process is not the owner any more. Of those that want to be, wakes one, which wakes the next as it leaves;
-    /// and all that wait for another change.
-    pub fn announce_release(&self) {
-        self.wake_waiters(1);
-    }
-
-    /// Wakes all that wait for a change, and `wakes` of the processes that wait for ownership.
-    fn wake_waiters(&self, wakes: u32) {
-        let page = self.page();
-        for (word, wakes) in [(&page.changes, i32::MAX as u32), (&page.releases, wakes)] {
-            word.fetch_add(1, Ordering::SeqCst);
-            let _ = futex::wake(word, futex::Flags::empty(), wakes);
-        }
-    }
-
-    /// Records that this process waits for ownership; to be repeated at each look. Or (`false`) that it does not.
-    pub fn set_waits(&self, waits: bool) {
-        self.own_slot().waits.store(if waits { moment() } else { 0 }, Ordering::SeqCst);
-    }
-
-    /// Whether another process waits for ownership, and is not stopped.
-    pub fn has_live_waiter(&self) -> bool {
-        let (me, now) = (self.id.load(Ordering::Acquire), moment());
-        let waits = |member: &Member| {
-            let since = member.waits.load(Ordering::SeqCst);
-            since != 0
-                && (now.wrapping_sub(since) < RECENT || since.wrapping_sub(now) < RECENT)
-                && ![0, me].contains(&member.id.load(Ordering::Acquire))
-                && !member.life.is_over()
-        };
-        self.slots().iter().any(waits)
-    }
-
-    /// Counts that the owner hands over because another process asked.
-    pub fn count_hand_over(&self) {
-        self.page().hand_overs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The number of requests so far.
-    pub fn requests(&self) -> u32 {
-        self.page().requests.load(Ordering::SeqCst)
-    }
-
-    /// The futex word that changes when this process's background is to look.
-    pub fn calls(&self) -> &AtomicU32 {
-        &self.own_slot().calls
-    }
-
     fn own_slot(&self) -> &Member {
         &self.page().members[self.place.load(Ordering::Acquire) as usize]
-    }
-
-    /// Records that the owner (its process id) cannot hand over, or (0) that it can again.
-    pub fn set_stuck(&self, pid: u32) {
-        self.page().stuck.store(pid, Ordering::SeqCst);
-    }
-
-    /// The process id of an owner that cannot hand over; 0: none.
-    pub fn stuck(&self) -> u32 {
-        self.page().stuck.load(Ordering::SeqCst)
     }
 
     /// Detaches and returns true. Returns false if this process must commit first: it is the last member, and there

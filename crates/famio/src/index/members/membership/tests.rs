@@ -1,3 +1,4 @@
+use super::requests::{RECENT, moment};
 use super::slots::is_taken;
 use super::*;
 use crate::index::STORES;

@@ -1,11 +1,14 @@
 //! The writer: appends epochs, and recycles segments.
 
+mod hand_over;
+mod space;
+
 use super::PAGE;
 use super::gather::{Batch, Block, Gather, fitting};
 use super::geometry::{Geometry, Place};
 use super::head::{Head, Kind};
 use super::segment::SegmentHead;
-use super::shared::{Keeper, Preparation, Shared};
+use super::shared::{Keeper, Shared};
 use super::{GRANULE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::pools::shares::Limit;
@@ -121,76 +124,6 @@ impl RecordLog {
         }
     }
 
-    /// Adds to `words` what the next owner has to know. False: impossible now, a segment is being prepared.
-    pub fn leave_state(&mut self, words: &mut Vec<u64>) -> Result<bool> {
-        self.usable()?;
-        if self.shared.is_preparing() {
-            return Ok(false);
-        }
-        self.adopt();
-        let (index, page) = self.current.map_or((0, 0), |(index, page)| (index as u64 + 1, page));
-        let anchor = self.anchor.map_or(0, |index| index as u64 + 1);
-        words.extend([index, page, anchor, self.generation, self.previous as u64, (self.previous >> 64) as u64]);
-        words.extend([self.committed, self.begun.into(), self.size, self.committed_size, self.cut]);
-        words.extend([self.checkpointed, self.tail, self.written, self.asked, self.shared.stores()]);
-        words.push(self.shared.booked() as u64);
-        words.push(self.segments.len() as u64 * 2);
-        words.extend(self.segments.iter().flat_map(|segment| [segment.generation, segment.last_epoch]));
-        Ok(true)
-    }
-
-    /// Continues where the last owner has stopped.
-    ///
-    /// # Errors
-    /// `EIO`: no such journal can exist. Those of reading its header.
-    pub fn take_state(
-        &mut self,
-        [index, page, anchor, generation, low, high]: [u64; 6],
-        [committed, begun, size, committed_size, cut]: [u64; 5],
-        [checkpointed, tail, written, asked, stores, booked]: [u64; 6],
-        segments: &[u64],
-    ) -> Result<()> {
-        self.shared.prepared_by_others(segments.len() / 2, booked as usize, stores)?;
-        self.segments.truncate(segments.len() / 2);
-        self.adopt();
-        let at = |number: u64| (number as usize).checked_sub(1);
-        let is_there = |number: u64| at(number).is_none_or(|index| index < self.segments.len());
-        if self.segments.len() != segments.len() / 2 || !is_there(index) || !is_there(anchor) {
-            return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
-        }
-        for (segment, words) in self.segments.iter_mut().zip(segments.chunks_exact(2)) {
-            (segment.generation, segment.last_epoch) = (words[0], words[1]);
-            segment.checks.fill(UNKNOWN);
-        }
-        self.current = at(index).map(|index| (index, page));
-        self.anchor = at(anchor);
-        self.generation = generation;
-        self.previous = u128::from(high) << 64 | u128::from(low);
-        (self.committed, self.begun) = (committed, begun != 0);
-        (self.size, self.committed_size, self.cut) = (size, committed_size, cut);
-        (self.checkpointed, self.tail, self.written, self.asked) = (checkpointed, tail, written, asked);
-        Ok(())
-    }
-
-    /// Learns the checks of these pages of a segment.
-    fn know(&mut self, index: usize, pages: core::ops::Range<u64>) -> Result<()> {
-        let segment = &mut self.segments[index];
-        let mut page = Vec::new(); // seldom needed, and the stack may be small
-        for number in pages.start..pages.end.min(segment.checks.len() as u64) {
-            let check = &mut segment.checks[number as usize];
-            if *check == UNKNOWN {
-                page.resize(PAGE, 0);
-                let offset = segment.place.offset + number * PAGE as u64;
-                let got = self.shared.journal().run(|journal| crate::sys::read_at(journal, offset, &mut page))?;
-                if got != PAGE {
-                    return Err(Error::with(libc::EIO, "the journal was cut short"));
-                }
-                *check = xxh3_64(&page);
-            }
-        }
-        Ok(())
-    }
-
     /// The last committed epoch; 0 in a new journal.
     pub fn committed(&self) -> u64 {
         self.committed
@@ -245,49 +178,6 @@ impl RecordLog {
         (2 * records + (granules * GRANULE as u64).div_ceil(PAGE as u64)) * PAGE as u64
     }
 
-    /// Ensures that `bytes` can be appended (the [`cost`](Self::cost) of everything in the open epoch that is not yet
-    /// appended). `ENOSPC` and `EDQUOT` come here, at the write, not at the commit. May write and flush.
-    pub fn reserve(&mut self, bytes: u64) -> Result<()> {
-        self.usable()?;
-        loop {
-            if self.room() >= bytes {
-                return Ok(());
-            }
-            self.adopt();
-            if self.room() >= bytes {
-                return Ok(());
-            }
-            if self.note_would_free() {
-                self.note()?;
-            } else {
-                self.shared.book()?;
-            }
-        }
-    }
-
-    /// Whether it is time to prepare a segment: the current one is half full, and none is free, or will be with the
-    /// next commit. True once for each segment.
-    pub fn wants_segment(&mut self) -> bool {
-        let Some((index, page)) = self.current else { return false };
-        let half_full = page as usize * 2 >= self.segments[index].checks.len();
-        let wants = half_full && self.asked != self.generation && self.lacks_segment();
-        if wants {
-            self.asked = self.generation;
-        }
-        wants
-    }
-
-    /// The next segment to prepare in the background, if none is free and more are allowed.
-    pub fn prepare_next(&mut self) -> Option<Preparation> {
-        self.adopt();
-        let preparation = || Preparation { shared: self.shared.clone(), count: self.segments.len() + 1 };
-        (self.lacks_segment() && !self.is_suspect() && self.shared.may_grow(self.segments.len())).then(preparation)
-    }
-
-    fn lacks_segment(&self) -> bool {
-        !(0..self.segments.len()).any(|index| self.is_free(index) || self.would_free(index))
-    }
-
     /// Appends a piece of the open epoch. With `commit`, the epoch is durable on return. What was appended of the
     /// epoch before must stay valid: a block that is appended again replaces its former content, granule by granule.
     ///
@@ -321,76 +211,6 @@ impl RecordLog {
         }
         self.size = batch.size;
         Ok(())
-    }
-
-    /// Everything up to `epoch` is in the file, and the file was synced since. Segments become free as soon as a
-    /// durable record says so: the next commit, or a note if space is needed.
-    pub fn release(&mut self, epoch: u64) {
-        self.checkpointed = self.checkpointed.max(epoch.min(self.committed));
-    }
-
-    /// Frees the space of free segments at the end, except for a few.
-    pub fn shrink(&mut self) -> Result<()> {
-        self.usable()?;
-        self.adopt();
-        if self.note_would_free() {
-            self.note()?;
-        }
-        self.step_down()?;
-        let mut count = self.segments.len();
-        while count > RESTING && self.is_free(count - 1) {
-            count -= 1;
-        }
-        if count < self.segments.len() || self.shared.booked() > count {
-            self.segments.truncate(count);
-            self.shared.shrink(count)?;
-        }
-        Ok(())
-    }
-
-    /// Gives back segments at the end that are not needed, down to `length` bytes if that is possible, and so that
-    /// `reserved` bytes still can be appended. A segment at the end that is in use is left for another one, to go the
-    /// next time.
-    ///
-    /// # Errors
-    /// Those of the journal's medium.
-    pub fn give_back(&mut self, length: u64, reserved: u64) -> Result<()> {
-        self.usable()?;
-        self.adopt();
-        if self.note_would_free() {
-            self.note()?;
-        }
-        // What is booked behind the segments goes first.
-        let booked = self.shared.geometry.places().take(self.shared.booked()).skip(self.segments.len());
-        let mut room = self.room() - booked.map(Self::room_of).sum::<u64>();
-        if let Some((index, page)) = self.current.filter(|_| !self.begun) {
-            // With the two pages of the segment to which it moves.
-            let rest = (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK) + 2;
-            let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
-            if is_beyond && room >= reserved + rest * PAGE as u64 {
-                self.move_down()?;
-                room -= rest * PAGE as u64;
-            }
-        }
-        let mut count = self.segments.len();
-        while count > RESTING && self.segments[count - 1].place.end() > length && self.is_free(count - 1) {
-            let lost = Self::room_of(self.segments[count - 1].place);
-            if room - lost.min(room) < reserved {
-                break;
-            }
-            room -= lost.min(room);
-            count -= 1;
-        }
-        if room >= reserved && (count < self.segments.len() || self.shared.booked() > count) {
-            self.segments.truncate(count);
-            self.shared.shrink(count)?;
-        }
-        Ok(())
-    }
-
-    /// The bytes that can certainly be appended to a segment that is free.
-    fn room_of(place: Place) -> u64 {
-        (place.len / PAGE as u64).saturating_sub(1 + FOR_NOTE + SLACK) * PAGE as u64
     }
 
     #[cfg(test)]
@@ -456,11 +276,6 @@ impl RecordLog {
     /// The pages from `page` to the end of a segment, except those that are reserved.
     fn room_in(&self, index: usize, page: u64, keep: u64) -> usize {
         (self.segments[index].checks.len() as u64 - keep).saturating_sub(page) as usize
-    }
-
-    /// The first segment that can be used.
-    fn free(&self) -> Option<usize> {
-        (0..self.segments.len()).find(|&index| self.is_free(index))
     }
 
     /// Whether a record of one page certainly fits, even if only in the page for a note.
@@ -551,83 +366,5 @@ impl RecordLog {
             let _ = self.shared.change_header(&mut |header| header.state = State::Suspect);
         }
         Error::with(libc::EIO, format!("the journal could not be written ({error}); it takes no more commits"))
-    }
-
-    /// Whether a segment can be reused: all its epochs are below the durable tail, which another segment records.
-    fn is_free(&self, index: usize) -> bool {
-        let segment = &self.segments[index];
-        let anchor = self.anchor == Some(index) && holds(Rule::TailLiesElsewhere);
-        let needed = anchor || self.current.is_some_and(|(current, _)| current == index);
-        let tail = if holds(Rule::ReuseAfterDurableTail) { self.tail } else { self.checkpointed };
-        segment.generation == 0 || !needed && segment.last_epoch <= tail
-    }
-
-    /// The bytes that can certainly be appended.
-    fn room(&self) -> u64 {
-        let pages = |index: usize, page| (self.room_in(index, page, FOR_NOTE) as u64).saturating_sub(SLACK);
-        let here = self.current.map_or(0, |(index, page)| pages(index, page));
-        let free: u64 = (0..self.segments.len()).filter(|&i| self.is_free(i)).map(|i| pages(i, 1)).sum();
-        let have = self.segments.len();
-        let booked = self.shared.geometry.places().take(self.shared.booked()).skip(have);
-        let booked: u64 = booked.map(|place| (place.len / PAGE as u64).saturating_sub(1 + FOR_NOTE + SLACK)).sum();
-        (here + free + booked) * PAGE as u64
-    }
-
-    /// Whether a note could be written, and would free something.
-    fn note_would_free(&self) -> bool {
-        let fits = self.current.is_some_and(|(index, page)| self.room_in(index, page, 0) > 0);
-        fits && (0..self.segments.len()).any(|index| self.would_free(index))
-    }
-
-    /// Whether the next durable record frees a segment that is not free.
-    fn would_free(&self, index: usize) -> bool {
-        let other = self.current.is_none_or(|(current, _)| current != index);
-        other && !self.is_free(index) && self.segments[index].last_epoch <= self.checkpointed
-    }
-
-    /// If everything is in the file, continues in a free segment nearer to the front, so that those at the end become
-    /// free.
-    fn step_down(&mut self) -> Result<()> {
-        let Some((current, _)) = self.current else { return Ok(()) };
-        let lower = self.free().is_some_and(|free| free < current);
-        if !lower || self.begun || self.checkpointed < self.committed {
-            return Ok(());
-        }
-        self.move_down()
-    }
-
-    /// Continues in the first free segment, with a note.
-    fn move_down(&mut self) -> Result<()> {
-        let mut gather = Gather::new(core::mem::take(&mut self.buffer));
-        let index = self.enter(&mut gather)?;
-        self.record(
-            &mut gather,
-            (index, 1),
-            Kind::Note,
-            (self.committed, self.committed_size, self.committed_size),
-            &[],
-            1,
-        );
-        self.write(gather, index, 0)?;
-        self.current = Some((index, 2));
-        self.flush(self.checkpointed)
-    }
-
-    /// Records durably up to which epoch everything is in the file.
-    fn note(&mut self) -> Result<()> {
-        let Some((index, page)) = self.current else { return Ok(()) };
-        self.know(index, page..page + 2)?;
-        let mut gather = Gather::new(core::mem::take(&mut self.buffer));
-        self.record(
-            &mut gather,
-            (index, page),
-            Kind::Note,
-            (self.committed, self.committed_size, self.committed_size),
-            &[],
-            1,
-        );
-        self.write(gather, index, page)?;
-        self.current = Some((index, page + 1));
-        self.flush(self.checkpointed)
     }
 }

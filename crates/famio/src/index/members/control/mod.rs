@@ -2,22 +2,28 @@
 //! (`membership`), and bytes that they lock. It lies beside the file's journal. Only processes that may write the file
 //! can open it, so its contents and its locks are theirs alone. `journal::control` finds and makes it.
 
-use super::control_page::{CHANGE, HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
-use crate::beside::is_beside_name;
+mod owner;
+mod removal;
+#[cfg(test)]
+mod test_control;
+
+pub use self::owner::Owner;
+#[cfg(test)]
+pub(in crate::index) use self::test_control::{TestControl, for_test};
+
+use super::control_page::{HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
 use crate::error::{Error, Result};
 use crate::index::calls::totals::Totals;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
-use crate::sys::{InternalFd, namespaces, path_of, read_at, shm, write_at};
+use crate::sys::{InternalFd, path_of, read_at, shm, write_at};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::time::Timespec;
-use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 
 /// The owner lock: the byte that a process locks while it may change the file, or recovers it.
 const OWNER_LOCK: Range<i64> = (1 << 20)..(1 << 20) + 1;
@@ -32,44 +38,6 @@ const TRIES: u32 = 30;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Rounds of [`TRIES`] in which a process that attaches waits for another: about four seconds.
 const ROUNDS: u32 = 130;
-
-/// The process that may change a file: its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Its process id, in its own PID namespace.
-    pub pid: u32,
-    /// That namespace is another one than this process's, as in a container: the number means nothing here.
-    pub is_contained: bool,
-}
-
-impl Owner {
-    /// Its process id, if it means something to this process.
-    pub fn pid_here(self) -> Option<u32> {
-        (!self.is_contained).then_some(self.pid)
-    }
-
-    pub(in crate::index) fn me() -> Self {
-        Self { pid: crate::sys::process_id(), is_contained: false }
-    }
-
-    /// As the control page stores it.
-    pub(in crate::index) fn word(self) -> u64 {
-        u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
-    }
-
-    fn of_word(word: u64) -> Option<Self> {
-        let (pid, namespace) = (word as u32, (word >> 32) as u32);
-        let is_contained = ![0, namespaces::of_process(Self::me().pid)].contains(&namespace);
-        (pid != 0).then_some(Self { pid, is_contained })
-    }
-}
-
-impl core::fmt::Display for Owner {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let of = if self.is_contained { " of another PID namespace (a container)" } else { "" };
-        write!(f, "process {}{of}", self.pid)
-    }
-}
 
 /// An open control file.
 pub(crate) struct Control {
@@ -250,16 +218,6 @@ impl Control {
         Page::path(self.identity(), key, number, "epoch")
     }
 
-    /// Forgets the hand-over image. Called with the owner lock by a process that wants the file without it.
-    pub fn drop_epoch(&self) {
-        let state = self.word(offset_of!(Page, state));
-        if self.is_in_use() && state & HAS_IMAGE != 0 {
-            self.set_word(offset_of!(Page, state), (state & !HAS_IMAGE).wrapping_add(CHANGE));
-            self.set_word(offset_of!(Page, kept), 0);
-            let _ = rustix::fs::unlinkat(CWD, &*self.epoch_path(), AtFlags::empty());
-        }
-    }
-
     /// The path of the last session's arena, in the folder of shared memory; `None`: there is none.
     pub(in crate::index) fn arena_path(&self) -> Option<String> {
         const { assert!(offset_of!(Page, arena) == offset_of!(Page, key) + 8) };
@@ -307,24 +265,6 @@ impl Control {
 
     pub(in crate::index) fn set_owner(&self, owner: Owner) {
         self.set_word(offset_of!(Page, owner), owner.word());
-    }
-
-    /// Forgets the arena and removes it, if this process may.
-    pub(in crate::index) fn forget_arena(&self) {
-        if let Some(path) = self.arena_path() {
-            let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty()); // else the next sweep (`sweep.rs`) removes it
-            self.set_arena(0);
-        }
-    }
-
-    /// As [`forget_arena`](Self::forget_arena), for an arena with nothing to recover. If this process may not remove
-    /// it (it has changed its user or root), it stays named, so that the next process can.
-    pub(in crate::index) fn remove_arena(&self) {
-        let Some(path) = self.arena_path() else { return };
-        let removed = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
-        if removed == Ok(()) || removed == Err(Errno::NOENT) && !shm::is_gone() {
-            self.set_arena(0);
-        }
     }
 
     pub(in crate::index) fn set_arena(&self, number: u64) {
@@ -379,70 +319,6 @@ impl Control {
     fn has_page(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|stat| stat.st_size >= SIZE as i64)
     }
-
-    /// Removes the file's name, and `.famio/` around it if that is empty. Called by the last member while no other
-    /// process attaches. Best effort: a file that stays is used again, or removed by the next process.
-    pub(in crate::index) fn remove_name(&self) {
-        let Ok(path) = path_of(self.file.as_fd()) else { return };
-        let same = rustix::fs::lstat(&path).is_ok_and(|there| (there.st_dev, there.st_ino) == self.identity());
-        if same && rustix::fs::unlinkat(CWD, &path, AtFlags::empty()).is_ok() {
-            remove_folder(&path);
-        }
-    }
-
-    /// After a rename: removes `.famio/` at the old place if it is empty.
-    pub fn remove_folder_at(&self, old: &Path) {
-        remove_folder(old);
-    }
-
-    /// After a recovery: removes the file and the shared memory of killed processes, unless a process is attached or
-    /// has the owner lock.
-    pub fn remove_if_unused(&self) {
-        let Some(_attaching) = self.try_attaching() else { return };
-        let is_needed = self.arena_path().is_some() || self.has_kept_epoch();
-        if !is_needed && !is_locked(&self.file, 0..OWNER_LOCK.end, Lock::Exclusive) {
-            self.remove_shared_memory();
-            self.remove_name();
-        }
-    }
-
-    /// Removes the hand-over image and the shared shadow that it names, which no process has any more.
-    fn remove_shared_memory(&self) {
-        if self.word(offset_of!(Page, magic)) != MAGIC {
-            return;
-        }
-        let key = self.word(offset_of!(Page, key));
-        let named = [
-            (offset_of!(Page, epoch), "epoch"),
-            (offset_of!(Page, unfinished), "epoch"),
-            (offset_of!(Page, shadow), "shadow"),
-        ];
-        for (number, what) in named.map(|(at, what)| (self.word(at), what)) {
-            if number != 0 {
-                let path = Page::path(self.identity(), key, number, what);
-                let _ = rustix::fs::unlinkat(CWD, &*path, AtFlags::empty());
-            }
-        }
-    }
-
-    /// As [`remove_if_unused`](Self::remove_if_unused), for a control file in `folder` without a journal beside it:
-    /// then its arena has nothing to recover.
-    pub fn remove_unused_from(&self, folder: BorrowedFd<'_>, name: &CStr) {
-        let Some(_attaching) = self.try_attaching() else { return };
-        if !self.has_kept_epoch() && !is_locked(&self.file, 0..OWNER_LOCK.end, Lock::Exclusive) {
-            self.remove_arena();
-            self.remove_shared_memory();
-            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
-        }
-    }
-}
-
-fn remove_folder(file: &Path) {
-    let Some(folder) = file.parent() else { return };
-    let is_beside = folder.file_name().is_some_and(is_beside_name);
-    if is_beside {
-        let _ = rustix::fs::unlinkat(CWD, folder, AtFlags::REMOVEDIR);
-    }
 }
 
 /// A random number that cannot be guessed; not 0.
@@ -469,66 +345,4 @@ pub(in crate::index) fn is_anybody(control: &Control) -> bool {
 
 /// A control file with its own name, for tests.
 #[cfg(test)]
-pub(in crate::index) struct TestControl(std::path::PathBuf);
-
-#[cfg(test)]
-pub(in crate::index) fn for_test() -> TestControl {
-    let path = format!("/dev/shm/famio-test-{}-{:x}.control", std::process::id(), random().unwrap());
-    std::fs::write(&path, [0; SIZE]).unwrap();
-    TestControl(path.into())
-}
-
-#[cfg(test)]
-impl TestControl {
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Another open description, of a new file if the old one is gone.
-    pub fn open(&self) -> InternalFd {
-        let options = || std::fs::File::options().read(true).write(true).create(true).truncate(false).clone();
-        InternalFd::adopt(options().open(&self.0).unwrap().into()).unwrap()
-    }
-
-    pub fn again(&self) -> Control {
-        Control::new(self.open())
-    }
-}
-
-#[cfg(test)]
-impl Drop for TestControl {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_whose_name_is_gone_or_another_files_is_known() {
-        let file = for_test();
-        let control = file.again();
-        assert!(control.has_name());
-        std::fs::remove_file(file.path()).unwrap();
-        assert!(!control.has_name());
-        let new = file.again();
-        control.remove_name(); // removes only its own name
-        assert!(new.has_name() && !control.has_name());
-        new.remove_name();
-        assert!(!new.has_name());
-    }
-
-    #[test]
-    fn it_goes_once_nobody_is_there() {
-        let file = for_test();
-        let (first, second) = (file.again(), file.again());
-        assert!(first.lock_owner_lock(Lock::Exclusive, false).unwrap());
-        second.remove_if_unused();
-        assert!(first.has_name());
-        first.unlock_owner_lock();
-        second.remove_if_unused();
-        assert!(!first.has_name());
-    }
-}
+mod tests;
