@@ -71,9 +71,7 @@ impl AtomicFile {
         let mut waiting = Waiting::new(membership);
         loop {
             let mut count = membership.release_count();
-            // Each try is two system calls.
-            let is_held = (1..MOMENTS).contains(&moments) && membership.living_owner().is_some();
-            if !is_held && self.try_acquire_ownership(inner)? {
+            if self.try_acquire_ownership(inner)? {
                 if !membership.has_unowned() {
                     break;
                 }
