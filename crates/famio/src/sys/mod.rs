@@ -24,7 +24,7 @@ pub(crate) use bytes::{
     each_data, each_piece, next_data, read_at, read_whole, with_position_kept, write_at, write_out,
 };
 pub use clock::coarse_now;
-pub(crate) use clock::{monotonic_now, precise_now};
+pub(crate) use clock::{may_be_stamped_again, monotonic_now, precise_now};
 pub(crate) use file_size::{file_size_limit, without_signal_at_limit};
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
 pub(crate) use identity::{Looked, identity, identity_and_size, identity_at, look_at};

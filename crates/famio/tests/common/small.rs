@@ -27,6 +27,11 @@ impl Small {
         Self::of_kind(Scratch::on_tmpfs(name), name, "xfs", 300)
     }
 
+    /// An ext4 that keeps times in whole seconds.
+    pub fn with_whole_seconds(name: &str) -> Option<Self> {
+        Self::of_kind(Scratch::on_tmpfs(name), name, "ext4 -I 128", 64)
+    }
+
     fn within(dir: Scratch, name: &str, on_tmpfs: bool, megabytes: usize) -> Option<Self> {
         Self::of_kind(dir, name, if on_tmpfs { "tmpfs" } else { "ext4" }, megabytes)
     }
@@ -50,6 +55,7 @@ impl Small {
             let image = image.to_str().unwrap();
             let made = match kind {
                 "xfs" => run("mkfs.xfs", &["-q", image]),
+                "ext4 -I 128" => run("mkfs.ext4", &["-q", "-F", "-I", "128", image]),
                 _ => run("mkfs.ext4", &["-q", "-F", "-m", "0", image]),
             };
             made.and_then(|()| run("mount", &["-o", "loop", image, point.to_str().unwrap()]))

@@ -7,6 +7,7 @@ use crate::file::{Access, AtomicFile};
 use crate::index::Control;
 use crate::journal::control;
 use crate::recovery::Known;
+use crate::sys::may_be_stamped_again;
 use core::sync::atomic::Ordering;
 use rustix::fs::Stat;
 use std::os::fd::BorrowedFd;
@@ -15,8 +16,6 @@ use std::os::fd::BorrowedFd;
 const ALONE: u64 = 1 << 63;
 /// The state was seen so soon after the last change that the next change may have the same time.
 const RECENT: u64 = 1 << 62;
-/// The time of an inode's change may be older than the moment of the change by this many nanoseconds.
-const SLACK: i64 = 20_000_000;
 /// Looks at the time until a process that could write the file attaches, and then need not look any more.
 const LOOKS: u32 = 256;
 
@@ -109,10 +108,10 @@ impl AtomicFile {
         if self.fds.has(Access::Write) {
             return false;
         }
-        let Ok(before) = rustix::fs::fstat(fd) else { return false };
+        let Ok(before) = rustix::fs::fstat(fd).map(|stat| state_of(&stat)) else { return false };
         let is_unused = control::is_unused(fd, self.settings.pool.as_deref(), known.path);
         if is_unused {
-            self.ownership.unattached.seen.store(state_of(&before), Ordering::Release);
+            self.ownership.unattached.seen.store(before, Ordering::Release);
         }
         is_unused
     }
@@ -147,14 +146,11 @@ impl AtomicFile {
     }
 }
 
-/// The state of a file, by the time of its inode's last change.
+/// The state of a file, by the time of its inode's last change. To be made before the file is looked at.
 fn state_of(file: &Stat) -> u64 {
-    let now = crate::sys::coarse_now();
-    let age = (now.tv_sec - file.st_ctime)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(now.tv_nsec - file.st_ctime_nsec as i64);
+    let is_recent = may_be_stamped_again(file.st_ctime, file.st_ctime_nsec);
     let time = (file.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(file.st_ctime_nsec);
-    time & !(ALONE | RECENT) | ALONE | if age < SLACK { RECENT } else { 0 }
+    time & !(ALONE | RECENT) | ALONE | if is_recent { RECENT } else { 0 }
 }
 
 #[cfg(test)]

@@ -108,17 +108,18 @@ pub(crate) enum Beside {
 /// Looks beside a file for a pool, and in it for Famio's files for this very file, whose names end so. Opens nothing.
 pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &[&str]) -> Result<Beside> {
     let path = real_path(file, path)?;
-    let folder = folder_above(&path); // before the pool is looked for: what is noted of the folder is older
+    let folder = folder_above(&path);
     if folder.as_ref().is_some_and(without_pool::is_known) {
         return Ok(Beside::NoPool);
     }
+    // With the sticky bit each owner has a pool.
+    let settled = folder.as_ref().filter(|folder| !is_sticky(folder) && without_pool::is_settled(folder));
     let pool = path.with_file_name(BESIDE);
     let is_folder = match lstat(&pool) {
         Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
         Err(Errno::NOENT) => {
             let is_own = folder.as_ref().is_some_and(|folder| may_be_own(&path, folder, file));
-            // With the sticky bit each owner has a pool.
-            folder.iter().filter(|folder| !is_sticky(folder)).for_each(without_pool::note);
+            settled.into_iter().for_each(without_pool::note);
             return Ok(if is_own { Beside::MayBe } else { Beside::NoPool });
         }
         Err(_) => false,

@@ -1,12 +1,11 @@
 //! Folders that had no pool when they were last looked at, by device, inode and times: to make a pool changes the times of
 //! its folder. So the files of a folder that does not change are opened without looking for its pool each time.
 
+use crate::sys::may_be_stamped_again;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::Stat;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A change may have the time of the one before if that was less than so many nanoseconds ago.
-const SLACK: i64 = 20_000_000;
 const PLACES: usize = 16;
 const NONE: u64 = 0;
 
@@ -29,17 +28,15 @@ pub(super) fn is_known(folder: &Stat) -> bool {
     place(folder).load(Ordering::Relaxed) == hash(folder)
 }
 
-/// The folder has no pool, for files of no owner, which was looked for after this was asked of it.
+/// Whether a change from now on gives the folder another time. To be asked before its pool is looked for.
+pub(super) fn is_settled(folder: &Stat) -> bool {
+    !may_be_stamped_again(folder.st_mtime, folder.st_mtime_nsec)
+        && !may_be_stamped_again(folder.st_ctime, folder.st_ctime_nsec)
+}
+
+/// The folder has no pool, for files of no owner, and was settled before that was looked for.
 pub(super) fn note(folder: &Stat) {
-    let now = crate::sys::coarse_now();
-    let age = |seconds: i64, nanoseconds: u64| {
-        (now.tv_sec - seconds).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec - nanoseconds as i64)
-    };
-    let is_old =
-        age(folder.st_mtime, folder.st_mtime_nsec) >= SLACK && age(folder.st_ctime, folder.st_ctime_nsec) >= SLACK;
-    if is_old {
-        place(folder).store(hash(folder), Ordering::Relaxed);
-    }
+    place(folder).store(hash(folder), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -55,19 +52,19 @@ mod tests {
         let folder = dir.path("folder");
         std::fs::create_dir(&folder).unwrap();
         let now = || stat(&folder).unwrap();
-        let note_once_old = || {
-            // The clock ticks meanwhile.
-            while !is_known(&now()) {
-                note(&now());
+        let note_once_settled = || {
+            while !is_settled(&now()) {
+                std::hint::spin_loop(); // the clock ticks
             }
+            note(&now());
+            assert!(is_known(&now()));
         };
-        note(&now());
-        assert!(!is_known(&now()), "a change at this moment could have the same time");
-        note_once_old();
+        assert!(!is_settled(&now()), "a change at this moment could have the same time");
+        note_once_settled();
         std::fs::create_dir(folder.join(".famio")).unwrap();
         assert!(!is_known(&now()));
         std::fs::remove_dir(folder.join(".famio")).unwrap();
-        note_once_old();
+        note_once_settled();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(!is_known(&now()));
     }
