@@ -6,6 +6,7 @@
 //! otherwise `/proc` is searched, as far as this process may read it.
 
 use crate::error::{Error, Result};
+use crate::recovery::open::await_others;
 use crate::sys::{check, openat, read_whole, syscall};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, major, minor, statat};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -40,7 +41,12 @@ pub(in crate::recovery) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> 
 /// # Errors
 /// As there.
 pub(in crate::recovery) fn keep_out(file: BorrowedFd<'_>, who: Who) -> Result<KeptOut<'_>> {
-    try_keep_out(file, who)?.map_err(busy)
+    // One that nobody can name may be about to close it: a child between `fork` and `exec` has all of its parent's.
+    let look = || match try_keep_out(file, who) {
+        Ok(Err(None)) => Err(()),
+        done => Ok(done),
+    };
+    await_others(look, |()| true).unwrap_or(Ok(Err(None)))?.map_err(busy)
 }
 
 /// Another process that has the file open, in words.
@@ -199,6 +205,55 @@ mod tests {
         let mut said = [0; 6];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
         child
+    }
+
+    /// Sends a descriptor by a socket.
+    fn send(by: &std::os::unix::net::UnixStream, file: &File) {
+        #[repr(C)]
+        struct Along {
+            head: libc::cmsghdr,
+            descriptor: i32,
+        }
+        let mut along = Along {
+            head: libc::cmsghdr {
+                cmsg_len: size_of::<libc::cmsghdr>() + 4,
+                cmsg_level: libc::SOL_SOCKET,
+                cmsg_type: libc::SCM_RIGHTS,
+            },
+            descriptor: file.as_raw_fd(),
+        };
+        let mut bytes = libc::iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+        // SAFETY: zeros are a valid `msghdr`; it then names memory that lives through the call.
+        let sent = unsafe {
+            let mut message: libc::msghdr = core::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut bytes, 1);
+            (message.msg_control, message.msg_controllen) = ((&raw mut along).cast(), along.head.cmsg_len);
+            libc::sendmsg(by.as_raw_fd(), &raw const message, 0)
+        };
+        assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
+    }
+
+    /// A backup to a file that exists was refused since another thread's child, which had not begun its program yet,
+    /// had all descriptors.
+    #[test]
+    fn an_open_file_that_no_process_has_for_long_is_waited_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path("file");
+        std::fs::write(&path, "x").unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        // On its way from socket to socket it is open, and no process's.
+        let sockets = std::os::unix::net::UnixStream::pair().unwrap();
+        send(&sockets.0, &open());
+        assert_eq!(try_keep_out(open().as_fd(), Who::Anybody).unwrap().err(), Some(None), "it is open somewhere");
+        let (looks, looked) = std::sync::mpsc::channel::<()>();
+        let holder = std::thread::spawn(move || {
+            looked.recv().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(30)); // a child's first moment
+            drop(sockets);
+        });
+        looks.send(()).unwrap();
+        refuse(open().as_fd(), Who::Anybody).unwrap();
+        holder.join().unwrap();
     }
 
     #[test]
