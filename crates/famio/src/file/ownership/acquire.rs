@@ -1,4 +1,4 @@
-//! Acquiring ownership: what a dead member left is put in order, and a hand-over image is taken up.
+//! Acquiring ownership: at once, with an unowned session, or after waiting for the owner.
 
 use super::waiting::Waiting;
 use crate::error::{Error, Result};
