@@ -156,6 +156,8 @@ pub(crate) struct Known<'a> {
     pub path: Option<&'a Path>,
     /// It was created a moment ago, and is empty ([`look_at`](crate::sys::look_at)).
     pub is_new: bool,
+    /// When it was changed last, in seconds and nanoseconds.
+    pub changed: Option<(i64, u64)>,
 }
 
 /// Whether a file has neither mark nor journal, by the cheapest check.

@@ -45,12 +45,14 @@ pub(crate) struct Looked {
     pub is_new: bool,
     /// It has no name.
     pub is_deleted: bool,
+    /// The time of its last change, in seconds and nanoseconds, if that was asked for.
+    pub changed: Option<(i64, u64)>,
 }
 
-/// Looks at an open file.
-pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
+/// Looks at an open file. `times`: also asks when it was changed.
+pub(crate) fn look_at(fd: BorrowedFd<'_>, times: bool) -> Result<Looked> {
     let mask = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::BTIME;
-    let mask = mask | StatxFlags::NLINK;
+    let mask = mask | StatxFlags::NLINK | if times { StatxFlags::CTIME } else { StatxFlags::empty() };
     match rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask) {
         Ok(stat) => Ok(Looked {
             key: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
@@ -60,11 +62,13 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Looked> {
                 && stat.stx_mask & StatxFlags::BTIME.bits() != 0
                 && is_just_now(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec.into()),
             is_deleted: stat.stx_nlink == 0,
+            changed: times.then_some((stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into())),
         }),
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::fstat(fd)?;
             let (key, size) = ((stat.st_dev, stat.st_ino), stat.st_size as u64);
-            Ok(Looked { key, mode: stat.st_mode, size, is_new: false, is_deleted: stat.st_nlink == 0 })
+            let changed = times.then_some((stat.st_ctime, stat.st_ctime_nsec));
+            Ok(Looked { key, mode: stat.st_mode, size, is_new: false, is_deleted: stat.st_nlink == 0, changed })
         }
         Err(error) => Err(error.into()),
     }
@@ -106,7 +110,7 @@ mod tests {
         let mut new = 0;
         for number in 0..200 {
             let file = std::fs::File::create(folder.join(number.to_string())).unwrap();
-            new += u32::from(look_at(file.as_fd()).unwrap().is_new);
+            new += u32::from(look_at(file.as_fd(), false).unwrap().is_new);
             // A time that was asked for is fine when it changes next, and no file's is before it from then on.
             file.metadata().unwrap();
             file.set_len(1).unwrap();
@@ -116,12 +120,21 @@ mod tests {
     }
 
     #[test]
+    fn times_are_told_if_asked_for() {
+        use std::os::unix::fs::MetadataExt;
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let stat = file.metadata().unwrap();
+        let changed = |times| look_at(file.as_fd(), times).unwrap().changed;
+        assert_eq!((changed(false), changed(true)), (None, Some((stat.ctime(), stat.ctime_nsec() as u64))));
+    }
+
+    #[test]
     fn a_file_with_bytes_is_not_new() {
         let file = rustix::fs::memfd_create("famio-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let looked = look_at(file.as_fd()).unwrap();
+        let looked = look_at(file.as_fd(), false).unwrap();
         assert_eq!((looked.key, looked.size), identity_and_size(file.as_fd()).unwrap());
         rustix::io::write(&file, b"bytes").unwrap();
-        let looked = look_at(file.as_fd()).unwrap();
+        let looked = look_at(file.as_fd(), false).unwrap();
         assert_eq!((looked.size, looked.is_new), (5, false));
     }
 }

@@ -291,14 +291,23 @@ impl Descriptors {
 
     /// What `fstat` says of the file: one system call, which also confirms the descriptor. `EBADF`: there is none.
     pub fn stat(&self) -> Result<Stat> {
+        self.with_stat(|_, stat| Ok(stat))
+    }
+
+    /// As [`with`](Self::with), with what `fstat` says of the file.
+    pub fn with_stat<T>(&self, work: impl FnOnce(BorrowedFd<'_>, Stat) -> Result<T>) -> Result<T> {
         let list = self.list();
         let is_it = |stat: &Stat| self.key.is_none_or(|key| key == (stat.st_dev, stat.st_ino));
-        // SAFETY: not -1, and only queried.
-        let stat_of = |number: &Number| fstat(unsafe { BorrowedFd::borrow_raw(number.fd) }).ok().filter(is_it);
-        match list.open.iter().find_map(stat_of) {
-            Some(stat) => Ok(stat),
-            None => Ok(fstat(list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?.as_fd())?),
+        for number in &list.open {
+            // SAFETY: as in `with`, once `fstat` has confirmed it.
+            let fd = unsafe { BorrowedFd::borrow_raw(number.fd) };
+            if let Some(stat) = fstat(fd).ok().filter(is_it) {
+                return work(fd, stat);
+            }
         }
+        let parked = list.parked.as_deref().ok_or(Error::new(libc::EBADF))?.get()?;
+        let stat = fstat(parked.as_fd())?;
+        work(parked.as_fd(), stat)
     }
 
     /// As [`with`](Self::with), with a writable descriptor, and the kernel's size of the file.

@@ -36,7 +36,7 @@ const OPENS: u32 = 16;
 pub(crate) fn open_latest<F: AsFd>(path: &CStr, open: impl Fn() -> rustix::io::Result<F>) -> Result<F> {
     for _ in 1..OPENS {
         let file = open()?;
-        let Looked { key, is_deleted, .. } = look_at(file.as_fd())?;
+        let Looked { key, is_deleted, .. } = look_at(file.as_fd(), false)?;
         // A close would drop the process's record locks on a file that it has open.
         if !is_deleted || AtomicFile::find(key.0, key.1).is_some() || !leads_elsewhere(path, key) {
             return Ok(file);
@@ -109,7 +109,8 @@ impl AtomicFile {
         name: Option<OpenedBy<'_>>,
         settings: &Settings,
     ) -> Result<Arc<Self>> {
-        let looked = look_at(fd)?;
+        // Not the times of a file that may be written: that would make the next write change its inode.
+        let looked = look_at(fd, access == Access::Read)?;
         if rustix::fs::FileType::from_raw_mode(looked.mode) != rustix::fs::FileType::RegularFile {
             return Err(Error::with(libc::EINVAL, format!("{}: not a regular file", path.to_string_lossy())));
         }
@@ -135,7 +136,8 @@ impl AtomicFile {
         groups::join(&file); // before a recovery, which may commit something
         let real = name.filter(|name| name.is_real).map(|_| Path::new(OsStr::from_bytes(path.to_bytes())));
         if state == PLAIN
-            && let Err(e) = file.recover_if_left(fd, Known { path: real, is_new: looked.is_new })
+            && let Err(e) =
+                file.recover_if_left(fd, Known { path: real, is_new: looked.is_new, changed: looked.changed })
         {
             groups::leave(&file);
             file.ownership.membership.leave();

@@ -5,12 +5,15 @@
 use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
 use crate::index::Control;
-use crate::journal::control;
+use crate::journal::{control, mark};
 use crate::recovery::Known;
-use crate::sys::may_be_stamped_again;
+use crate::sys::{identity_at, may_be_stamped_again};
 use core::sync::atomic::Ordering;
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, CWD, Stat};
+use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// In a state from [`AtomicFile::quiet`]: this process is not attached.
 const ALONE: u64 = 1 << 63;
@@ -56,9 +59,20 @@ impl AtomicFile {
             return false;
         }
         let same = |now: u64| (now ^ quiet) & !RECENT == 0;
-        match self.change_seen() {
-            Some(now) if same(now) && quiet & RECENT == 0 => true,
-            Some(now) if same(now) => self.look_for_others().is_some_and(same),
+        // At the same time the file may have changed, and then has a mark.
+        let is_marked = |fd: BorrowedFd<'_>| !matches!(mark::get_any(fd), Ok(None));
+        let look = |fd: BorrowedFd<'_>, stat: Stat| {
+            let now = state_of(&stat);
+            Ok((now, same(now) && quiet & RECENT != 0 && is_marked(fd)))
+        };
+        match self.fds.with_stat(look) {
+            Ok((now, false)) if same(now) => {
+                if now != quiet {
+                    unattached.seen.store(now, Ordering::Release);
+                }
+                true
+            }
+            Ok((now, true)) if same(now) => self.look_for_others().is_some_and(same),
             _ => {
                 unattached.seen.store(0, Ordering::Release);
                 false
@@ -75,7 +89,7 @@ impl AtomicFile {
         let before = self.change_seen();
         let find = |fd: BorrowedFd<'_>| {
             let pool = self.settings.pool.as_deref();
-            if control::is_unused(fd, pool, None) { Ok(None) } else { control::find(fd, pool) }
+            if control::is_unused(fd, pool, self.path_if_still()) { Ok(None) } else { control::find(fd, pool) }
         };
         let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
@@ -99,6 +113,14 @@ impl AtomicFile {
         before
     }
 
+    /// The path by which it was opened, if that still leads to it. To ask the kernel for the path of an open file takes
+    /// as long as forty other questions.
+    fn path_if_still(&self) -> Option<&Path> {
+        let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
+        let found = || identity_at(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
+        (path.is_absolute() && found().is_ok_and(|found| found == self.key())).then_some(path)
+    }
+
     /// At an open to read: whether neither a crash nor another process has left anything for the file. Then the first
     /// read need not look again.
     ///
@@ -108,7 +130,7 @@ impl AtomicFile {
         if self.fds.has(Access::Write) {
             return false;
         }
-        let Ok(before) = rustix::fs::fstat(fd).map(|stat| state_of(&stat)) else { return false };
+        let Some(before) = known.changed.map(state_at) else { return false };
         let is_unused = control::is_unused(fd, self.settings.pool.as_deref(), known.path);
         if is_unused {
             self.ownership.unattached.seen.store(before, Ordering::Release);
@@ -146,10 +168,15 @@ impl AtomicFile {
     }
 }
 
-/// The state of a file, by the time of its inode's last change. To be made before the file is looked at.
+/// The state of a file. To be made before the file is looked at.
 fn state_of(file: &Stat) -> u64 {
-    let is_recent = may_be_stamped_again(file.st_ctime, file.st_ctime_nsec);
-    let time = (file.st_ctime as u64).wrapping_mul(1_000_000_007).wrapping_add(file.st_ctime_nsec);
+    state_at((file.st_ctime, file.st_ctime_nsec))
+}
+
+/// As [`state_of`], by the time of the inode's last change.
+fn state_at((seconds, nanoseconds): (i64, u64)) -> u64 {
+    let is_recent = may_be_stamped_again(seconds, nanoseconds);
+    let time = (seconds as u64).wrapping_mul(1_000_000_007).wrapping_add(nanoseconds);
     time & !(ALONE | RECENT) | ALONE | if is_recent { RECENT } else { 0 }
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::journal::identity::Identity;
 use crate::journal::pools::without_pool;
 use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, lstat, stat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, lstat, stat, statfs};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -52,7 +52,21 @@ pub(in crate::journal) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_
 /// Whether there certainly is no pool for files of `owner` beside the file at this path. Two system calls, and no
 /// descriptor.
 pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
-    is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
+    has_no_folders(file) || is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
+}
+
+/// Whether the folder of `file` certainly has no folder in it, and so no pool.
+fn has_no_folders(file: &Path) -> bool {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    stat(folder).is_ok_and(|found| counts_no_folders(folder, &found))
+}
+
+/// As [`has_no_folders`], of a folder and what `stat` said of it: by its links, where each folder in it has one to it.
+/// A name that is looked for in vain takes the kernel three times as long (tmpfs).
+fn counts_no_folders(folder: &Path, found: &Stat) -> bool {
+    /// The magic numbers of tmpfs, ext4 and XFS.
+    const COUNT: [u32; 3] = [0x0102_1994, 0xef53, 0x5846_5342];
+    found.st_nlink == 2 && statfs(folder).is_ok_and(|system| COUNT.contains(&(system.f_type as u32)))
 }
 
 /// Whether nothing of this name is in the folder of `file`.
@@ -66,6 +80,9 @@ pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result
     let path = real_path(file, path)?;
     let folder = folder_above(&path);
     if folder.as_ref().is_some_and(without_pool::is_known) {
+        return Ok(false);
+    }
+    if has_no_folders_in(&path, folder.as_ref()) {
         return Ok(false);
     }
     Ok(!is_missing(&path, BESIDE) || folder.is_some_and(|folder| may_be_own(&path, &folder, file)))
@@ -114,6 +131,10 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
     }
     // With the sticky bit each owner has a pool.
     let settled = folder.as_ref().filter(|folder| !is_sticky(folder) && without_pool::is_settled(folder));
+    if has_no_folders_in(&path, folder.as_ref()) {
+        settled.into_iter().for_each(without_pool::note);
+        return Ok(Beside::NoPool);
+    }
     let pool = path.with_file_name(BESIDE);
     let is_folder = match lstat(&pool) {
         Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::Directory,
@@ -135,6 +156,10 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
 
 fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a, Path>> {
     known.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))
+}
+
+fn has_no_folders_in(file: &Path, folder: Option<&Stat>) -> bool {
+    file.parent().zip(folder).is_some_and(|(path, folder)| counts_no_folders(path, folder))
 }
 
 fn folder_above(file: &Path) -> Option<Stat> {
@@ -168,6 +193,24 @@ mod tests {
             assert_eq!(is_beside_name(OsStr::new(name)), is, "{name}");
         }
         assert!(![".famio-x", ".famio1", "famio", ".famio.toml"].iter().any(|name| is_beside_name(OsStr::new(name))));
+    }
+
+    #[test]
+    fn a_folder_without_folders_has_none() {
+        let dir = Scratch::new();
+        let file = dir.path("file");
+        std::fs::write(&file, "x").unwrap();
+        let folder = || stat(dir.root()).unwrap();
+        assert!(has_no_folders(&file) && has_no_folders_in(&file, Some(&folder())));
+        std::fs::create_dir(dir.path("other")).unwrap();
+        assert!(!has_no_folders(&file) && !has_no_folders_in(&file, Some(&folder())));
+        std::fs::remove_dir(dir.path("other")).unwrap();
+        assert!(has_no_folders(&file));
+        // A link that is no pool's folder: it is found when a pool is to be made.
+        std::os::unix::fs::symlink("elsewhere", dir.path(BESIDE)).unwrap();
+        assert!(has_no_folders(&file));
+        assert!(!has_no_folders(Path::new("/proc/self/stat")), "its file system does not count");
+        assert!(!has_no_folders(&dir.path("missing/file")));
     }
 
     #[test]

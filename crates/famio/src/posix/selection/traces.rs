@@ -14,11 +14,18 @@ use std::path::Path;
 /// Whether the regular file at `name`, which is no link, certainly has neither mark nor journal nor control file.
 /// `owner`: the file's owner. False if that is unknown.
 pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, name: &CStr, owner: u32) -> bool {
+    let is_absent = |name: &[u8]| {
+        rustix::fs::lgetxattr(name, mark::NAME, &mut [0u8; 0]) == Err(Errno::NODATA)
+            && is_not_beside(Path::new(OsStr::from_bytes(name)), owner)
+    };
     let name = name.to_bytes();
-    (dirfd == libc::AT_FDCWD || name.first() == Some(&b'/'))
-        && config.settings.pool.is_none()
-        && rustix::fs::lgetxattr(name, mark::NAME, &mut [0u8; 0]) == Err(Errno::NODATA)
-        && is_not_beside(Path::new(OsStr::from_bytes(name)), owner)
+    config.settings.pool.is_none()
+        && match dirfd {
+            _ if name.is_empty() => false,
+            libc::AT_FDCWD => is_absent(name),
+            _ if name.first() == Some(&b'/') => is_absent(name),
+            folder => is_absent(&[format!("/proc/thread-self/fd/{folder}/").as_bytes(), name].concat()),
+        }
 }
 
 /// Whether a journal lies under the file's name. Without a mark on the file, a kill at the end of a close left it.
