@@ -1,13 +1,14 @@
 //! Passes a program's advice about its use of a file on to the maps by which the file is read and stored to.
 
 use crate::file::atomic::{ATTACHED, AtomicFile, PLAIN};
+use crate::file::state::plain::WORTH_MAPPING;
 use crate::map::{Advice, cache};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 impl AtomicFile {
     /// Advises how calls will read a range of the file, for the maps that they read by. `Sequential` and `WillNeed`
-    /// start map-ahead, `Random` ends it; `DontNeed` drops page tables, and the file from the mapping cache.
+    /// start map-ahead (not of a small file), `Random` ends it; `DontNeed` drops page tables, and the file from the mapping cache.
     pub fn advise(&self, range: Range<u64>, advice: Advice) {
         if self.advise_maps(range.clone(), advice) {
             return;
@@ -17,6 +18,8 @@ impl AtomicFile {
                 self.with_session(|session| session.home.advise(session.arena.shared(), range, advice));
             }
             // A process that is not attached does not know whether the file is quiet.
+            // `cat` and `cp` advise on each file before its only read.
+            PLAIN if self.found_size < WORTH_MAPPING => self.plain.note(advice),
             PLAIN if self.look().is_ok() => {
                 let quiet = self.quiet().map(|quiet| (quiet, move || self.is_still(quiet)));
                 self.plain.advise(&self.fds, quiet, range, advice);

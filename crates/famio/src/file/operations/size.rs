@@ -28,13 +28,16 @@ impl AtomicFile {
             && self.fds.is_one()
     }
 
-    /// As [`size`](Self::size), for a caller that has just got a size from the kernel.
-    pub fn size_given(&self, kernels: u64) -> u64 {
-        self.size_beside_kernels(Some(kernels))
+    /// As [`size`](Self::size), for a caller that has just got the size from the kernel, and the time of the last
+    /// change, in seconds and nanoseconds.
+    pub fn size_given(&self, kernels: u64, changed: Option<(i64, u64)>) -> u64 {
+        self.size_beside_kernels(Some((kernels, changed)))
     }
 
-    fn size_beside_kernels(&self, given: Option<u64>) -> u64 {
-        let kernel = || self.fds.stat().map_or(given.unwrap_or(0), |stat| stat.st_size as u64);
+    fn size_beside_kernels(&self, given: Option<(u64, Option<(i64, u64)>)>) -> u64 {
+        let given_size = given.map(|(size, _)| size);
+        let kernel = || self.fds.stat().map_or(given_size.unwrap_or(0), |stat| stat.st_size as u64);
+        let mut given_whole = given.and_then(|(size, changed)| Some((size, changed?)));
         loop {
             let Some(unmoved) = self.growing.before_read() else {
                 rustix::thread::sched_yield();
@@ -53,10 +56,17 @@ impl AtomicFile {
                     }
                 }
                 (PLAIN, _)
+                    if self.ownership.membership.shadow().is_none()
+                        && let Some(size) = self.size_if_alone(given_whole.take())
+                        && self.growing.is_unmoved(unmoved) =>
+                {
+                    return size;
+                }
+                (PLAIN, _)
                     if let Some(quiet) = self.quiet_now()
                         && self.ownership.membership.shadow().is_none() =>
                 {
-                    let size = self.size_while_quiet(quiet, given);
+                    let size = self.size_while_quiet(quiet, given_size);
                     if self.growing.is_unmoved(unmoved) && self.is_still(quiet) {
                         return size;
                     }

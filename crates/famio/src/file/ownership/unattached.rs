@@ -58,24 +58,35 @@ impl AtomicFile {
         if self.ownership.membership.has_attached() {
             return false;
         }
-        let same = |now: u64| (now ^ quiet) & !RECENT == 0;
-        // At the same time the file may have changed, and then has a mark.
-        let is_marked = |fd: BorrowedFd<'_>| !matches!(mark::get_any(fd), Ok(None));
-        let look = |fd: BorrowedFd<'_>, stat: Stat| {
-            let now = state_of(&stat);
-            Ok((now, same(now) && quiet & RECENT != 0 && is_marked(fd)))
-        };
-        match self.fds.with_stat(look) {
-            Ok((now, false)) if same(now) => {
+        match self.fds.with_stat(|fd, stat| Ok((state_of(&stat), is_unchanged(quiet, fd, &stat)))) {
+            Ok((now, true)) => {
                 if now != quiet {
                     unattached.seen.store(now, Ordering::Release);
                 }
                 true
             }
-            Ok((now, true)) if same(now) => self.look_for_others().is_some_and(same),
+            Ok((now, false)) if same(now, quiet) => self.look_for_others().is_some_and(|now| same(now, quiet)),
             _ => {
                 unattached.seen.store(0, Ordering::Release);
                 false
+            }
+        }
+    }
+
+    /// The file's size by a single look, if this process is not attached and has looked for others before. `given`: what
+    /// the kernel has just said of it: its size, and the time of its last change.
+    pub(in crate::file) fn size_if_alone(&self, given: Option<(u64, (i64, u64))>) -> Option<u64> {
+        let quiet = self.ownership.unattached.seen.load(Ordering::Acquire);
+        if quiet == 0 || self.ownership.membership.has_attached() {
+            return None;
+        }
+        match given {
+            Some((size, changed)) if quiet & RECENT == 0 && same(state_at(changed), quiet) => Some(size),
+            Some((_, changed)) if !same(state_at(changed), quiet) => None,
+            _ => {
+                let look =
+                    |fd: BorrowedFd<'_>, stat: Stat| Ok(is_unchanged(quiet, fd, &stat).then_some(stat.st_size as u64));
+                self.fds.with_stat(look).ok().flatten()
             }
         }
     }
@@ -89,7 +100,10 @@ impl AtomicFile {
         let before = self.change_seen();
         let find = |fd: BorrowedFd<'_>| {
             let pool = self.settings.pool.as_deref();
-            if control::is_unused(fd, pool, self.path_if_still()) { Ok(None) } else { control::find(fd, pool) }
+            // Whatever lies beside a new file was put there later, with a mark.
+            let is_unused = self.ownership.unattached.is_new.swap(false, Ordering::Relaxed) && !is_marked(fd)
+                || control::is_unused(fd, pool, self.path_if_still());
+            if is_unused { Ok(None) } else { control::find(fd, pool) }
         };
         let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
@@ -168,6 +182,20 @@ impl AtomicFile {
     }
 }
 
+fn same(one: u64, other: u64) -> bool {
+    (one ^ other) & !RECENT == 0
+}
+
+fn is_marked(file: BorrowedFd<'_>) -> bool {
+    !matches!(mark::get_any(file), Ok(None))
+}
+
+/// Whether the file was in the state `quiet` when `stat` was made. Within a grain of its times it may have changed, and
+/// then has a mark.
+fn is_unchanged(quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
+    same(state_of(stat), quiet) && (quiet & RECENT == 0 || !is_marked(file))
+}
+
 /// The state of a file. To be made before the file is looked at.
 fn state_of(file: &Stat) -> u64 {
     state_at((file.st_ctime, file.st_ctime_nsec))
@@ -198,7 +226,7 @@ mod tests {
             let atomic = AtomicFile::open(file.as_fd(), access, &name, &Settings::default()).unwrap();
             let mut target = std::os::fd::OwnedFd::from(file);
             rustix::io::dup2(std::fs::File::open("/dev/null").unwrap(), &mut target).unwrap();
-            assert_eq!(atomic.size_given(100), 100);
+            assert_eq!(atomic.size_given(100, None), 100);
             // SAFETY: the test's memory.
             let read = unsafe { atomic.read(0, &[UserBuf::of(&mut [0; 10])]) };
             assert_eq!(read.map_err(|e| e.errno()), Err(libc::EBADF));

@@ -16,6 +16,10 @@ const BY_KERNEL: u32 = 16;
 /// our copy is quicker at any size.
 const LARGE: usize = 256 << 10;
 
+/// A smaller file is read by the kernel at first, whatever was advised: to make a mapping and to remove it takes as long
+/// as some large reads.
+pub(in crate::file) const WORTH_MAPPING: u64 = 256 << 10;
+
 /// The mapping of a file that is only read, and its last known size.
 #[derive(Default)]
 pub(in crate::file) struct PlainReads {
@@ -117,11 +121,7 @@ impl PlainReads {
         range: core::ops::Range<u64>,
         advice: Advice,
     ) {
-        match advice {
-            Advice::Random => self.random.store(true, Ordering::Relaxed),
-            Advice::Normal | Advice::Sequential => self.random.store(false, Ordering::Relaxed),
-            Advice::WillNeed | Advice::DontNeed => {}
-        }
+        self.note(advice);
         let wanted = matches!(advice, Advice::Sequential | Advice::WillNeed);
         let seen = match quiet {
             Some(quiet) if wanted => self.see(fds, quiet),
@@ -130,6 +130,15 @@ impl PlainReads {
         if let Some(map) = self.map.get().and_then(Option::as_ref) {
             let end = range.end.min(seen.unwrap_or_else(|| self.size.load(Ordering::Acquire)));
             map.advise(range.start, end.saturating_sub(range.start) as usize, advice);
+        }
+    }
+
+    /// Remembers advice for a mapping that is made later.
+    pub fn note(&self, advice: Advice) {
+        match advice {
+            Advice::Random => self.random.store(true, Ordering::Relaxed),
+            Advice::Normal | Advice::Sequential => self.random.store(false, Ordering::Relaxed),
+            Advice::WillNeed | Advice::DontNeed => {}
         }
     }
 

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::journal::identity::Identity;
 use crate::journal::pools::without_pool;
 use crate::sys::{InternalFd, effective_user, owner_and_mode, owner_and_mode_of_folder};
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock, lstat, stat, statfs};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatFs};
+use rustix::fs::{flock, fstat, fstatfs, lstat, stat, statfs};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -52,21 +53,22 @@ pub(in crate::journal) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_
 /// Whether there certainly is no pool for files of `owner` beside the file at this path. Two system calls, and no
 /// descriptor.
 pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
-    has_no_folders(file) || is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
-}
-
-/// Whether the folder of `file` certainly has no folder in it, and so no pool.
-fn has_no_folders(file: &Path) -> bool {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    stat(folder).is_ok_and(|found| counts_no_folders(folder, &found))
+    stat(folder).is_ok_and(|found| says_no_folders(&found, || statfs(folder)))
+        || is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
 }
 
-/// As [`has_no_folders`], of a folder and what `stat` said of it: by its links, where each folder in it has one to it.
-/// A name that is looked for in vain takes the kernel three times as long (tmpfs).
-fn counts_no_folders(folder: &Path, found: &Stat) -> bool {
+/// Whether this folder certainly has no folder in it, and so no pool. Two system calls.
+pub(crate) fn has_no_folders(folder: BorrowedFd<'_>) -> bool {
+    fstat(folder).is_ok_and(|found| says_no_folders(&found, || fstatfs(folder)))
+}
+
+/// As [`has_no_folders`], by the folder's links, where each folder in it has one to it. A name that is looked for in vain
+/// takes the kernel three times as long (tmpfs).
+fn says_no_folders(folder: &Stat, file_system: impl FnOnce() -> rustix::io::Result<StatFs>) -> bool {
     /// The magic numbers of tmpfs, ext4 and XFS.
     const COUNT: [u32; 3] = [0x0102_1994, 0xef53, 0x5846_5342];
-    found.st_nlink == 2 && statfs(folder).is_ok_and(|system| COUNT.contains(&(system.f_type as u32)))
+    folder.st_nlink == 2 && file_system().is_ok_and(|system| COUNT.contains(&(system.f_type as u32)))
 }
 
 /// Whether nothing of this name is in the folder of `file`.
@@ -159,7 +161,7 @@ fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a
 }
 
 fn has_no_folders_in(file: &Path, folder: Option<&Stat>) -> bool {
-    file.parent().zip(folder).is_some_and(|(path, folder)| counts_no_folders(path, folder))
+    file.parent().zip(folder).is_some_and(|(path, folder)| says_no_folders(folder, || statfs(path)))
 }
 
 fn folder_above(file: &Path) -> Option<Stat> {
@@ -200,17 +202,20 @@ mod tests {
         let dir = Scratch::new();
         let file = dir.path("file");
         std::fs::write(&file, "x").unwrap();
-        let folder = || stat(dir.root()).unwrap();
-        assert!(has_no_folders(&file) && has_no_folders_in(&file, Some(&folder())));
+        let says_none = |path: &Path| {
+            let folder = std::fs::File::open(path.parent().unwrap()).unwrap();
+            let says = has_no_folders(folder.as_fd());
+            assert_eq!(has_no_folders_in(path, folder_above(path).as_ref()), says);
+            says
+        };
+        assert!(says_none(&file));
         std::fs::create_dir(dir.path("other")).unwrap();
-        assert!(!has_no_folders(&file) && !has_no_folders_in(&file, Some(&folder())));
+        assert!(!says_none(&file));
         std::fs::remove_dir(dir.path("other")).unwrap();
-        assert!(has_no_folders(&file));
         // A link that is no pool's folder: it is found when a pool is to be made.
         std::os::unix::fs::symlink("elsewhere", dir.path(BESIDE)).unwrap();
-        assert!(has_no_folders(&file));
-        assert!(!has_no_folders(Path::new("/proc/self/stat")), "its file system does not count");
-        assert!(!has_no_folders(&dir.path("missing/file")));
+        assert!(says_none(&file) && is_not_beside(&file, 0));
+        assert!(!says_none(Path::new("/proc/self/stat")), "its file system does not count");
     }
 
     #[test]

@@ -164,7 +164,8 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
         return;
     }
     let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
-    shown.st_size = file.size_given(shown.st_size as u64) as i64;
+    let changed = (shown.st_ctime, shown.st_ctime_nsec as u64);
+    shown.st_size = file.size_given(shown.st_size as u64, Some(changed)) as i64;
     if let Some(Modified { time, is_set }) = file.modified() {
         shown.st_blocks = file.blocks(shown.st_blocks as u64) as i64;
         if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
@@ -356,7 +357,9 @@ fn overlay_statx(shown: &mut Statx, mask: u32) {
     if mask & STATX_WRITE_ATOMIC != 0 {
         show_write_atomic(shown, &file);
     }
-    shown.stx_size = file.size_given(shown.stx_size);
+    let is_told = shown.stx_mask & (libc::STATX_SIZE | libc::STATX_CTIME) == libc::STATX_SIZE | libc::STATX_CTIME;
+    let changed = is_told.then_some((shown.stx_ctime.tv_sec, shown.stx_ctime.tv_nsec.into()));
+    shown.stx_size = file.size_given(shown.stx_size, changed);
     if let Some(Modified { time, is_set }) = file.modified() {
         shown.stx_blocks = file.blocks(shown.stx_blocks);
         if is_set {
