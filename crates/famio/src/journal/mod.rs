@@ -50,7 +50,7 @@ pub(crate) mod tiered;
 mod verdict;
 
 pub(crate) use self::pools::access::{give_to_owner_of, give_to_writers_of};
-pub(crate) use self::pools::beside::{Beside, beside_path, has_no_folders, is_not_beside, look_beside, name_to_make};
+pub(crate) use self::pools::beside::{Beside, beside_path, has_no_pool, is_not_beside, look_beside, name_to_make};
 pub(crate) use self::pools::kept::keeping_folders;
 pub use self::pools::place::{folder_of, has_lost_its_name, path_of};
 pub use self::pools::pool::{Pool, SUFFIX, journal_name, sync_dir};

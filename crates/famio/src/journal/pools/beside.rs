@@ -54,21 +54,22 @@ pub(in crate::journal) fn names_to_find(parent: &InternalFd, file: BorrowedFd<'_
 /// descriptor.
 pub(crate) fn is_not_beside(file: &Path, owner: u32) -> bool {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    stat(folder).is_ok_and(|found| says_no_folders(&found, || statfs(folder)))
+    stat(folder).is_ok_and(|found| says_no_pool(&found, || statfs(folder)))
         || is_missing(file, BESIDE) && is_missing(file, &format!("{BESIDE}-{owner}"))
 }
 
-/// Whether this folder certainly has no folder in it, and so no pool. Two system calls.
-pub(crate) fn has_no_folders(folder: BorrowedFd<'_>) -> bool {
-    fstat(folder).is_ok_and(|found| says_no_folders(&found, || fstatfs(folder)))
+/// Whether this folder certainly has no pool, as most folders without folders in them. Two system calls.
+pub(crate) fn has_no_pool(folder: BorrowedFd<'_>) -> bool {
+    fstat(folder).is_ok_and(|found| says_no_pool(&found, || fstatfs(folder)))
 }
 
-/// As [`has_no_folders`], by the folder's links, where each folder in it has one to it. A name that is looked for in vain
-/// takes the kernel three times as long (tmpfs).
-fn says_no_folders(folder: &Stat, file_system: impl FnOnce() -> rustix::io::Result<StatFs>) -> bool {
+/// As [`has_no_pool`], by what is known of the folder or by its links, where each folder in it has one to it. A name that
+/// is looked for in vain takes the kernel three times as long (tmpfs).
+fn says_no_pool(folder: &Stat, file_system: impl FnOnce() -> rustix::io::Result<StatFs>) -> bool {
     /// The magic numbers of tmpfs, ext4 and XFS.
     const COUNT: [u32; 3] = [0x0102_1994, 0xef53, 0x5846_5342];
-    folder.st_nlink == 2 && file_system().is_ok_and(|system| COUNT.contains(&(system.f_type as u32)))
+    without_pool::is_known(folder)
+        || folder.st_nlink == 2 && file_system().is_ok_and(|system| COUNT.contains(&(system.f_type as u32)))
 }
 
 /// Whether nothing of this name is in the folder of `file`.
@@ -81,10 +82,7 @@ fn is_missing(file: &Path, name: &str) -> bool {
 pub(crate) fn may_be_beside(file: BorrowedFd<'_>, path: Option<&Path>) -> Result<bool> {
     let path = real_path(file, path)?;
     let folder = folder_above(&path);
-    if folder.as_ref().is_some_and(without_pool::is_known) {
-        return Ok(false);
-    }
-    if has_no_folders_in(&path, folder.as_ref()) {
+    if has_no_pool_in(&path, folder.as_ref()) {
         return Ok(false);
     }
     Ok(!is_missing(&path, BESIDE) || folder.is_some_and(|folder| may_be_own(&path, &folder, file)))
@@ -133,7 +131,7 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
     }
     // With the sticky bit each owner has a pool.
     let settled = folder.as_ref().filter(|folder| !is_sticky(folder) && without_pool::is_settled(folder));
-    if has_no_folders_in(&path, folder.as_ref()) {
+    if has_no_pool_in(&path, folder.as_ref()) {
         settled.into_iter().for_each(without_pool::note);
         return Ok(Beside::NoPool);
     }
@@ -160,8 +158,8 @@ fn real_path<'a>(file: BorrowedFd<'_>, known: Option<&'a Path>) -> Result<Cow<'a
     known.map_or_else(|| crate::journal::path_of(file).map(Cow::Owned), |path| Ok(Cow::Borrowed(path)))
 }
 
-fn has_no_folders_in(file: &Path, folder: Option<&Stat>) -> bool {
-    file.parent().zip(folder).is_some_and(|(path, folder)| says_no_folders(folder, || statfs(path)))
+fn has_no_pool_in(file: &Path, folder: Option<&Stat>) -> bool {
+    file.parent().zip(folder).is_some_and(|(path, folder)| says_no_pool(folder, || statfs(path)))
 }
 
 fn folder_above(file: &Path) -> Option<Stat> {
@@ -204,8 +202,8 @@ mod tests {
         std::fs::write(&file, "x").unwrap();
         let says_none = |path: &Path| {
             let folder = std::fs::File::open(path.parent().unwrap()).unwrap();
-            let says = has_no_folders(folder.as_fd());
-            assert_eq!(has_no_folders_in(path, folder_above(path).as_ref()), says);
+            let says = has_no_pool(folder.as_fd());
+            assert_eq!(has_no_pool_in(path, folder_above(path).as_ref()), says);
             says
         };
         assert!(says_none(&file));

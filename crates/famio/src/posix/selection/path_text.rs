@@ -178,7 +178,8 @@ pub(in crate::posix) fn path_of(fd: RawFd, said: &CStr) -> CString {
 }
 
 /// The kernel's name of the file that was just opened by this path, through no symbolic link. `None` if only the kernel
-/// knows: the path has dots, or is relative to a descriptor. To ask it (`path_of`) takes 4 µs, this 0.5.
+/// knows: the path has dots. To ask it (`path_of`) takes 4 µs and more, this 0.5, or 1.5 if the path is relative to a
+/// descriptor.
 pub(in crate::posix) fn path_without_links(dirfd: RawFd, path: &CStr) -> Option<CString> {
     let bytes = path.to_bytes();
     let rest = bytes.strip_prefix(b"/");
@@ -189,7 +190,7 @@ pub(in crate::posix) fn path_without_links(dirfd: RawFd, path: &CStr) -> Option<
         return Some(path.to_owned());
     }
     let mut text = PathText::new();
-    let is_found = dirfd == libc::AT_FDCWD && start(dirfd, bytes, &mut text) && text.push(b"/") && text.push(bytes);
+    let is_found = start(dirfd, bytes, &mut text) && text.push(b"/") && text.push(bytes);
     is_found.then(|| CString::new(text.get()).ok()).flatten()
 }
 
@@ -198,17 +199,18 @@ pub(super) fn start(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool {
     if path.first() == Some(&b'/') {
         return true;
     }
-    if dirfd != libc::AT_FDCWD {
-        return descriptor_path(dirfd, text);
-    }
-    // SAFETY: the kernel writes at most the buffer's length.
-    let found = unsafe {
-        text.fill(|to, length| match raw!(SYS_getcwd, to, length) {
-            with_zero if with_zero > 0 => with_zero - 1,
-            error => error,
-        })
+    let is_absolute = if dirfd != libc::AT_FDCWD {
+        descriptor_path(dirfd, text)
+    } else {
+        // SAFETY: the kernel writes at most the buffer's length.
+        let found = unsafe {
+            text.fill(|to, length| match raw!(SYS_getcwd, to, length) {
+                with_zero if with_zero > 0 => with_zero - 1,
+                error => error,
+            })
+        };
+        found && text.get()[0] == b'/'
     };
-    let is_absolute = found && text.get()[0] == b'/';
     if text.get() == b"/" {
         text.clear();
     }
@@ -241,6 +243,7 @@ pub(super) fn real_path(dirfd: RawFd, path: &[u8], text: &mut PathText) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn long_paths() {
@@ -278,8 +281,11 @@ mod tests {
         let here = std::env::current_dir().unwrap().into_os_string().into_string().unwrap();
         for name in [c"a", c"a/b", c".a", c"a..b"] {
             assert_eq!(real(libc::AT_FDCWD, name), Some(format!("{here}/{}", name.to_str().unwrap())));
-            assert_eq!(real(3, name), None);
+            assert_eq!(real(-1, name), None);
         }
+        let [root, folder] = ["/", "/usr"].map(|path| std::fs::File::open(path).unwrap());
+        assert_eq!(real(root.as_raw_fd(), c"a/b").as_deref(), Some("/a/b"));
+        assert_eq!(real(folder.as_raw_fd(), c"a").as_deref(), Some("/usr/a"));
         for dirfd in [libc::AT_FDCWD, 3] {
             assert_eq!(real(dirfd, c"/a/b").as_deref(), Some("/a/b"));
             for unknown in [c"", c"/", c".", c"./a", c"a/../b", c"a//b", c"a/", c"/a/./b"] {

@@ -4,7 +4,7 @@
 use super::config::Config;
 use crate::Settings;
 use crate::error::Result;
-use crate::journal::{Identity, Pool, has_no_folders, is_not_beside, journal_name, mark};
+use crate::journal::{Identity, Pool, has_no_pool, is_not_beside, journal_name, mark};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
@@ -27,7 +27,7 @@ pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, name: &CStr, own
     // SAFETY: not -1, since a name was found by it; only queried.
     let folder = || unsafe { BorrowedFd::borrow_raw(dirfd) };
     has_no_mark(&path)
-        && (is_in_folder && has_no_folders(folder()) || is_not_beside(Path::new(OsStr::from_bytes(&path)), owner))
+        && (is_in_folder && has_no_pool(folder()) || is_not_beside(Path::new(OsStr::from_bytes(&path)), owner))
 }
 
 /// Whether a journal lies under the file's name. Without a mark on the file, a kill at the end of a close left it.
