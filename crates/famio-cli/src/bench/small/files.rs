@@ -14,6 +14,12 @@ pub enum Way {
     Replace,
     /// It exists before, is overwritten, and closed.
     Overwrite,
+    /// Its first half exists before; the second is appended.
+    Append,
+    /// It exists before, is opened, read, and closed.
+    Read,
+    /// It exists before; its size is asked for by its name.
+    Look,
 }
 
 impl Way {
@@ -23,7 +29,15 @@ impl Way {
             Self::Sync => "made, written, synced, closed",
             Self::Replace => "replaced: made, written, synced, renamed",
             Self::Overwrite => "existing: opened, overwritten, closed",
+            Self::Append => "existing: opened, appended to, closed",
+            Self::Read => "existing: opened, read, closed",
+            Self::Look => "existing: its size asked for",
         }
+    }
+
+    /// Whether each file is there at the end.
+    pub fn keeps_all(self) -> bool {
+        self != Self::Replace
     }
 }
 

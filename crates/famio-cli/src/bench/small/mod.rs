@@ -1,4 +1,4 @@
-//! `famio bench small`: the cost of a file that is written once.
+//! `famio bench small`: the cost of files that are written once, or read.
 
 mod files;
 mod work;
@@ -13,14 +13,16 @@ use files::Way;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 pub use work::{WorkArgs, main as work_main};
 
-/// Small files made, written and closed, without and under Famio
+/// Small files made, written, read and closed, without and under Famio
 ///
 /// A new process makes files with different bytes in a new folder, alternately without and under Famio: written and
 /// closed; written, synced and closed; written, synced and renamed over another file, with a sync of the folder. The
-/// first again with --on-close leave. And it overwrites files that exist already, and closes them. The table shows
-/// microseconds per file: mean, 99th percentile and longest, medians of the rounds. Afterwards the bytes are checked.
+/// first again with --on-close leave. Or the files exist already, and it overwrites, appends to, reads, or just looks at
+/// each. The table shows microseconds per file: mean, 99th percentile and longest, medians of the rounds. Afterwards the
+/// bytes are checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -67,8 +69,16 @@ impl Figures {
 }
 
 /// The rows: what is done with the files, and whether `--on-close leave` is set.
-const ROWS: [(Way, bool); 5] =
-    [(Way::Close, false), (Way::Close, true), (Way::Sync, false), (Way::Replace, false), (Way::Overwrite, false)];
+const ROWS: [(Way, bool); 8] = [
+    (Way::Close, false),
+    (Way::Close, true),
+    (Way::Sync, false),
+    (Way::Replace, false),
+    (Way::Overwrite, false),
+    (Way::Append, false),
+    (Way::Read, false),
+    (Way::Look, false),
+];
 
 #[derive(Serialize)]
 struct Extent {
@@ -162,10 +172,14 @@ fn text(args: &Args, rows: &[Row]) -> String {
     format!("{}{how}\n", table(&lines))
 }
 
+/// Files are dearer to read just after a change, whose time the next one may have, too.
+const SETTLED: Duration = Duration::from_millis(30);
+
 /// One measurement, in a new process.
 fn one(args: &Args, folder: &Path, way: Way, on_close: Option<&str>) -> Result<Figures, String> {
     work::prepare(folder, way, args.files, args.bytes as usize)
         .map_err(|error| format!("{}: {error}", folder.display()))?;
+    std::thread::sleep(SETTLED);
     let me = me()?;
     let mut command = match on_close {
         None => Command::new(&me),
@@ -205,7 +219,8 @@ mod tests {
     #[test]
     fn what_was_made_is_looked_at() {
         let folder = tempfile::tempdir().unwrap();
-        let args = |way| WorkArgs::of(way, 3, 100, folder.path());
+        let args_of = |way, bytes| WorkArgs::of(way, 3, bytes, folder.path());
+        let args = |way| args_of(way, 100);
         work::make(&args(Way::Close)).unwrap();
         work::check(folder.path(), Way::Close, 3, 100).unwrap();
         work::make(&args(Way::Replace)).unwrap();
@@ -217,6 +232,14 @@ mod tests {
         assert!(work::make(&args(Way::Overwrite)).is_err(), "there are none");
         work::prepare(folder.path(), Way::Overwrite, 3, 100).unwrap();
         assert!(work::check(folder.path(), Way::Overwrite, 1, 100).is_err(), "it was not overwritten yet");
+        for way in [Way::Append, Way::Read, Way::Look] {
+            work::prepare(folder.path(), way, 3, 101).unwrap();
+            work::make(&args_of(way, 101)).unwrap();
+            work::check(folder.path(), way, 3, 101).unwrap();
+            work::prepare(folder.path(), way, 3, 99).unwrap();
+            let fails = work::make(&args_of(way, 101)).is_err();
+            assert!(fails || work::check(folder.path(), way, 1, 101).is_err(), "{way:?}: others were there");
+        }
         work::prepare(folder.path(), Way::Overwrite, 3, 100).unwrap();
         work::make(&args(Way::Overwrite)).unwrap();
         work::check(folder.path(), Way::Overwrite, 3, 100).unwrap();

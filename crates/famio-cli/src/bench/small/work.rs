@@ -2,7 +2,7 @@
 
 use super::files::{REPLACED, Way, bytes_of, path};
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Write};
+use std::io::{Error, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -35,10 +35,15 @@ pub fn main(args: &WorkArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes what is there before, with other bytes.
+/// Makes what is there before: with other bytes if they are overwritten.
 pub fn prepare(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Error> {
-    let made = if way == Way::Overwrite { files } else { 0 };
-    (0..made).try_for_each(|n| std::fs::write(path(folder, n), vec![b'.'; len]))
+    let before = |n| match way {
+        Way::Close | Way::Sync | Way::Replace => None,
+        Way::Overwrite => Some(vec![b'.'; len]),
+        Way::Append => Some(bytes_of(n, len)[..len / 2].to_vec()),
+        Way::Read | Way::Look => Some(bytes_of(n, len)),
+    };
+    (0..files).try_for_each(|n| before(n).map_or(Ok(()), |bytes| std::fs::write(path(folder, n), bytes)))
 }
 
 /// Creates the files; returns the microseconds of each.
@@ -55,6 +60,13 @@ pub fn make(args: &WorkArgs) -> Result<Vec<f64>, Error> {
 
 fn make_one(args: &WorkArgs, n: u32, bytes: &[u8]) -> Result<(), Error> {
     let path = path(&args.folder, n);
+    let is_whole = |len: usize| if len == bytes.len() { Ok(()) } else { Err(Error::other(format!("{len} bytes"))) };
+    match args.way {
+        Way::Read => return is_whole(File::open(&path)?.read_to_end(&mut Vec::with_capacity(bytes.len() + 1))?),
+        Way::Look => return is_whole(path.metadata()?.len() as usize),
+        Way::Append => return OpenOptions::new().append(true).open(&path)?.write_all(&bytes[bytes.len() / 2..]),
+        Way::Close | Way::Sync | Way::Replace | Way::Overwrite => {}
+    }
     let is_new = args.way != Way::Overwrite;
     let mut file = OpenOptions::new().read(true).write(true).create(is_new).truncate(is_new).open(&path)?;
     file.write_all(bytes)?;
@@ -76,8 +88,8 @@ pub fn check(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Erro
         std::fs::remove_file(path)?;
         if found == bytes_of(n, len) { Ok(()) } else { Err(Error::other(format!("file {n} has other bytes"))) }
     };
-    match way {
-        Way::Replace => check_one(&folder.join(REPLACED), files - 1),
-        Way::Close | Way::Sync | Way::Overwrite => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
+    match way.keeps_all() {
+        true => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
+        false => check_one(&folder.join(REPLACED), files - 1),
     }
 }

@@ -126,11 +126,18 @@ fn take_slot(number: u64) -> Option<&'static Place> {
     thread::current().calls.set(at.map_or(IN_CROWD, |at| at as u64 + 1));
     let at = at?;
     END.fetch_max(at + 1, Ordering::SeqCst);
+    fence(Ordering::SeqCst); // with that of `Inside::now`, which sends no barrier to threads that were never inside
     let place = &ALL[at];
     // A thread that ended inside a call is not inside any more.
     let word = place.word.load(Ordering::Relaxed);
     place.word.store((word & !DEPTH).wrapping_add(ONE_CALL), Ordering::Release);
     Some(place)
+}
+
+/// Whether no other thread has had a slot so far. One that takes its first slot from now on sees what was stored before.
+fn is_only_one() -> bool {
+    let end = END.load(Ordering::SeqCst) as u64;
+    end <= 1 && end == thread::current().calls.get()
 }
 
 /// Calls that were inside at some moment, and have not been seen outside since.
@@ -144,7 +151,7 @@ impl Inside {
     /// later.
     fn now() -> Option<Self> {
         fence(Ordering::SeqCst);
-        if BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
+        if !is_only_one() && BARRIER.load(Ordering::SeqCst) == YES && !membarrier::on_all_threads() {
             return None;
         }
         let taken = &ALL[..END.load(Ordering::SeqCst)];

@@ -132,7 +132,6 @@ impl AtomicFile {
         background_wakeup::set_work(background::work);
         lease_wakeup::set_work(lease::work);
         let file = Self::new(state, (device, inode), path, settings.into_owned(), looked.size);
-        file.ownership.unattached.is_new.store(looked.is_new, Ordering::Relaxed);
         file.add_descriptor(fd.as_raw_fd(), access);
         groups::join(&file); // before a recovery, which may commit something
         let real = name.filter(|name| name.is_real).map(|_| Path::new(OsStr::from_bytes(path.to_bytes())));

@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::file::{Access, AtomicFile};
 use crate::index::Control;
-use crate::journal::{control, mark};
+use crate::journal::control;
 use crate::recovery::Known;
 use crate::sys::{identity_at, may_be_stamped_again};
 use core::sync::atomic::Ordering;
@@ -36,11 +36,16 @@ impl AtomicFile {
         }
     }
 
-    /// As [`quiet`](Self::quiet), but looks at the file again if the process is not attached. So a read begins with
-    /// the present size, and stores no bytes beyond what it returns unless the file is cut meanwhile.
+    /// As [`quiet`](Self::quiet), but looks at the file's time again if the process is not attached. So a read begins
+    /// with the present size, and stores no bytes beyond what it returns unless the file is cut meanwhile.
     #[inline]
     pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
-        self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.is_still(quiet))
+        self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.has_same_time(quiet))
+    }
+
+    #[cold]
+    fn has_same_time(&self, quiet: u64) -> bool {
+        self.change_seen().is_some_and(|now| same(now, quiet)) || self.is_still_alone(quiet)
     }
 
     /// Whether nothing has changed since [`quiet`](Self::quiet).
@@ -58,7 +63,7 @@ impl AtomicFile {
         if self.ownership.membership.has_attached() {
             return false;
         }
-        match self.fds.with_stat(|fd, stat| Ok((state_of(&stat), is_unchanged(quiet, fd, &stat)))) {
+        match self.fds.with_stat(|fd, stat| Ok((state_of(&stat), self.is_unchanged(quiet, fd, &stat)))) {
             Ok((now, true)) => {
                 if now != quiet {
                     unattached.seen.store(now, Ordering::Release);
@@ -84,11 +89,20 @@ impl AtomicFile {
             Some((size, changed)) if quiet & RECENT == 0 && same(state_at(changed), quiet) => Some(size),
             Some((_, changed)) if !same(state_at(changed), quiet) => None,
             _ => {
-                let look =
-                    |fd: BorrowedFd<'_>, stat: Stat| Ok(is_unchanged(quiet, fd, &stat).then_some(stat.st_size as u64));
+                let look = |fd: BorrowedFd<'_>, stat: Stat| {
+                    Ok(self.is_unchanged(quiet, fd, &stat).then_some(stat.st_size as u64))
+                };
                 self.fds.with_stat(look).ok().flatten()
             }
         }
+    }
+
+    /// Whether the file was in the state `quiet` when `stat` was made. Within a grain of its times it may have changed,
+    /// and then has a mark, or a control file: what a growing file has that is not committed is handed over without a
+    /// mark.
+    fn is_unchanged(&self, quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
+        let is_unused = || control::is_unused(file, self.settings.pool.as_deref(), self.path_if_still());
+        same(state_of(stat), quiet) && (quiet & RECENT == 0 || is_unused())
     }
 
     /// Attaches if there is a control file; otherwise returns the state.
@@ -100,10 +114,7 @@ impl AtomicFile {
         let before = self.change_seen();
         let find = |fd: BorrowedFd<'_>| {
             let pool = self.settings.pool.as_deref();
-            // Whatever lies beside a new file was put there later, with a mark.
-            let is_unused = self.ownership.unattached.is_new.swap(false, Ordering::Relaxed) && !is_marked(fd)
-                || control::is_unused(fd, pool, self.path_if_still());
-            if is_unused { Ok(None) } else { control::find(fd, pool) }
+            if control::is_unused(fd, pool, self.path_if_still()) { Ok(None) } else { control::find(fd, pool) }
         };
         let found = self.fds.with(false, find);
         if let Ok(Some(control)) = found {
@@ -172,7 +183,7 @@ impl AtomicFile {
             return self.become_member();
         }
         // A changed state is looked at again.
-        if self.quiet_now().is_none() && self.quiet().is_none() {
+        if !self.quiet().is_some_and(|quiet| self.is_still(quiet)) && self.quiet().is_none() {
             self.fds.stat()?; // or the program has closed its descriptors unseen: there is nothing to look at again
             if self.ownership.membership.is_kept_out() || self.ownership.membership.is_full() {
                 return self.become_member();
@@ -184,16 +195,6 @@ impl AtomicFile {
 
 fn same(one: u64, other: u64) -> bool {
     (one ^ other) & !RECENT == 0
-}
-
-fn is_marked(file: BorrowedFd<'_>) -> bool {
-    !matches!(mark::get_any(file), Ok(None))
-}
-
-/// Whether the file was in the state `quiet` when `stat` was made. Within a grain of its times it may have changed, and
-/// then has a mark.
-fn is_unchanged(quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
-    same(state_of(stat), quiet) && (quiet & RECENT == 0 || !is_marked(file))
 }
 
 /// The state of a file. To be made before the file is looked at.

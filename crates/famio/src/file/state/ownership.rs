@@ -321,8 +321,6 @@ pub(in crate::file) struct Unattached {
     /// The state when there was no control file; 0: not looked yet.
     pub(in crate::file) seen: AtomicU64,
     pub(in crate::file) looks: AtomicU32,
-    /// It was made when it was opened, and nobody has looked beside it yet.
-    pub(in crate::file) is_new: AtomicBool,
     /// What this process sees of the members if it found no free slot.
     pub(in crate::file) visit: crate::thread::Mutex<Option<Arc<Ownership>>>,
 }
