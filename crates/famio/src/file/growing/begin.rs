@@ -64,6 +64,7 @@ impl AtomicFile {
             inner.session.is_none() && inner.owner_lock.is_none() && inner.left.is_none() && inner.kept.is_none();
         let settings = &self.settings;
         is_new
+            && !self.growing.is_over.load(Ordering::Relaxed)
             && TestHooks::current().medium.is_none() // the recorder has no order of mark and size
             && settings.journal == JournalChoice::Auto
             && settings.on_kill == OnKill::Rollback

@@ -43,6 +43,11 @@ impl AtomicFile {
         self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.has_same_time(quiet))
     }
 
+    /// As [`quiet_now`](Self::quiet_now), if this process is not attached.
+    pub(in crate::file) fn quiet_alone(&self) -> Option<u64> {
+        self.quiet_now().filter(|&quiet| quiet & ALONE != 0)
+    }
+
     #[cold]
     fn has_same_time(&self, quiet: u64) -> bool {
         self.change_seen().is_some_and(|now| same(now, quiet)) || self.is_still_alone(quiet)

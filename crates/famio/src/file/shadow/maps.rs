@@ -50,6 +50,9 @@ pub(crate) fn map(file: &Arc<AtomicFile>, request: &MapRequest) -> Result<Mapped
         return Err(disowned()); // its memory is the parent's
     }
     file.grow_no_more()?;
+    if let Some(start) = file.map_unattached(request)? {
+        return Ok(Mapped::At(start));
+    }
     let _in_progress = file.ownership.begin_map();
     match file.become_member() {
         // A process that may only read the file sees the kernel's bytes, as a program without this library does.

@@ -18,6 +18,7 @@ pub(super) mod request;
 mod shared;
 mod stores;
 mod switch_maps;
+mod unattached;
 mod watch;
 
 use super::atomic::disowned;
