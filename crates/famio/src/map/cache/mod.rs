@@ -156,6 +156,9 @@ pub fn bytes() -> u64 {
 
 /// Drops matching maps, if there is a cache. Also called by the watching thread.
 fn drop_like(like: impl FnMut(&Key, &Map) -> bool) {
+    if CACHE.load(Acquire).is_null() {
+        return;
+    }
     let gone = cache().table.lock().take_if(like);
     drop(gone); // after the lock: it takes a while
 }
