@@ -288,6 +288,9 @@ fn small_shows_every_kind_of_file() {
         "made, written, synced, closed",
         "replaced: made, written, synced, renamed",
         "existing: opened, overwritten, closed",
+        "existing: opened, appended to, closed",
+        "existing: opened, read, closed",
+        "existing: its size asked for",
     ];
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     whole(&rows(&library, folder.path(), &["small", "--files", "3", "--rounds", "1"]), &firsts, 1);
