@@ -42,6 +42,16 @@ fn one_that_appends_becomes_a_standard_stream_beside_a_child() {
     assert_eq!(run("append-forked", "").read("atomic"), b"onetwothree");
 }
 
+/// It was refused with `EBUSY` for as long as the parent took to end.
+#[test]
+fn a_daemons_log_becomes_its_standard_stream_while_its_parent_ends() {
+    let program = build("daemon");
+    let folder = Folder::new("daemon");
+    succeed(under_domain(&folder, &program, "").arg("atomic"));
+    assert_eq!(folder.read("atomic"), b"onetwo");
+    let _ = std::fs::remove_file(program);
+}
+
 /// Through that descriptor the file was atomic, with a session whose kernel-side writes were lost.
 #[test]
 fn is_so_by_a_descriptor_that_a_child_has_not_used_yet() {

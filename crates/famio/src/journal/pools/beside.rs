@@ -132,7 +132,12 @@ pub(crate) fn look_beside(file: BorrowedFd<'_>, path: Option<&Path>, suffixes: &
     // With the sticky bit each owner has a pool.
     let settled = folder.as_ref().filter(|folder| !is_sticky(folder) && without_pool::is_settled(folder));
     if has_no_pool_in(&path, folder.as_ref()) {
-        settled.into_iter().for_each(without_pool::note);
+        // Its links were counted before it was found to be settled.
+        if let Some(folder) = settled
+            && has_no_pool_in(&path, folder_above(&path).as_ref())
+        {
+            without_pool::note(folder);
+        }
         return Ok(Beside::NoPool);
     }
     let pool = path.with_file_name(BESIDE);

@@ -13,6 +13,7 @@ use crate::posix::selection::ordinary;
 use crate::posix::selection::ordinary::Identity;
 use crate::posix::{Ret, fail, raw};
 use crate::settings::Settings;
+use rustix::time::Timespec;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
         !handle.is_demoted() && handle.is_shared() && handle.flags_now(fd as RawFd) & libc::O_APPEND != 0
     });
     let demoted = match &appends {
-        Some(handle) if handle.file().may_have_others() => refuse_to_append(handle),
+        Some(handle) if others_stay(handle.file()) => refuse_to_append(handle),
         _ => demote_descriptor(fd as RawFd, STANDARD),
     };
     let demoted = match &appends {
@@ -137,6 +138,18 @@ pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
             error
         }
     }
+}
+
+/// Whether other processes still have the file after a moment: the parent of a daemon is about to end.
+fn others_stay(file: &AtomicFile) -> bool {
+    const LOOKS: usize = 500;
+    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+    (0..LOOKS).all(|_| {
+        file.may_have_others() && {
+            let _ = rustix::thread::nanosleep(&PAUSE);
+            true
+        }
+    }) && file.may_have_others()
 }
 
 fn refuse_to_append(handle: &Description) -> Ret {
