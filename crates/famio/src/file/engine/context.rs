@@ -454,35 +454,6 @@ pub(crate) trait Engine: Send + Sync {
     fn is_pressed(&self, cx: Context<'_>) -> bool;
 }
 
-/// How often a writer that finds no room makes some in a pool with a size: in its short journals, others may take it.
-const ROOM_TRIES: u32 = 4;
-
-/// Does `work`, again if it found no room (`ENOSPC`) and `make_room` has made some. `is_shared`: the journal has a part
-/// of a pool with a size. Does not wait for what others of the pool have borrowed: the gate is held.
-///
-/// # Errors
-/// Those of `work` and `make_room`.
-#[inline]
-pub(crate) fn with_room<T>(
-    is_shared: impl Fn() -> bool,
-    make_room: impl Fn() -> Result<bool>,
-    mut work: impl FnMut() -> Result<T>,
-) -> Result<T> {
-    let mut tries = 0;
-    while tries == 0 || tries < ROOM_TRIES && is_shared() {
-        tries += 1;
-        match work() {
-            Err(e) if e.errno() == libc::ENOSPC => {
-                if !make_room()? {
-                    return Err(e);
-                }
-            }
-            done => return done,
-        }
-    }
-    work()
-}
-
 /// Sets the inode's time to that of the last write, or to what the program has set since. Only the file's owner may;
 /// otherwise the time of the last checkpoint write stays.
 pub(crate) fn restore_times(shared: &Shared, fd: BorrowedFd<'_>) {

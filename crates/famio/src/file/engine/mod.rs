@@ -5,3 +5,4 @@ pub(super) mod context;
 pub(super) mod home;
 pub(super) mod journal_name;
 pub(super) mod policy;
+pub(super) mod room;

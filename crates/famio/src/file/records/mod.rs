@@ -32,8 +32,9 @@ pub(super) use buffers::offset;
 pub(super) use state::State;
 
 use crate::error::{Error, Result};
-use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times, with_room};
+use crate::file::engine::context::{Context, Engine, Needs, Part, Sealed, Words, restore_times};
 use crate::file::engine::journal_name::{Due, Named, is_found};
+use crate::file::engine::room::with_room;
 use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::tiered::Area;
