@@ -6,9 +6,16 @@
 
 enum { FILES = 30, WARM = 10, SIZE = 4096 };
 
-static void once(const char *step, int number) {
-  if (number == WARM)
-    access(step, F_OK);
+static int folder;
+static const char *path;
+
+/* The path of a file, or its name in the folder. */
+static const char *name_of(const char *kind, int number, int whole) {
+  static char names[2][300];
+  static int next;
+  char *name = names[next ^= 1];
+  snprintf(name, sizeof names[0], "%s%s%s-%d.dat", whole ? path : "", whole ? "/" : "", kind, number);
+  return name;
 }
 
 static void write_file(const char *name, int flags, int syncs) {
@@ -19,87 +26,66 @@ static void write_file(const char *name, int flags, int syncs) {
   CHECK((!syncs || fsync(fd) == 0) && close(fd) == 0);
 }
 
-static void read_file(const char *name) {
+static void existing(int i) { write_file(name_of("existing", i, 1), 0, 0); }
+
+static void new(int i) { write_file(name_of("new", i, 1), O_CREAT | O_EXCL, 0); }
+
+static void synced(int i) { write_file(name_of("synced", i, 1), O_CREAT | O_EXCL, 1); }
+
+static void replaced(int i) {
+  const char *name = name_of("temporary", i, 1);
+  write_file(name, O_CREAT | O_EXCL, 1);
+  CHECK(rename(name, name_of("existing", i, 1)) == 0 && fsync(folder) == 0);
+}
+
+static void read_one(int i) {
   static char bytes[SIZE + 1];
   struct stat stat;
-  int fd = open(name, O_RDONLY);
+  int fd = open(name_of("existing", i, 1), O_RDONLY);
   CHECK(fd >= 0 && fstat(fd, &stat) == 0 && stat.st_size == SIZE);
   CHECK(read(fd, bytes, sizeof bytes) == SIZE && bytes[SIZE - 1] == 'a' && close(fd) == 0);
 }
 
-static void map_file(const char *name) {
-  int fd = open(name, O_RDONLY);
+static void mapped(int i) {
+  int fd = open(name_of("existing", i, 1), O_RDONLY);
   char *map = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, fd, 0);
   CHECK(map != MAP_FAILED && map[SIZE - 1] == 'a' && munmap(map, SIZE) == 0 && close(fd) == 0);
 }
 
-static void append_to_file(const char *name) {
-  int fd = open(name, O_WRONLY | O_APPEND);
+static void looked_at(int i) {
+  struct stat stat;
+  CHECK(fstatat(folder, name_of("existing", i, 0), &stat, AT_SYMLINK_NOFOLLOW) == 0 && stat.st_size == SIZE);
+}
+
+static void appended_to(int i) {
+  int fd = open(name_of("existing", i, 1), O_WRONLY | O_APPEND);
   CHECK(fd >= 0 && write(fd, "more", 4) == 4 && close(fd) == 0);
 }
 
+static void removed(int i) { CHECK(unlinkat(folder, name_of("existing", i, 0), 0) == 0); }
+
+static void each(const char *step, void (*one)(int)) {
+  for (int i = 0; i < FILES; i++) {
+    if (i == WARM)
+      access(step, F_OK);
+    one(i);
+  }
+  access("/cost-end", F_OK);
+}
+
 int main(int argc, char **argv) {
-  char name[300], other[300];
-  struct stat stat;
-  const char *path = argv[argc - 1];
-  int folder = open(path, O_RDONLY | O_DIRECTORY);
+  path = argv[argc - 1];
+  folder = open(path, O_RDONLY | O_DIRECTORY);
   CHECK(folder >= 0);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-existing", i);
-    snprintf(name, sizeof name, "%s/existing-%d.dat", path, i);
-    write_file(name, 0, 0);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-new", i);
-    snprintf(name, sizeof name, "%s/new-%d.dat", path, i);
-    write_file(name, O_CREAT | O_EXCL, 0);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-synced", i);
-    snprintf(name, sizeof name, "%s/synced-%d.dat", path, i);
-    write_file(name, O_CREAT | O_EXCL, 1);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-replaced", i);
-    snprintf(name, sizeof name, "%s/temporary-%d.dat", path, i);
-    snprintf(other, sizeof other, "%s/existing-%d.dat", path, i);
-    write_file(name, O_CREAT | O_EXCL, 1);
-    CHECK(rename(name, other) == 0 && fsync(folder) == 0);
-  }
-  access("/cost-end", F_OK);
+  each("/cost-existing", existing);
+  each("/cost-new", new);
+  each("/cost-synced", synced);
+  each("/cost-replaced", replaced);
   usleep(100000); /* the times of the files are their own from here on */
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-read", i);
-    snprintf(name, sizeof name, "%s/existing-%d.dat", path, i);
-    read_file(name);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-mapped", i);
-    snprintf(name, sizeof name, "%s/existing-%d.dat", path, i);
-    map_file(name);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-looked-at", i);
-    snprintf(name, sizeof name, "existing-%d.dat", i);
-    CHECK(fstatat(folder, name, &stat, AT_SYMLINK_NOFOLLOW) == 0 && stat.st_size == SIZE);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-appended-to", i);
-    snprintf(name, sizeof name, "%s/existing-%d.dat", path, i);
-    append_to_file(name);
-  }
-  access("/cost-end", F_OK);
-  for (int i = 0; i < FILES; i++) {
-    once("/cost-removed", i);
-    snprintf(name, sizeof name, "existing-%d.dat", i);
-    CHECK(unlinkat(folder, name, 0) == 0);
-  }
-  access("/cost-end", F_OK);
+  each("/cost-read", read_one);
+  each("/cost-mapped", mapped);
+  each("/cost-looked-at", looked_at);
+  each("/cost-appended-to", appended_to);
+  each("/cost-removed", removed);
   return 0;
 }

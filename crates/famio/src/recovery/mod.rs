@@ -39,8 +39,8 @@ pub(crate) use self::search::paths::recover_path as recover_all;
 pub use self::search::survey::{Found, survey};
 pub use check::{Checked, Condition, Problem, check, check_journal};
 pub(crate) use open::{
-    Known, at_open, await_end_of_session, await_journal, commits_since_attach, has_ended, has_nothing_to_recover,
-    in_session, is_in_session, is_ordinary, left_journal, look, writable,
+    Known, at_open, await_end_of_session, await_journal, await_others, commits_since_attach, has_ended,
+    has_nothing_to_recover, in_session, is_in_session, is_ordinary, left_journal, look, writable,
 };
 pub(crate) use owning::owner_lock;
 

@@ -204,7 +204,7 @@ pub(crate) fn writable(fd: BorrowedFd<'_>) -> Result<InternalFd> {
 
 /// Repeats `attempt` while it fails with an error for which `may_pass` says that another process may be about to end
 /// its cause: for a second, which is less than the kernel would wait for a lease.
-pub(super) fn await_others<T, E>(
+pub(crate) fn await_others<T, E>(
     mut attempt: impl FnMut() -> core::result::Result<T, E>,
     may_pass: impl Fn(&E) -> bool,
 ) -> core::result::Result<T, E> {

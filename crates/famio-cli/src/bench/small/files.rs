@@ -34,11 +34,6 @@ impl Way {
             Self::Look => "existing: its size asked for",
         }
     }
-
-    /// Whether each file is there at the end.
-    pub fn keeps_all(self) -> bool {
-        self != Self::Replace
-    }
 }
 
 /// The name of the file that is replaced.

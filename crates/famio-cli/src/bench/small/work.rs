@@ -87,8 +87,8 @@ pub fn check(folder: &Path, way: Way, files: u32, len: usize) -> Result<(), Erro
         std::fs::remove_file(path)?;
         if found == bytes_of(n, len) { Ok(()) } else { Err(Error::other(format!("file {n} has other bytes"))) }
     };
-    match way.keeps_all() {
-        true => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
-        false => check_one(&folder.join(REPLACED), files - 1),
+    match way {
+        Way::Replace => check_one(&folder.join(REPLACED), files - 1),
+        _ => (0..files).try_for_each(|n| check_one(&path(folder, n), n)),
     }
 }

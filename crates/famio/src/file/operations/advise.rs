@@ -18,9 +18,9 @@ impl AtomicFile {
             ATTACHED => {
                 self.with_session(|session| session.home.advise(session.arena.shared(), range, advice));
             }
-            // A process that is not attached does not know whether the file is quiet.
             // `cat` and `cp` advise on each file before its only read.
             PLAIN if self.found_size < WORTH_MAPPING => self.plain.note(advice),
+            // A process that is not attached does not know whether the file is quiet.
             PLAIN if self.look().is_ok() => {
                 let quiet = self.quiet().map(|quiet| (quiet, move || self.is_still(quiet)));
                 self.plain.advise(&self.fds, quiet, range, advice);

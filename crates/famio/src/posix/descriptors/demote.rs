@@ -12,8 +12,8 @@ use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::ordinary;
 use crate::posix::selection::ordinary::Identity;
 use crate::posix::{Ret, fail, raw};
+use crate::recovery::await_others;
 use crate::settings::Settings;
-use rustix::time::Timespec;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -142,14 +142,8 @@ pub(in crate::posix) fn unless_standard(fd: Ret) -> Ret {
 
 /// Whether other processes still have the file after a moment: the parent of a daemon is about to end.
 fn others_stay(file: &AtomicFile) -> bool {
-    const LOOKS: usize = 500;
-    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-    (0..LOOKS).all(|_| {
-        file.may_have_others() && {
-            let _ = rustix::thread::nanosleep(&PAUSE);
-            true
-        }
-    }) && file.may_have_others()
+    let look = || if file.may_have_others() { Err(()) } else { Ok(()) };
+    await_others(look, |()| true).is_err()
 }
 
 fn refuse_to_append(handle: &Description) -> Ret {

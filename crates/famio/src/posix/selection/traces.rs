@@ -11,23 +11,22 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether the regular file at `name`, which is no link, certainly has neither mark nor journal nor control file.
+/// Whether the regular file at this path, which is no link, certainly has neither mark nor journal nor control file.
 /// `owner`: the file's owner. False if that is unknown.
-pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, name: &CStr, owner: u32) -> bool {
-    let name = name.to_bytes();
+pub(in crate::posix) fn are_absent(config: &Config, dirfd: i32, said: &CStr, owner: u32) -> bool {
+    let name = said.to_bytes();
     if config.settings.pool.is_some() || name.is_empty() {
         return false;
     }
-    let has_no_mark = |path: &[u8]| rustix::fs::lgetxattr(path, mark::NAME, &mut [0u8; 0]) == Err(Errno::NODATA);
+    let is_not_beside = |path: &[u8]| is_not_beside(Path::new(OsStr::from_bytes(path)), owner);
     if dirfd == libc::AT_FDCWD || name[0] == b'/' {
-        return has_no_mark(name) && is_not_beside(Path::new(OsStr::from_bytes(name)), owner);
+        return rustix::fs::lgetxattr(name, mark::NAME, &mut [0u8; 0]) == Err(Errno::NODATA) && is_not_beside(name);
     }
-    let path = [format!("/proc/thread-self/fd/{dirfd}/").as_bytes(), name].concat();
-    let is_in_folder = !name.contains(&b'/');
     // SAFETY: not -1, since a name was found by it; only queried.
-    let folder = || unsafe { BorrowedFd::borrow_raw(dirfd) };
-    has_no_mark(&path)
-        && (is_in_folder && has_no_pool(folder()) || is_not_beside(Path::new(OsStr::from_bytes(&path)), owner))
+    let folder = unsafe { BorrowedFd::borrow_raw(dirfd) };
+    let is_in_folder = !name.contains(&b'/');
+    let path = || [format!("/proc/thread-self/fd/{dirfd}/").as_bytes(), name].concat();
+    matches!(mark::is_on(folder, said), Ok(false)) && (is_in_folder && has_no_pool(folder) || is_not_beside(&path()))
 }
 
 /// Whether a journal lies under the file's name. Without a mark on the file, a kill at the end of a close left it.
