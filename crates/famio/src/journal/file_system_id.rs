@@ -1,12 +1,11 @@
 //! Identifies a file system, also after a reboot.
 
-use crate::error::Result;
-use crate::sys::{self, check, internal, syscall};
+use crate::sys::{self, FileSystem, check, internal, syscall};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// File systems whose `f_fsid` is the number of their device, which can be another one after a reboot.
-const BY_DEVICE: [u64; 2] = [0x5846_5342, 0xF2F5_2010]; // XFS, F2FS
+const BY_DEVICE: [u32; 2] = [0x5846_5342, 0xF2F5_2010]; // XFS, F2FS
 
 /// `FS_IOC_GETFSUUID` (Linux 6.9): a length, and up to 16 bytes.
 const GET_UUID: usize = 0x8011_1500;
@@ -14,15 +13,10 @@ const GET_UUID: usize = 0x8011_1500;
 const XFS_GEOMETRY: usize = 0x8070_5864;
 const XFS_UUID: usize = 64;
 
-/// `f_fsid` of the file's file system; if that is the number of its device, its UUID folded to 64 bits, which stays.
-pub(super) fn of(file: BorrowedFd<'_>) -> Result<u64> {
-    let mut statfs = [0u64; 16]; // struct statfs: 15 words, the first is f_type, the eighth f_fsid
-    let to = statfs.as_mut_ptr() as usize;
-    // Directly, since rustix and libc hide the value.
-    // SAFETY: the kernel writes 120 bytes.
-    check(unsafe { syscall(libc::SYS_fstatfs, [file.as_raw_fd() as usize, to, 0, 0, 0, 0]) })?;
-    let uuid = if BY_DEVICE.contains(&statfs[0]) { uuid(file).or_else(|| uuid_by_folder(file)) } else { None };
-    Ok(uuid.unwrap_or(statfs[7]))
+/// `f_fsid` of the file's file system, of which that was found; if that is the number of its device, its UUID folded to 64 bits, which stays.
+pub(super) fn of(file: BorrowedFd<'_>, found: &FileSystem) -> u64 {
+    let uuid = if BY_DEVICE.contains(&found.magic) { uuid(file).or_else(|| uuid_by_folder(file)) } else { None };
+    uuid.unwrap_or(found.id)
 }
 
 fn uuid(file: BorrowedFd<'_>) -> Option<u64> {

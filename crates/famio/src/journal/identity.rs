@@ -4,9 +4,9 @@ use super::bytes::{bytes_at, hex, put, u32_at, u64_at};
 use super::file_system_id;
 use crate::error::{Error, Result};
 use crate::sys::internal::undisturbed::Answer;
-use crate::sys::{check, syscall, with_number};
+use crate::sys::{FileSystem, Looked, birth_of, check, syscall, with_number};
 use core::fmt;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -53,15 +53,21 @@ impl Identity {
     /// The identity of an open file; `O_PATH` is sufficient.
     pub fn of_fd(fd: BorrowedFd<'_>) -> Result<Identity> {
         static KNOWN: Answer<Identity> = Answer::new();
-        KNOWN.of_file(fd, || Self::ask(fd))
+        KNOWN.of_file(fd, || {
+            let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+            Self::with_birth(fd, &FileSystem::of(fd)?, birth_of(&stat))
+        })
     }
 
-    fn ask(fd: BorrowedFd<'_>) -> Result<Identity> {
-        let fsid = file_system_id::of(fd)?;
+    /// As [`of_fd`](Self::of_fd), of a file that was looked at, on a file system of which this was found: one system
+    /// call on most.
+    pub(crate) fn of_looked_at(fd: BorrowedFd<'_>, system: &FileSystem, looked: &Looked) -> Result<Identity> {
+        looked.birth.map_or_else(|| Self::of_fd(fd), |birth| Self::with_birth(fd, system, birth))
+    }
+
+    fn with_birth(fd: BorrowedFd<'_>, system: &FileSystem, birth: (i64, u32)) -> Result<Identity> {
+        let fsid = file_system_id::of(fd, system);
         let raw = file_handle(fd)?;
-        let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-        let born = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let birth = if born { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
         let mut handle = [0; HANDLE_MAX];
         let length = raw.handle_bytes as usize;
         handle[..length].copy_from_slice(&raw.handle[..length]);

@@ -3,7 +3,7 @@
 use super::{Domain, TestHooks};
 use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings, TierChoice};
-use crate::sys::InternalFd;
+use crate::sys::{FileSystem, InternalFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -65,12 +65,18 @@ const FILE_SYSTEMS: &[(u32, &str, Kind)] = &[
 /// `EOPNOTSUPP`: Famio can give no guarantee there. `EINVAL`: the settings weaken durability without saying so. Others:
 /// the kernel's.
 pub fn detect(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
+    detect_on(&FileSystem::of(fd)?, fd, settings)
+}
+
+/// As [`detect`], on a file system of which this was found.
+///
+/// # Errors
+/// As [`detect`].
+pub(crate) fn detect_on(system: &FileSystem, fd: BorrowedFd<'_>, settings: &Settings) -> Result<Detected> {
     if let Some(domain) = TestHooks::current().domain {
         return Ok(Detected { domain, natural: domain, file_system: "test", eadr: false });
     }
-    // Only the lower half: some architectures sign-extend `f_type`.
-    let magic = rustix::fs::fstatfs(fd)?.f_type as u32;
-    let (file_system, kind) = identify(magic)?;
+    let (file_system, kind) = identify(system.magic)?;
     let natural = match kind {
         Kind::Memory => Domain::Process,
         _ if maps_sync(fd)? => Domain::Pmem,
@@ -115,12 +121,12 @@ pub fn is_tiered(file: &Detected, journal: &Detected, settings: &Settings) -> bo
 /// Whether a file is on a file system that supports atomic files, and not on a virtual one such as `/proc`. `O_PATH`
 /// suffices.
 pub(crate) fn is_known(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| identify(found.f_type as u32).is_ok())
+    FileSystem::of(fd).is_ok_and(|found| identify(found.magic).is_ok())
 }
 
 /// Whether a file's bytes lie in ordinary memory, on a tmpfs.
 pub(crate) fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| matches!(identify(found.f_type as u32), Ok((_, Kind::Memory))))
+    FileSystem::of(fd).is_ok_and(|found| matches!(identify(found.magic), Ok((_, Kind::Memory))))
 }
 
 fn identify(magic: u32) -> Result<(&'static str, Kind)> {

@@ -19,7 +19,7 @@ mod test_hooks;
 pub use cpu::CpuFeatures;
 pub(crate) use detect::unnamed_file_in;
 pub use detect::{Detected, detect, is_tiered};
-pub(crate) use detect::{is_in_memory, is_known};
+pub(crate) use detect::{detect_on, is_in_memory, is_known};
 pub use domain::Domain;
 #[doc(hidden)]
 pub use lines::LINE;

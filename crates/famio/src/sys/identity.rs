@@ -2,7 +2,7 @@
 //! (since 6.13) that would make the next write change the inode, which the next `fdatasync` may then have to write.
 
 use crate::error::Result;
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -41,12 +41,21 @@ pub(crate) struct Looked {
     pub key: (u64, u64),
     pub mode: u32,
     pub size: u64,
+    /// When it was made, in seconds and nanoseconds: zeros, where the file system keeps no such times. `None`: the kernel
+    /// could not be asked.
+    pub birth: Option<(i64, u32)>,
     /// It was made a moment ago and is empty, so it was made in this boot.
     pub is_new: bool,
     /// It has no name.
     pub is_deleted: bool,
     /// The time of its last change, in seconds and nanoseconds, if that was asked for.
     pub changed: Option<(i64, u64)>,
+}
+
+/// When the file was made, by an answer to `STATX_BTIME`; zeros, where the file system keeps no such times.
+pub(crate) fn birth_of(stat: &Statx) -> (i64, u32) {
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    if is_known { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) }
 }
 
 /// Looks at an open file. `times`: also asks when it was changed.
@@ -58,6 +67,7 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>, times: bool) -> Result<Looked> {
             key: (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
             mode: stat.stx_mode.into(),
             size: stat.stx_size,
+            birth: Some(birth_of(&stat)),
             is_new: stat.stx_size == 0
                 && stat.stx_mask & StatxFlags::BTIME.bits() != 0
                 && is_just_now(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec.into()),
@@ -68,7 +78,8 @@ pub(crate) fn look_at(fd: BorrowedFd<'_>, times: bool) -> Result<Looked> {
             let stat = rustix::fs::fstat(fd)?;
             let (key, size) = ((stat.st_dev, stat.st_ino), stat.st_size as u64);
             let changed = times.then_some((stat.st_ctime, stat.st_ctime_nsec));
-            Ok(Looked { key, mode: stat.st_mode, size, is_new: false, is_deleted: stat.st_nlink == 0, changed })
+            let is_deleted = stat.st_nlink == 0;
+            Ok(Looked { key, mode: stat.st_mode, size, birth: None, is_new: false, is_deleted, changed })
         }
         Err(error) => Err(error.into()),
     }

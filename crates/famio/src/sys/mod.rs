@@ -5,6 +5,7 @@ mod bytes;
 mod clock;
 pub(crate) mod events;
 mod file_size;
+mod file_system;
 mod futexes;
 mod identity;
 pub(crate) mod internal;
@@ -26,8 +27,9 @@ pub(crate) use bytes::{
 pub use clock::coarse_now;
 pub(crate) use clock::{may_be_stamped_again, monotonic_now, precise_now};
 pub(crate) use file_size::{file_size_limit, without_signal_at_limit};
+pub(crate) use file_system::FileSystem;
 pub(crate) use futexes::{Ended, WORDS_MAX, Word, wait_for_any};
-pub(crate) use identity::{Looked, identity, identity_and_size, identity_at, look_at};
+pub(crate) use identity::{Looked, birth_of, identity, identity_and_size, identity_at, look_at};
 pub(crate) use memory::memory;
 pub(crate) use owner::{owner_and_mode, owner_and_mode_of_folder};
 pub(crate) use process_stat::{ProcessStat, process_stat};

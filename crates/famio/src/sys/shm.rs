@@ -1,6 +1,7 @@
 //! The folder in which processes share memory: `/dev/shm`, or the setting `shm`. There is one per process: processes
 //! that share a file find its shared memory under the same names there.
 
+use super::FileSystem;
 use crate::error::{Error, Result};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, stat, statfs};
@@ -21,7 +22,7 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a file lies on tmpfs.
 pub fn is_in_memory(file: impl AsFd) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|all| all.f_type as u32 == TMPFS)
+    FileSystem::of(file.as_fd()).is_ok_and(|found| found.magic == TMPFS)
 }
 
 /// The folder.

@@ -58,31 +58,42 @@ pub(in crate::file) fn wake() -> bool {
     started
 }
 
-/// The thread has one more file to watch, and runs. Its id; `None`: it cannot be started.
-pub(in crate::file) fn watch() -> Option<i32> {
+/// The lease thread, as it was found during a call.
+#[derive(Clone, Copy)]
+pub(in crate::file) struct Watcher {
+    process: u32,
+    pub tid: i32,
+}
+
+impl Watcher {
+    fn find() -> Option<Self> {
+        let process = pid();
+        let tid = TID.load(Ordering::SeqCst) as i32;
+        (PROCESS.load(Ordering::SeqCst) == process && tid != 0).then_some(Self { process, tid })
+    }
+
+    /// Whether it still is the watching thread.
+    pub fn is_there(self) -> bool {
+        TID.load(Ordering::SeqCst) as i32 == self.tid && PROCESS.load(Ordering::SeqCst) == self.process
+    }
+}
+
+/// The thread has one more file to watch, and runs. `None`: it cannot be started.
+pub(in crate::file) fn watch() -> Option<Watcher> {
     WATCHED.fetch_add(1, Ordering::SeqCst);
-    let there = || {
-        let is_ours = PROCESS.load(Ordering::SeqCst) == pid();
-        Some(TID.load(Ordering::SeqCst) as i32).filter(|&tid| is_ours && tid != 0)
-    };
-    if let Some(tid) = there() {
-        return Some(tid);
+    if let Some(watcher) = Watcher::find() {
+        return Some(watcher);
     }
     if wake() {
         for _ in 0..LOOKS {
-            if let Some(tid) = there() {
-                return Some(tid);
+            if let Some(watcher) = Watcher::find() {
+                return Some(watcher);
             }
             let _ = rustix::thread::nanosleep(&COMING);
         }
     }
     unwatch();
     None
-}
-
-/// Whether this is the watching thread now.
-pub(in crate::file) fn is_there(tid: i32) -> bool {
-    TID.load(Ordering::SeqCst) as i32 == tid && PROCESS.load(Ordering::SeqCst) == pid()
 }
 
 /// The thread has one file less to watch.

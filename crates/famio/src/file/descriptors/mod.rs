@@ -41,6 +41,8 @@ struct Number {
     access: Access,
     /// The number, in this list, of the program's open file description. 0: unknown, or the library's own.
     description: u32,
+    /// The description was made by this process, which has done nothing with it that was not seen.
+    is_new: bool,
 }
 
 #[derive(Default)]
@@ -82,9 +84,13 @@ impl List {
         self.open.iter().find(|number| number.fd == fd)
     }
 
+    fn is_writable(&self, fd: RawFd) -> bool {
+        self.find(fd).is_some_and(|number| number.access == Access::Write)
+    }
+
     fn put(&mut self, fd: RawFd, access: Access, description: u32) {
         self.take(fd);
-        self.open.push(Number { fd, access, description });
+        self.open.push(Number { fd, access, description, is_new: false });
     }
 
     fn new_description(&mut self) -> u32 {
@@ -148,11 +154,20 @@ impl Descriptors {
         self.list().put(fd, access, 0);
     }
 
-    /// It has a new description, and everything that the program does with it is seen.
-    pub fn is_opened(&self, fd: RawFd) {
+    /// It has a description of its own, and everything that the program does with it is seen; if `is_new`, also what it
+    /// has done.
+    pub fn is_opened(&self, fd: RawFd, is_new: bool) {
         let mut list = self.list();
         let description = list.new_description();
-        list.open.iter_mut().filter(|number| number.fd == fd).for_each(|number| number.description = description);
+        if let Some(number) = list.open.iter_mut().find(|number| number.fd == fd) {
+            (number.description, number.is_new) = (description, is_new);
+        }
+    }
+
+    /// Whether nobody can have used the descriptions unseen.
+    pub fn are_seen(&self) -> bool {
+        let list = self.list();
+        !list.shares_position && list.open.iter().all(|number| number.is_new)
     }
 
     /// Adds a descriptor with the same description as `old`.
@@ -257,10 +272,9 @@ impl Descriptors {
     /// As [`confirmed`](Self::confirmed). While nobody can change the program's descriptors, the kernel is asked once.
     fn still_confirmed(&self, list: &mut List, writable: bool) -> Option<RawFd> {
         let Some(now) = undisturbed::now() else { return Some(self.confirmed(list, writable)?.0) };
-        let is_writable = |fd| list.find(fd).is_some_and(|number| number.access == Access::Write);
         if let Some((when, fd)) = list.confirmed
             && when == now
-            && (!writable || is_writable(fd))
+            && (!writable || list.is_writable(fd))
         {
             return Some(fd);
         }
@@ -273,6 +287,17 @@ impl Descriptors {
     /// Calls `work` with a descriptor that stays open meanwhile, a writable one if asked. `EBADF`: there is none.
     pub fn with<T>(&self, writable: bool, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         self.with_listed(&mut self.list(), writable, work)
+    }
+
+    /// As [`with`](Self::with), with a writable descriptor: `just` if the program has not closed it since, which this call
+    /// has confirmed.
+    pub fn with_confirmed<T>(&self, just: Option<RawFd>, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        let mut list = self.list();
+        match just.filter(|&fd| list.is_writable(fd)) {
+            // SAFETY: as in `with`.
+            Some(fd) => work(unsafe { BorrowedFd::borrow_raw(fd) }),
+            None => self.with_listed(&mut list, true, work),
+        }
     }
 
     fn with_listed<T>(

@@ -8,55 +8,57 @@ use crate::file::state::growing_order::Order;
 use crate::file::state::growing_state::State;
 use crate::journal::live::durability_of;
 use crate::journal::{BootId, GrowingMark, Identity};
-use crate::pmem::{TestHooks, detect, keeps_order, medium};
+use crate::pmem::{TestHooks, detect_on, keeps_order, medium};
 use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
+use crate::sys::{FileSystem, look_at};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Flags that the descriptor must not have: with them the kernel would do more than the library asks for, or less.
 const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).union(OFlags::SYNC);
 
 impl AtomicFile {
     /// Before the first change of a file, at or beyond `from`: makes it a growing file if it may be one, and only
-    /// what lies beyond its end is changed. Returns whether it is growing.
-    pub(super) fn begin_to_grow(&self, from: u64) -> bool {
+    /// what lies beyond its end is changed. `None`: it does not grow. Otherwise the descriptor that was confirmed for
+    /// that, unless it was growing already.
+    pub(super) fn begin_to_grow(&self, from: u64) -> Option<Option<RawFd>> {
         if self.growing.is_over.load(Ordering::Relaxed)
             || self.ownership.membership.has_attached()
             || self.ownership.membership.is_attached()
         {
-            return false;
+            return None;
         }
         let inner = self.inner();
         // Checked again under the lease. Most files that are not new are changed elsewhere, and need no lease for the
         // check.
         if self.state.load(Ordering::Acquire) != PLAIN || from < self.found_size || !self.may_grow(&inner) {
-            return self.state.load(Ordering::Acquire) == GROWING; // perhaps by another thread
+            return (self.state.load(Ordering::Acquire) == GROWING).then_some(None); // perhaps by another thread
         }
         // A map that was kept of it as an ordinary file counts as an open of it.
         crate::map::cache::forget(self.device, self.inode);
-        let Some(watcher) = lease::Watched::begin() else { return false };
-        let mut is_taken = false;
+        let Some(watcher) = lease::Watched::begin() else { return None };
+        let (mut is_taken, are_seen) = (false, self.fds.are_seen());
         let first_state = if self.fds.are_several() {
-            is_taken = self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd))).unwrap_or(false));
+            is_taken = self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd, are_seen))).unwrap_or(false));
             if is_taken { self.fds.with(true, |fd| self.first_state(fd, from)) } else { Ok(None) }
         } else {
             self.fds.with(true, |fd| {
-                is_taken = watcher.take(fd);
+                is_taken = watcher.take(fd, are_seen);
                 if is_taken { self.first_state(fd, from) } else { Ok(None) }
             })
         };
         // On any error: a session reports it, or the file is demoted.
-        let Ok(Some(state)) = first_state else {
+        let Ok(Some((state, fd))) = first_state else {
             if is_taken {
-                let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+                let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
             }
-            return false;
+            return None;
         };
         *self.growing.state.lock() = Some(state);
         self.state.store(GROWING, Ordering::SeqCst);
         watcher.keep_watching();
-        true
+        Some(Some(fd))
     }
 
     fn may_grow(&self, inner: &Inner) -> bool {
@@ -74,20 +76,22 @@ impl AtomicFile {
             && self.lease.may_be_taken()
     }
 
-    /// Under the lease: marks the file, unless that comes later. `None`: it needs a session.
-    fn first_state(&self, fd: BorrowedFd<'_>, from: u64) -> Result<Option<State>> {
+    /// Under the lease: marks the file, unless that comes later, and returns the descriptor, too. `None`: it needs a
+    /// session.
+    fn first_state(&self, fd: BorrowedFd<'_>, from: u64) -> Result<Option<(State, RawFd)>> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
-        let stat = rustix::fs::fstat(fd)?;
-        let size = stat.st_size as u64;
-        if flags & OFlags::RWMODE != OFlags::RDWR || flags.intersects(ODD) || stat.st_nlink == 0 || from < size {
+        let looked = look_at(fd, false)?;
+        let size = looked.size;
+        if flags & OFlags::RWMODE != OFlags::RDWR || flags.intersects(ODD) || looked.is_deleted || from < size {
             return Ok(None);
         }
-        let detected = detect(fd, &self.settings)?;
+        let system = FileSystem::of(fd)?;
+        let detected = detect_on(&system, fd, &self.settings)?;
         let order = Order::of(fd, &detected)?;
         if matches!(order, Order::Unknown) {
             return Ok(None);
         }
-        let identity = Identity::of_fd(fd)?.hash128() as u64;
+        let identity = Identity::of_looked_at(fd, &system, &looked)?.hash128() as u64;
         let is_volatile = durability_of(detected.domain) == Durability::Process;
         let boot = if is_volatile { Some(BootId::current()?) } else { None };
         let mut mark = GrowingMark { base: size, new: size, hash: 0, is_found: true, boot, until: 0, identity };
@@ -99,6 +103,7 @@ impl AtomicFile {
         }
         let marked_later = is_later.then_some(order);
         let keeps_order = !is_volatile && keeps_order(fd, &detected);
-        Ok(Some(State { mark, marked_later, medium, keeps_order, is_suspect: false, commits: 0, preallocated: 0 }))
+        let state = State { mark, marked_later, medium, keeps_order, is_suspect: false, commits: 0, preallocated: 0 };
+        Ok(Some((state, fd.as_raw_fd())))
     }
 }

@@ -9,7 +9,7 @@ use crate::journal::mark;
 use crate::recovery::end_growing;
 use crate::settings::Durability;
 use core::sync::atomic::Ordering;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 impl AtomicFile {
     /// Commits everything and removes the mark; leaves a file without mark to the kernel. Does nothing if the file
@@ -20,16 +20,16 @@ impl AtomicFile {
         }
         let mut growing = self.growing.state.lock();
         let Some(state) = growing.as_mut() else { return Ok(()) };
-        self.fds.with_size(|fd, size| {
+        let fd = self.fds.with_size(|fd, size| {
             if state.is_marked() {
                 if lease::is_broken(fd) {
                     self.check_lease_was_kept(fd, state)?; // the mark may be another process's
                 }
                 state.finish(fd, size)?;
             }
-            Ok(())
+            Ok(fd.as_raw_fd())
         })?;
-        self.give_up_growing_lease()?;
+        self.give_up_growing_lease(Some(fd))?;
         self.has_grown(&mut growing);
         Ok(())
     }
@@ -41,7 +41,7 @@ impl AtomicFile {
         if growing.as_ref().is_none_or(State::is_marked) {
             return Ok(false);
         }
-        self.give_up_growing_lease()?;
+        self.give_up_growing_lease(None)?;
         self.has_grown(&mut growing);
         Ok(true)
     }
@@ -53,16 +53,16 @@ impl AtomicFile {
         lease::Watched::end();
     }
 
-    /// Releases the lease, so that waiting opens go on.
+    /// Releases the lease, so that waiting opens go on. `just`: a descriptor that this call has confirmed.
     ///
     /// # Errors
     /// `EBADF`: the descriptor was closed unseen, and the lease is gone with it.
-    pub(super) fn give_up_growing_lease(&self) -> Result<()> {
+    pub(super) fn give_up_growing_lease(&self, just: Option<RawFd>) -> Result<()> {
         let mut given_up = Ok(());
         self.move_locks_to_kernel(|joined| match joined {
             Some(fd) => lease::give_up(fd),
             None => {
-                given_up = self.fds.with(true, |fd| {
+                given_up = self.fds.with_confirmed(just, |fd| {
                     lease::give_up(fd);
                     Ok(())
                 });

@@ -158,11 +158,11 @@ impl AtomicFile {
             *self.growing.state.lock() = Some(state);
             self.state.store(GROWING, Ordering::SeqCst);
             if put_back.is_err() {
-                let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+                let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
             }
             return put_back.map_err(|e| self.named(e));
         }
-        let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+        let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
         lease::Watched::end();
         put_back.map_err(|e| self.named(e))
     }
@@ -186,7 +186,7 @@ impl AtomicFile {
         // It takes no more changes, and others may use it. The next open takes it back to its last SYNC.
         if let Some(state) = self.growing.state.lock().as_mut() {
             state.is_suspect = true;
-            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+            let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
         }
         Err(error)
     }

@@ -48,7 +48,7 @@ impl AtomicFile {
             Ok(Some(()))
         });
         if self.growing.is_over.load(Ordering::Relaxed) {
-            let _ = self.give_up_growing_lease(); // fails only if the lease is gone already
+            let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
             self.has_grown(&mut growing);
         }
         synced.map_err(|e| self.named(e)).transpose()

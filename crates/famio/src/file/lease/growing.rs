@@ -9,31 +9,33 @@ use std::os::fd::BorrowedFd;
 
 /// Has the lease thread watch growing files.
 pub(in crate::file) struct Watched {
-    tid: i32,
+    by: lease_wakeup::Watcher,
 }
 
 impl Watched {
     /// Starts the thread if needed; it stays until this is dropped. `None`: it cannot be started.
     pub fn begin() -> Option<Self> {
-        Some(Self { tid: lease_wakeup::watch()? })
+        Some(Self { by: lease_wakeup::watch()? })
     }
 
     /// The thread's id.
     pub fn thread(&self) -> i32 {
-        self.tid
+        self.by.tid
     }
 
     /// Tells the thread to look. Returns whether it is still the same one.
     pub fn tells(&self) -> bool {
-        lease_wakeup::wake() && lease_wakeup::is_there(self.tid)
+        lease_wakeup::wake() && self.by.is_there()
     }
 
-    /// Takes the write lease. Returns whether it did.
-    pub fn take(&self, fd: BorrowedFd<'_>) -> bool {
-        if kernel::take(fd, self.tid) != Taken::Yes {
+    /// Takes the write lease. `is_seen`: nobody can have used the description but through the library. Returns whether
+    /// it did.
+    pub fn take(&self, fd: BorrowedFd<'_>, is_seen: bool) -> bool {
+        let taken = if is_seen { kernel::take_unused(fd, self.by.tid) } else { kernel::take(fd, self.by.tid) };
+        if taken != Taken::Yes {
             return false;
         }
-        let is_there = lease_wakeup::is_there(self.tid);
+        let is_there = self.by.is_there();
         if !is_there {
             kernel::give_up(fd);
         }

@@ -45,11 +45,16 @@ fn set_owner(fd: BorrowedFd<'_>, id: i32) -> Result<usize> {
 /// kernel forget owner and signal, so a description on which the program has set either is left alone.
 pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     let mut owner = Owner { kind: 0, id: 0 };
-    let unused = fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_UNLCK as usize)
+    let is_unused = fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_UNLCK as usize)
         && fcntl(fd, F_GETSIG, 0).is_ok_and(|signal| signal == 0)
         && fcntl(fd, F_GETOWN_EX, &raw mut owner as usize).is_ok()
         && owner.id == 0;
-    if !unused || set_owner(fd, tid).is_err() {
+    if is_unused { take_unused(fd, tid) } else { Taken::Never }
+}
+
+/// As [`take`], for a description on which the program certainly has set nothing.
+pub(super) fn take_unused(fd: BorrowedFd<'_>, tid: i32) -> Taken {
+    if set_owner(fd, tid).is_err() {
         return Taken::Never;
     }
     match fcntl(fd, F_SETLEASE, libc::F_WRLCK as usize) {

@@ -17,6 +17,7 @@ use crate::file::transaction::{Commits, Joint};
 use crate::file::{Access, Descriptors, background, lease};
 use crate::index::Membership;
 use crate::journal::pools::reach::is_regular;
+use crate::map::guard;
 use crate::recovery::Known;
 use crate::settings::Settings;
 use crate::sys::internal::{Undisturbed, undisturbed};
@@ -128,7 +129,10 @@ impl AtomicFile {
             return Err(Error::nameless("it was replaced before it was opened"));
         }
         let settings = groups::settings_in_effect(settings).map_err(named)?;
-        crate::map::guard::install()?;
+        // An empty file that was just made is mapped by nobody, and is asked for again before it is.
+        if !looked.is_new || !guard::is_installed() {
+            guard::install()?;
+        }
         background_wakeup::set_work(background::work);
         lease_wakeup::set_work(lease::work);
         let file = Self::new(state, (device, inode), path, settings.into_owned(), looked.size);

@@ -70,9 +70,10 @@ impl AtomicFile {
         act()
     }
 
-    /// The program has opened `fd`, and everything that it does with it is seen: it may be joined with others.
-    pub(crate) fn is_opened(&self, fd: RawFd) {
-        self.fds.is_opened(fd);
+    /// The program has opened `fd`, if `is_new` just now, and everything that it does with it is seen: it may be joined
+    /// with others.
+    pub(crate) fn is_opened(&self, fd: RawFd, is_new: bool) {
+        self.fds.is_opened(fd, is_new);
     }
 
     /// In a forked child: `numbers` are one description of its parent's, and get one of the kernel's of their own.

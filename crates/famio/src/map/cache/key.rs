@@ -1,5 +1,6 @@
 //! The identity of a mapped file, as exactly as the kernel can tell it.
 
+use crate::sys::FileSystem;
 use rustix::fs::{AtFlags, FileType, StatxAttributes, StatxFlags};
 use std::os::fd::BorrowedFd;
 
@@ -59,5 +60,5 @@ pub(crate) fn ask(fd: BorrowedFd<'_>, writable: bool) -> rustix::io::Result<Aske
 pub(crate) fn may_keep(fd: BorrowedFd<'_>) -> bool {
     /// ext2/3/4, xfs, btrfs, f2fs, bcachefs, tmpfs.
     const LASTING: [u32; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0xCA45_1A4E, 0x0102_1994];
-    rustix::fs::fstatfs(fd).is_ok_and(|found| LASTING.contains(&(found.f_type as u32)))
+    FileSystem::of(fd).is_ok_and(|found| LASTING.contains(&found.magic))
 }

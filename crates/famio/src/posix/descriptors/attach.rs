@@ -75,12 +75,13 @@ pub(in crate::posix) fn attach_as(
         settings.to_mut().group = Some(group);
     }
     let access = table::access(kernel_access);
+    let is_new = name.is_some();
     let file: Arc<AtomicFile> = match name {
         Some(name) => AtomicFile::open_by_name(borrowed, access, &path, name, &settings)?,
         None => AtomicFile::open(borrowed, access, &path, &settings)?,
     };
     if twins_may_be() {
-        file.is_opened(fd);
+        file.is_opened(fd, is_new);
     }
     let flags = flags & !O_ATOMIC;
     let handle = Handle::new(file, path, flags, kernel_access, position);

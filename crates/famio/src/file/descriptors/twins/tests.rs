@@ -15,7 +15,7 @@ impl Opened {
         let fds = Descriptors::of(crate::sys::identity(files[0].as_fd()).unwrap());
         for file in &files {
             fds.add(file.as_raw_fd(), Access::Write);
-            fds.is_opened(file.as_raw_fd());
+            fds.is_opened(file.as_raw_fd(), true);
         }
         Self { path, files, fds }
     }
