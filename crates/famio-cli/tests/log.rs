@@ -56,14 +56,26 @@ fn levels_leave_out_what_matters_less() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// No setting weakens durability without a message on stderr.
+/// No setting weakens durability without a message on stderr: one, though each process opens a file, unless a process
+/// has another stderr.
 #[test]
 fn what_weakens_durability_is_on_stderr_in_any_case() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = ["--durability", "process", "--log", "famio.log", "--log-level", "off"];
     let Some(output) = run(folder.path(), &options, RECOVERED) else { return };
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("durability process"), "{said}");
+    assert_eq!(said.matches("durability process").count(), 1, "{said}");
+    let elsewhere = "import os; null = os.open('/dev/null', os.O_WRONLY)
+def opens(error):
+    if os.fork() == 0:
+        os.dup2(error, 2)
+        os.close(os.open('a.db', os.O_RDWR | os.O_CREAT))
+        os._exit(0)
+    os.wait()
+opens(null); opens(2); opens(2)";
+    let output = run(folder.path(), &options, elsewhere).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("durability process").count(), 1, "{said}");
 }
 
 #[test]

@@ -10,14 +10,14 @@ use std::process::Command;
 const FILES: usize = 20;
 /// The kinds, and the most system calls for one file, by all threads of the process: on tmpfs, and on a disk.
 const STEPS: [(&str, [usize; 2]); 9] = [
-    ("existing", [210, 222]),
-    ("new", [37, 39]),
-    ("synced", [40, 42]),
-    ("replaced", [52, 54]),
+    ("existing", [203, 215]),
+    ("new", [25, 27]),
+    ("synced", [28, 30]),
+    ("replaced", [39, 41]),
     ("read", [18, 18]),
     ("mapped", [19, 19]),
     ("looked-at", [6, 6]),
-    ("appended-to", [48, 50]),
+    ("appended-to", [38, 40]),
     ("removed", [8, 8]),
 ];
 

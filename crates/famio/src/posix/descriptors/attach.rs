@@ -4,6 +4,7 @@ use super::description::Handle;
 use super::table;
 use crate::error::Result;
 use crate::file::{AtomicFile, OpenedBy};
+use crate::posix::run::run_notes;
 use crate::posix::runtime::say::{Once, say_once};
 use crate::posix::selection::config::Config;
 use crate::posix::selection::path_text;
@@ -43,10 +44,11 @@ pub(in crate::posix) fn attach(
     attach_as(config, fd, path_text::path_of(fd, said), None, flags, kernel_access, position)
 }
 
-/// Says once that the settings weaken durability, if they do.
+/// Says that the settings weaken durability, if they do: once in a process, and under `famio run` once in all of them.
 pub(in crate::posix) fn warn_if_weakened(config: &Config) {
     if let Some(warning) = config.warning()
         && say_once(Once::Weakened)
+        && run_notes::is_first_to_warn()
     {
         crate::sys::log::say_always(&[warning.as_bytes()]);
     }

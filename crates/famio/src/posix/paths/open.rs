@@ -22,7 +22,7 @@ use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::selection::config::Config;
 use crate::posix::selection::{ordinary, path_text};
 use crate::posix::{Ret, fail, raw, with_lowest};
-use crate::sys::internal::has_waited;
+use crate::sys::internal::{self, has_waited};
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -92,8 +92,9 @@ unsafe fn make_selected(dirfd: RawFd, path: *const c_char, flags: i32, mode: u32
         return None;
     }
     let (_, kernel_flags) = for_kernel(flags);
+    // As no vfork child, which was just asked.
     // SAFETY: the path is good.
-    let fd = with_lowest(|| unsafe { open_without_links(dirfd, path, kernel_flags | libc::O_EXCL, mode) });
+    let fd = internal::with_lowest(|| unsafe { open_without_links(dirfd, path, kernel_flags | libc::O_EXCL, mode) });
     if fd < 0 {
         return open_plain::is_final(fd).then_some(fd);
     }

@@ -57,6 +57,14 @@ pub(in crate::posix) fn opened(of: (u64, u64), dirfd: RawFd, said: &CStr, real: 
     }
 }
 
+/// Whether no process of the run has said on the same stderr, as this one is about to, that the settings weaken
+/// durability.
+pub(in crate::posix) fn is_first_to_warn() -> bool {
+    let (Some(joined), Ok(stat)) = (joined(), stat_of(libc::STDERR_FILENO)) else { return true };
+    let here = (stat.st_ino ^ stat.st_dev) as u32 | 1;
+    joined.record.warned_on.swap(here, Ordering::Relaxed) != here
+}
+
 /// Notes that a selected file was synced.
 #[inline]
 pub(in crate::posix) fn protected() {

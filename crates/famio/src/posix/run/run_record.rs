@@ -62,7 +62,8 @@ pub(in crate::posix) struct Record {
     globs: u64,
     options: u64,
     pub state: AtomicU32,
-    unused: AtomicU32,
+    /// Where a process has last warned that the settings weaken durability: 0, or a hash of what its stderr is.
+    pub warned_on: AtomicU32,
     /// Globs that selected a file that was opened for writing.
     pub written: [AtomicU64; WORDS],
     /// Globs that selected a file that was opened at all.
