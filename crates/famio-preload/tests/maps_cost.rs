@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::counted::calls;
 use common::{Folder, build, has_strace, succeed, under};
-use std::path::Path;
 
 const SIZE: usize = 8 << 20;
 
@@ -18,26 +18,6 @@ const STEPS: [(&str, &[&str], usize); 5] = [
     ("grow", &FOLLOWING, 700),
     ("sync", &["pread64("], 10),
 ];
-
-/// Calls of the program's thread in each step, by what the program said when it began.
-fn calls(trace: &Path) -> [usize; STEPS.len()] {
-    let trace = std::fs::read_to_string(trace).unwrap();
-    let mut lines = trace.lines().filter_map(|line| line.split_once(' '));
-    let (main, _) = lines.clone().find(|(_, call)| call.contains("/cost-write")).unwrap();
-    let mut counts = [0; STEPS.len()];
-    let mut step = None;
-    for (_, call) in lines.by_ref().filter(|(thread, _)| *thread == main) {
-        let call = call.trim_start();
-        if let Some(said) = call.split("\"/cost-").nth(1) {
-            step = STEPS.iter().position(|step| said.starts_with(step.0));
-        } else if let Some(step) = step
-            && STEPS[step].1.iter().any(|name| call.starts_with(name))
-        {
-            counts[step] += 1;
-        }
-    }
-    counts
-}
 
 /// Whether the kernel finds stores by one call.
 fn has_one_call() -> bool {
@@ -58,7 +38,11 @@ fn calls_on_a_mapped_file_cost_what_they_change() {
         std::fs::write(folder.path().join("atomic"), vec![1; SIZE]).unwrap();
         let trace = folder.path().join("trace");
         succeed(under(&folder, "strace").args(["-f", "-o"]).arg(&trace).arg(&program).arg("atomic"));
-        for ((step, _, most), count) in STEPS.into_iter().zip(calls(&trace)) {
+        let counts = calls(&trace, STEPS.map(|step| step.0), |step, call| {
+            let names = STEPS.iter().find(|known| known.0 == step).map_or(&[][..], |known| known.1);
+            call.is_programs && names.iter().any(|name| call.text.starts_with(name))
+        });
+        for ((step, _, most), count) in STEPS.into_iter().zip(counts) {
             println!("{step}: {count} system calls");
             assert!(count <= most || step == "sync" && !has_one_call(), "{step}: {count} system calls, and not {most}");
         }

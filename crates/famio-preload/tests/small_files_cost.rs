@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::counted::calls;
 use common::{Folder, build, has_strace, library, succeed};
-use std::path::Path;
 use std::process::Command;
 
 /// Files of each kind that are counted.
@@ -20,23 +20,6 @@ const STEPS: [(&str, [usize; 2]); 9] = [
     ("appended-to", [38, 40]),
     ("removed", [8, 8]),
 ];
-
-/// System calls of each kind, by what the program said when it began.
-fn calls(trace: &Path) -> [usize; STEPS.len()] {
-    let trace = std::fs::read_to_string(trace).unwrap();
-    let mut counts = [0; STEPS.len()];
-    let mut step = None;
-    for line in trace.lines() {
-        if let Some(said) = line.split("\"/cost-").nth(1) {
-            step = STEPS.iter().position(|step| said.starts_with(step.0));
-        } else if let Some(step) = step
-            && !line.contains(" resumed>")
-        {
-            counts[step] += 1;
-        }
-    }
-    counts
-}
 
 /// Opened, overwritten and closed, an existing file of 4 KiB once cost 461 calls: each descriptor of the library was
 /// confirmed before each use, also where nobody could have changed it. To map one privately cost 206, and files in
@@ -56,7 +39,8 @@ fn a_small_file_costs_few_system_calls() {
         command.args(["-f", "-o"]).arg(&trace).arg("env").arg(format!("LD_PRELOAD={}", library().display()));
         command.arg("FAMIO_ATOMIC=*.dat").args(["FAMIO_DURABILITY=process", "FAMIO_LOG_LEVEL=error"]);
         succeed(command.arg(&program).arg(folder.path()));
-        for ((step, most), count) in STEPS.into_iter().zip(calls(&trace)) {
+        let counts = calls(&trace, STEPS.map(|step| step.0), |_, call| !call.is_resumed);
+        for ((step, most), count) in STEPS.into_iter().zip(counts) {
             let (count, most) = (count / FILES, most[place]);
             println!("{step}: {count} system calls a file");
             assert!(count <= most, "{step}: {count} system calls a file, and not {most}");

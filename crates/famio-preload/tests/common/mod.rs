@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "this crate uses a part of the file")]
 
 pub mod agent;
+pub mod counted;
 pub mod torture;
 
 use std::ffi::OsStr;

@@ -8,8 +8,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Writes to a file; the kernel checks the buffers.
 pub(in crate::file) fn write_by_kernel(fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-    // SAFETY: the kernel checks them.
-    check(unsafe { syscall(libc::SYS_pwritev, vector(fd, bufs, offset)) })
+    transfer([libc::SYS_pwrite64, libc::SYS_pwritev], fd, offset, bufs)
+}
+
+/// Reads from a file; the kernel checks the buffers.
+pub(in crate::file) fn read_by_kernel(fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    transfer([libc::SYS_pread64, libc::SYS_preadv], fd, offset, bufs)
+}
+
+/// `calls`: for one buffer, where the kernel has no list to copy, and for several.
+fn transfer(calls: [libc::c_long; 2], fd: BorrowedFd<'_>, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    let (call, at, count) = match bufs {
+        [one] => (calls[0], one.base as usize, one.len),
+        several => (calls[1], several.as_ptr() as usize, several.len()),
+    };
+    // On 64-bit Linux the offset is one word, and the next is ignored.
+    // SAFETY: the kernel checks the buffers.
+    check(unsafe { syscall(call, [fd.as_raw_fd() as usize, at, count, offset as usize, 0, 0]) })
 }
 
 /// Makes a hole.
@@ -21,9 +36,4 @@ pub(in crate::file) fn punch_hole(fd: BorrowedFd<'_>, from: u64, to: u64) -> Res
 /// beyond the largest file, the kernel refuses it.
 pub(in crate::file) fn may_have_size(fd: BorrowedFd<'_>, size: u64) -> bool {
     !punch_hole(fd, size - 1, size).is_err_and(|e| e.errno() == libc::EFBIG)
-}
-
-/// The arguments of `preadv` and `pwritev`: on 64-bit Linux the offset is one word, and the next is ignored.
-pub(in crate::file) fn vector(fd: BorrowedFd<'_>, bufs: &[UserBuf], offset: u64) -> [usize; 6] {
-    [fd.as_raw_fd() as usize, bufs.as_ptr() as usize, bufs.len(), offset as usize, 0, 0]
 }

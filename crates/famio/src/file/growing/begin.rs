@@ -37,10 +37,11 @@ impl AtomicFile {
         }
         // A map that was kept of it as an ordinary file counts as an open of it.
         crate::map::cache::forget(self.device, self.inode);
-        let Some(watcher) = lease::Watched::begin() else { return None };
+        let watcher = lease::Watched::begin()?;
         let (mut is_taken, are_seen) = (false, self.fds.are_seen());
         let first_state = if self.fds.are_several() {
-            is_taken = self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd, are_seen))).unwrap_or(false));
+            is_taken =
+                self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd, are_seen))).unwrap_or(false));
             if is_taken { self.fds.with(true, |fd| self.first_state(fd, from)) } else { Ok(None) }
         } else {
             self.fds.with(true, |fd| {

@@ -8,13 +8,15 @@ use core::sync::atomic::Ordering;
 
 impl AtomicFile {
     /// Advises how calls will read a range of the file, for the maps that they read by. `Sequential` and `WillNeed`
-    /// start map-ahead (not of a small file), `Random` ends it; `DontNeed` drops page tables, and the file from the
-    /// mapping cache.
+    /// start map-ahead (not of a small file, or for a short range), `Random` ends it; `DontNeed` drops page tables, and the
+    /// file from the mapping cache.
     pub fn advise(&self, range: Range<u64>, advice: Advice) {
         if self.advise_maps(range.clone(), advice) {
             return;
         }
         match self.state.load(Ordering::Acquire) {
+            // The kernel was told, too, and has it read; to map a few pages earlier costs more than it saves.
+            ATTACHED if advice == Advice::WillNeed && range.end.saturating_sub(range.start) < WORTH_MAPPING => {}
             ATTACHED => {
                 self.with_session(|session| session.home.advise(session.arena.shared(), range, advice));
             }

@@ -5,10 +5,9 @@ use crate::file::UserBuf;
 use crate::file::atomic::disowned;
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING};
 use crate::file::base::refusal::{Answer, Reason, Refusal};
-use crate::file::descriptors::by_kernel::{vector, write_by_kernel};
+use crate::file::descriptors::by_kernel::{read_by_kernel, write_by_kernel};
 use crate::file::session::{CALL_MAX, Session};
 use crate::file::state::burst::Ended;
-use crate::sys::{check, syscall};
 use core::sync::atomic::Ordering;
 
 /// Sessions that may end during one call, or looks at one that is ending, until it is taken to be unable to end.
@@ -188,10 +187,7 @@ impl AtomicFile {
     }
 
     fn read_kernel(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        self.fds.with(false, |fd| {
-            // SAFETY: the kernel checks the buffers.
-            check(unsafe { syscall(libc::SYS_preadv, vector(fd, bufs, offset)) })
-        })
+        self.fds.with(false, |fd| read_by_kernel(fd, offset, bufs))
     }
 
     /// Writes `bufs` at `offset`; part of the open epoch until the next [`sync`](Self::sync). Returns the number of

@@ -1,0 +1,41 @@
+/* Calls on a file with a session, a hundred of each kind: what they cost is counted outside. An access to a path that is
+ * not there says what begins. */
+#include "check.h"
+#include <sys/uio.h>
+
+enum { PAGE = 4096, PAGES = 100 };
+
+static char bytes[PAGE], there[PAGE];
+static struct iovec vectors[3] = {{bytes, 100}, {bytes + 1000, 50}, {bytes + 2000, 10}};
+static struct iovec into[3] = {{there, 100}, {there + 1000, 50}, {there + 2000, 10}};
+
+#define STEP(name, check)                        \
+  do {                                           \
+    access("/cost-" name, F_OK);                 \
+    for (int i = 0; i < PAGES; i++) CHECK(check); \
+  } while (0)
+
+int main(int argc, char **argv) {
+  int fd = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+  CHECK(fd >= 0);
+  for (int round = 0; round < 4; round++) {
+    memset(bytes, 'a' + round, PAGE);
+    for (int i = 0; i < PAGES; i++) CHECK(pwrite(fd, bytes, PAGE, i * PAGE) == PAGE);
+    CHECK(fsync(fd) == 0);
+  }
+  STEP("pread", pread(fd, there, 160, i * PAGE) == 160);
+  STEP("pwrite", pwrite(fd, bytes, 160, i * PAGE) == 160);
+  STEP("preadv", preadv(fd, into, 3, i * PAGE) == 160);
+  STEP("pwritev", pwritev(fd, vectors, 3, i * PAGE) == 160);
+  STEP("preadv2", preadv2(fd, into, 3, i * PAGE, 0) == 160);
+  STEP("pwritev2", pwritev2(fd, vectors, 3, i * PAGE, 0) == 160);
+  STEP("read", read(fd, there, 160) == 160);
+  STEP("write", write(fd, bytes, 160) == 160);
+  STEP("readv", readv(fd, into, 3) == 160);
+  STEP("writev", writev(fd, vectors, 3) == 160);
+  STEP("lseek", lseek(fd, i, SEEK_SET) == i && lseek(fd, 0, SEEK_END) == PAGE * PAGES);
+  STEP("sync", pwrite(fd, bytes, 10, i * PAGE) == 10 && fsync(fd) == 0 && fdatasync(fd) == 0);
+  STEP("ftruncate", ftruncate(fd, PAGE * PAGES) == 0);
+  access("/cost-end", F_OK);
+  CHECK(close(fd) == 0);
+}
