@@ -13,7 +13,8 @@ const GET_UUID: usize = 0x8011_1500;
 const XFS_GEOMETRY: usize = 0x8070_5864;
 const XFS_UUID: usize = 64;
 
-/// `f_fsid` of the file's file system, of which that was found; if that is the number of its device, its UUID folded to 64 bits, which stays.
+/// `f_fsid` of the file's file system, of which that was `found`; if that is the number of its device, its UUID folded
+/// to 64 bits, which stays.
 pub(super) fn of(file: BorrowedFd<'_>, found: &FileSystem) -> u64 {
     let uuid = if BY_DEVICE.contains(&found.magic) { uuid(file).or_else(|| uuid_by_folder(file)) } else { None };
     uuid.unwrap_or(found.id)

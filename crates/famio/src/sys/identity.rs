@@ -41,8 +41,8 @@ pub(crate) struct Looked {
     pub key: (u64, u64),
     pub mode: u32,
     pub size: u64,
-    /// When it was made, in seconds and nanoseconds: zeros, where the file system keeps no such times. `None`: the kernel
-    /// could not be asked.
+    /// When it was made, in seconds and nanoseconds: zeros, where the file system keeps no such times. `None`: the
+    /// kernel could not be asked.
     pub birth: Option<(i64, u32)>,
     /// It was made a moment ago and is empty, so it was made in this boot.
     pub is_new: bool,

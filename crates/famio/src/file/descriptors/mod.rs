@@ -289,8 +289,8 @@ impl Descriptors {
         self.with_listed(&mut self.list(), writable, work)
     }
 
-    /// As [`with`](Self::with), with a writable descriptor: `just` if the program has not closed it since, which this call
-    /// has confirmed.
+    /// As [`with`](Self::with), with a writable descriptor: `just`, which this call has confirmed, if the program has not
+    /// closed it since.
     pub fn with_confirmed<T>(&self, just: Option<RawFd>, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let mut list = self.list();
         match just.filter(|&fd| list.is_writable(fd)) {

@@ -20,8 +20,8 @@ const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).un
 
 impl AtomicFile {
     /// Before the first change of a file, at or beyond `from`: makes it a growing file if it may be one, and only
-    /// what lies beyond its end is changed. `None`: it does not grow. Otherwise the descriptor that was confirmed for
-    /// that, unless it was growing already.
+    /// what lies beyond its end is changed. `None`: it does not grow. Otherwise a descriptor that was just confirmed,
+    /// and has the lease; none, if it was growing already.
     pub(super) fn begin_to_grow(&self, from: u64) -> Option<Option<RawFd>> {
         if self.growing.is_over.load(Ordering::Relaxed)
             || self.ownership.membership.has_attached()

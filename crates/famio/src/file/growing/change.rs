@@ -102,9 +102,9 @@ impl AtomicFile {
         from: u64,
         change: impl FnOnce(&mut State, BorrowedFd<'_>) -> Result<Option<T>>,
     ) -> Option<Result<T>> {
-        let begins = match self.state.load(Ordering::Acquire) {
+        let just = match self.state.load(Ordering::Acquire) {
             GROWING => None,
-            PLAIN => Some(self.begin_to_grow(from)?),
+            PLAIN => self.begin_to_grow(from)?,
             _ => return None,
         };
         let mut growing = self.growing.state.lock();
@@ -115,11 +115,11 @@ impl AtomicFile {
         if from < state.committed() {
             return None;
         }
-        let changed = self.fds.with_confirmed(begins.flatten(), |fd| {
+        let changed = self.fds.with_confirmed(just, |fd| {
             if state.is_suspect {
                 return Err(self.named(Error::with(libc::EIO, SUSPECT)));
             }
-            if begins.is_none() && lease::is_broken(fd) {
+            if just.is_none() && lease::is_broken(fd) {
                 return Ok(None); // an outsider waits to open it
             }
             state.renew_own_change_time(fd)?;

@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 impl AtomicFile {
     /// Advises how calls will read a range of the file, for the maps that they read by. `Sequential` and `WillNeed`
-    /// start map-ahead (not of a small file, or for a short range), `Random` ends it; `DontNeed` drops page tables, and the
-    /// file from the mapping cache.
+    /// start map-ahead (not of a small file, or for a short range), `Random` ends it; `DontNeed` drops page tables, and
+    /// the file from the mapping cache.
     pub fn advise(&self, range: Range<u64>, advice: Advice) {
         if self.advise_maps(range.clone(), advice) {
             return;

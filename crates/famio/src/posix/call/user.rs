@@ -1,5 +1,5 @@
-//! Small values in the caller's memory, and paths there, copied under the guard: a bad pointer gives `EFAULT` rather than
-//! a fault. As long as no file is open there is no guard, and the kernel copies the values, which takes two system calls.
+//! Small values in the caller's memory, and paths there, copied under the guard: a bad pointer gives `EFAULT` rather
+//! than a fault. As long as no file is open there is no guard, and the kernel copies the values, by two system calls.
 
 use crate::error::{Error, Result};
 use crate::file::{self, UserBuf};
