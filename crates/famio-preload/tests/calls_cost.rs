@@ -1,9 +1,13 @@
-//! What calls on a file with a session cost the kernel: nothing.
+//! What calls on a file with a session cost, counted in system calls: nothing in its own process; and to open, read and
+//! close it beside that process, as a program does that opens its database for each request.
 
 mod common;
 
 use common::counted::calls;
 use common::{Folder, build, has_strace, succeed, under};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// What the program does a hundred times each.
 const STEPS: [&str; 13] = [
@@ -24,6 +28,41 @@ const STEPS: [&str; 13] = [
 /// System calls of the program's thread in a step: the library looks after its own files now and then.
 const MOST: usize = 10;
 
+/// System calls of a visit. Of 288 half confirmed, again and again, what nobody could have changed.
+const VISIT: usize = 140;
+
+fn settings(command: &mut Command) -> &mut Command {
+    command.env("FAMIO_DURABILITY", "process").env("FAMIO_LOG_LEVEL", "error")
+}
+
+fn traced(folder: &Folder, program: &Path, trace: &Path) -> Command {
+    let mut command = under(folder, "strace");
+    settings(&mut command).args(["-f", "-o"]).arg(trace).arg(program);
+    command
+}
+
+#[test]
+fn a_visit_beside_a_session_makes_few_system_calls() {
+    if !has_strace() {
+        return;
+    }
+    let (program, folder) = (build("calls_cost"), Folder::new("visits-cost"));
+    let mut holder = under(&folder, &program);
+    settings(&mut holder).args(["hold", "atomic"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    let trace = folder.path().join("trace");
+    succeed(traced(&folder, &program, &trace).args(["visit", "atomic"]));
+    let [count] = calls(&trace, ["visit"], |_, call| call.is_programs).map(|count| count / 100);
+    println!("{count} system calls a visit");
+    assert!(count <= VISIT, "{count} system calls a visit, and not {VISIT}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    let _ = std::fs::remove_file(program);
+}
+
 /// A vectored call read the caller's vectors by two system calls, and took three times as long as a plain one.
 #[test]
 fn calls_on_a_file_with_a_session_make_no_system_call() {
@@ -32,9 +71,7 @@ fn calls_on_a_file_with_a_session_make_no_system_call() {
     }
     let (program, folder) = (build("calls_cost"), Folder::new("calls-cost"));
     let trace = folder.path().join("trace");
-    let mut command = under(&folder, "strace");
-    command.env("FAMIO_DURABILITY", "process").env("FAMIO_LOG_LEVEL", "error");
-    succeed(command.args(["-f", "-o"]).arg(&trace).arg(&program).arg("atomic"));
+    succeed(traced(&folder, &program, &trace).arg("atomic"));
     for (step, count) in STEPS.into_iter().zip(calls(&trace, STEPS, |_, call| call.is_programs)) {
         println!("{step}: {count} system calls");
         assert!(count <= MOST, "{step}: {count} system calls");

@@ -1,5 +1,5 @@
-/* Calls on a file with a session, a hundred of each kind: what they cost is counted outside. An access to a path that is
- * not there says what begins. */
+/* Calls on a file with a session, a hundred of each kind; or, beside a process that holds a session, a hundred visits:
+ * what they cost is counted outside. An access to a path that is not there says what begins. */
 #include "check.h"
 #include <sys/uio.h>
 
@@ -15,13 +15,29 @@ static struct iovec into[3] = {{there, 100}, {there + 1000, 50}, {there + 2000, 
     for (int i = 0; i < PAGES; i++) CHECK(check); \
   } while (0)
 
+static int visit(const char *file) {
+  int fd = open(file, O_RDWR);
+  return fd >= 0 && pread(fd, there, 160, PAGE) == 160 && there[0] == 'd' && close(fd) == 0;
+}
+
 int main(int argc, char **argv) {
-  int fd = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+  const char *file = argv[argc - 1];
+  if (argc > 2 && strcmp(argv[1], "visit") == 0) {
+    for (int i = 0; i < 3; i++) CHECK(visit(file));
+    STEP("visit", visit(file));
+    access("/cost-end", F_OK);
+    return 0;
+  }
+  int fd = open(file, O_RDWR | O_CREAT, 0600);
   CHECK(fd >= 0);
   for (int round = 0; round < 4; round++) {
     memset(bytes, 'a' + round, PAGE);
     for (int i = 0; i < PAGES; i++) CHECK(pwrite(fd, bytes, PAGE, i * PAGE) == PAGE);
     CHECK(fsync(fd) == 0);
+  }
+  if (argc > 2 && strcmp(argv[1], "hold") == 0) {
+    CHECK(puts("ready") >= 0 && fflush(stdout) == 0);
+    return getchar() == EOF ? 0 : 1;
   }
   STEP("pread", pread(fd, there, 160, i * PAGE) == 160);
   STEP("pwrite", pwrite(fd, bytes, 160, i * PAGE) == 160);

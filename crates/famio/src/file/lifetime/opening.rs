@@ -250,8 +250,8 @@ impl AtomicFile {
         }
         let result = if is_last && self.state.load(Ordering::Acquire) != DISOWNED {
             // Goes after the lock, for which the background would wait.
-            let has_session = self.state.load(Ordering::Acquire) == ATTACHED;
-            let _undisturbed = has_session.then(Undisturbed::begin);
+            let is_attached = self.state.load(Ordering::Acquire) == ATTACHED || self.ownership.membership.is_attached();
+            let _undisturbed = is_attached.then(Undisturbed::begin);
             let mut files = files();
             if self.fds.begin_close_is_last(fd) {
                 if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {

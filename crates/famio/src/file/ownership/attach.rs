@@ -6,7 +6,7 @@ use crate::file::atomic::{AtomicFile, GROWING};
 use crate::index::{LIVES, SESSION};
 use crate::journal::{control, path_of};
 use crate::recovery::{self, Known};
-use crate::sys::internal::undisturbed;
+use crate::sys::internal::{Undisturbed, undisturbed};
 use crate::sys::open_again;
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
@@ -101,7 +101,10 @@ impl AtomicFile {
                 _ => e,
             })
         };
-        if let Err(e) = self.check_limit_of_membership().and_then(|()| self.fds.with(false, attach)) {
+        let undisturbed = Undisturbed::begin();
+        let attached = self.check_limit_of_membership().and_then(|()| self.fds.with(false, attach));
+        drop(undisturbed);
+        if let Err(e) = attached {
             if self.ownership.membership.is_kept_out() || self.ownership.membership.is_full() {
                 return Ok(()); // they live: writes fail, and reads of what they changed fail or visit them
             }

@@ -14,6 +14,7 @@ use crate::journal::control;
 use crate::journal::inplace::View;
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
+use crate::sys::internal::Undisturbed;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::os::fd::AsFd;
 
@@ -52,6 +53,7 @@ impl OwnerSession {
         fds: &Descriptors,
         settings: &Settings,
     ) -> Result<Option<Self>> {
+        let _undisturbed = Undisturbed::begin();
         let memory = membership.open_arena(number)?;
         let Some(arena) = Arena::join(&memory)? else {
             // It was made just now; or all of it lies on a disk, since there was no room in memory.
