@@ -70,8 +70,10 @@ fn random_takes_and_trims() {
                         assert!(left >= set.len() as u64 && (left >= keep || left >= SLACK));
                     }
                 }
-                assert_eq!(cx.shared().used.load(Ordering::Relaxed), own + set.len() as u64);
-                assert!(cx.shared().buffers_held.load(Ordering::Relaxed) >= own + set.len() as u64);
+                let (used, ours) = (cx.shared().used.load(Ordering::Relaxed), set.len() as u64);
+                // The background, which other tests wake, may have given back the file's own.
+                assert!((ours..=own + ours).contains(&used), "{used} used, {ours} of them here");
+                assert!(cx.shared().buffers_held.load(Ordering::Relaxed) >= ours);
             }
             assert!(trimmed > 1000);
             taken.into_iter().for_each(|number| give_back(cx, number));
