@@ -308,21 +308,34 @@ fn a_file_that_was_made_long_changes_hands() {
 }
 
 /// `stat` in a process that does not have the file open, while another has a session: preallocated space must not
-/// show.
+/// show, and what is not committed must.
 #[test]
-fn who_looks_sees_the_size_that_it_has() {
+fn who_looks_sees_the_size_and_the_time_that_it_has() {
     everywhere("stat", |folder, domain| {
         let mut a = Agent::with(folder, domain);
         a.ok("append end");
-        let mut stat = under(folder, "stat");
-        stat.args(["-c", "%s", "atomic"]);
-        if domain == "emulated" {
-            stat.env("FAMIO_DOMAIN", "emulated");
-        }
-        assert_eq!(common::succeed(&mut stat).0, "10003\n");
+        let look = |what: &str| {
+            let mut stat = under(folder, "stat");
+            stat.args(["-c", what, "atomic"]);
+            if domain == "emulated" {
+                stat.env("FAMIO_DOMAIN", "emulated");
+            }
+            common::succeed(&mut stat).0
+        };
+        assert_eq!(look("%s"), "10003\n");
         a.ok("cut 77");
-        assert_eq!(common::succeed(&mut stat).0, "77\n");
-        a.end();
+        assert_eq!(look("%s"), "77\n");
+        let before = look("%.9Y");
+        let is_later = |_| {
+            a.ok("write 5 late");
+            look("%.9Y") > before
+        };
+        assert!((0..100).any(is_later), "not changed since {before}");
+        a.ok("sync");
+        a.ok("append end");
+        assert_eq!(look("%s"), "80\n");
+        a.kill();
+        assert_eq!(look("%s"), "77\n", "of a killed process, what was committed");
     });
 }
 

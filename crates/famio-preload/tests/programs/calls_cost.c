@@ -20,11 +20,17 @@ static int visit(const char *file) {
   return fd >= 0 && pread(fd, there, 160, PAGE) == 160 && there[0] == 'd' && close(fd) == 0;
 }
 
+static int look(const char *file) {
+  struct stat found;
+  return lstat(file, &found) == 0 && found.st_size == PAGE * PAGES;
+}
+
 int main(int argc, char **argv) {
   const char *file = argv[argc - 1];
   if (argc > 2 && strcmp(argv[1], "visit") == 0) {
     for (int i = 0; i < 3; i++) CHECK(visit(file));
     STEP("visit", visit(file));
+    STEP("look", look(file));
     access("/cost-end", F_OK);
     return 0;
   }

@@ -27,6 +27,7 @@ pub(crate) use self::members::control::{Control, random};
 pub(crate) use self::members::control_page::{HAS_IMAGE, KERNELS, MOVED, SESSION, SIZE as CONTROL_SIZE, STORES};
 pub(crate) use self::members::dead::{DeadArena, PLACE};
 pub(crate) use self::members::flush::{Asked, FlushRequest};
+pub(crate) use self::members::glance::Glance;
 pub(crate) use self::members::in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use self::members::life::LIVES;
 pub(crate) use self::members::membership::{
@@ -38,5 +39,5 @@ pub(crate) use arena::Arena;
 pub(crate) use lock::{Locked, SharedLock, Stuck};
 pub(crate) use radix::Index;
 pub(crate) use shared::{
-    MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,
+    CLOSED, MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,
 };

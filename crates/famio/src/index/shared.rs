@@ -54,6 +54,9 @@ pub(crate) mod images {
     pub const SOME: u32 = 2;
 }
 
+/// Instead of a generation in `Shared::open`: no other process reads along.
+pub(crate) const CLOSED: u64 = u64::MAX;
+
 /// A value of `Shared::dirty`.
 pub(crate) const RELEASED: u32 = 2;
 

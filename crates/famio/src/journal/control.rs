@@ -9,12 +9,13 @@ use crate::index::{CONTROL_SIZE, Control};
 use crate::journal::pools::access::give_to_writers_of;
 use crate::journal::pools::beside::{Beside, look_beside, may_be_beside, remove_left_empty};
 use crate::journal::pools::pool::{Pool, journal_name};
-use crate::journal::pools::reach::{look, open_looked_at};
+use crate::journal::pools::reach::{look, open_in_own, open_looked_at};
 use crate::journal::pools::trust::check_shared;
 use crate::sys::{self, InternalFd, internal, write_at};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// How a control file's name ends.
@@ -24,11 +25,16 @@ pub const SUFFIX: &str = ".control";
 const TRIES: u32 = 100;
 
 /// The pool in which the processes of the file meet: the pool of the file's mark, if it has one, otherwise `setting`.
-fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
+/// Also returns whether it has one.
+fn pool_by_mark(file: BorrowedFd<'_>, setting: Option<&Path>) -> (Option<PathBuf>, bool) {
     match mark_of(file) {
-        Ok(Some(mark)) => mark.pool,
-        _ => setting.map(Path::to_path_buf),
+        Ok(Some(mark)) => (mark.pool, true),
+        _ => (setting.map(Path::to_path_buf), false),
     }
+}
+
+fn pool_of(file: BorrowedFd<'_>, setting: Option<&Path>) -> Option<PathBuf> {
+    pool_by_mark(file, setting).0
 }
 
 /// Also works on an `O_PATH` descriptor.
@@ -39,8 +45,24 @@ fn mark_of(file: BorrowedFd<'_>) -> Result<Option<Mark>> {
     }
 }
 
+/// Best effort: without it, the next search takes longer.
+fn note(file: BorrowedFd<'_>, setting: Option<&Path>, control: &InternalFd, path: PathBuf) {
+    let _ = super::known_control::note(file, setting, control, path);
+}
+
 fn name_of(file: BorrowedFd<'_>) -> Result<String> {
     Ok(Identity::of_fd(file)?.stem() + SUFFIX)
+}
+
+/// Opens, for reading, the journal with this inode number, whose owner's arena names it: beside its control file. `None`:
+/// another file is there, or none, perhaps since the folder has another name now.
+pub(crate) fn journal_beside(control: &Control, inode: u64) -> Option<InternalFd> {
+    let mut path = super::path_of(control.as_fd()).ok()?.into_os_string().into_vec();
+    path.truncate(path.len().checked_sub(SUFFIX.len()).filter(|&end| path[end..] == *SUFFIX.as_bytes())?);
+    path.extend_from_slice(crate::journal::pools::pool::SUFFIX.as_bytes());
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let found = sys::openat(CWD, path, flags, Mode::empty()).ok()?;
+    (found.identity() == (control.identity().0, inode)).then_some(found)
 }
 
 /// The name of the control file beside a journal.
@@ -70,14 +92,18 @@ pub(crate) fn is_unused(file: BorrowedFd<'_>, setting: Option<&Path>, path: Opti
 /// # Errors
 /// `EACCES`: this process may not write the file, or the control file may come from a user who may not.
 pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Option<InternalFd>> {
-    if setting.is_none() && !matches!(mark_of(file), Ok(Some(_))) && !may_be_beside(file, None)? {
+    let (pool, is_marked) = pool_by_mark(file, setting);
+    if setting.is_none() && !is_marked && !may_be_beside(file, None)? {
         return Ok(None);
     }
-    match Pool::find(file, pool_of(file, setting).as_deref()) {
+    match Pool::find(file, pool.as_deref()) {
         Ok(Some(pool)) => {
-            let found = open_in(&pool, file, &name_of(file)?)?;
-            if found.is_none() && pool.is_beside() {
-                remove_left_empty(pool.path());
+            let name = name_of(file)?;
+            let found = open_in(&pool, file, &name)?;
+            match &found {
+                Some(found) => note(file, setting, found, pool.path_of(&name)),
+                None if pool.is_beside() => remove_left_empty(pool.path()),
+                None => {}
             }
             Ok(found)
         }
@@ -92,12 +118,23 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
 /// # Errors
 /// `EACCES`: as [`find`]; or this process may write the file but not the folder of its pool. `ENOSPC`.
 pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<InternalFd> {
-    let setting = pool_of(file, setting);
+    let (pool, is_marked) = pool_by_mark(file, setting);
     let name = name_of(file)?;
+    let found = |pool: &Pool, found: InternalFd| {
+        note(file, setting, &found, pool.path_of(&name));
+        found
+    };
+    // While there is a session, there is a pool, too, and most likely a control file.
+    if is_marked
+        && let Ok(Some(pool)) = Pool::find(file, pool.as_deref())
+        && let Ok(Some(control)) = open_in(&pool, file, &name)
+    {
+        return Ok(found(&pool, control));
+    }
     for _ in 0..TRIES {
-        let pool = Pool::make(file, setting.as_deref())?;
-        if let Some(found) = open_or_make(&pool, file, &name)? {
-            return Ok(found);
+        let pool = Pool::make(file, pool.as_deref())?;
+        if let Some(control) = open_or_make(&pool, file, &name)? {
+            return Ok(found(&pool, control));
         }
     }
     Err(Error::new(libc::EAGAIN))
@@ -188,6 +225,13 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
 }
 
 fn open_in_with(pool: &Pool, file: BorrowedFd<'_>, name: &str, access: OFlags) -> Result<Option<InternalFd>> {
+    match open_in_own(pool.folder(), name, access) {
+        Err(Errno::NOENT) => return Ok(None),
+        Ok(Some(found)) if is_whole(&found) && check_shared(found.as_fd(), file, Some(pool.folder())).is_ok() => {
+            return Ok(Some(found));
+        }
+        _ => {}
+    }
     // Examined before it is opened: another user may have put anything there.
     let looked = match look(pool.folder(), name) {
         Ok(looked) => looked,
@@ -195,7 +239,7 @@ fn open_in_with(pool: &Pool, file: BorrowedFd<'_>, name: &str, access: OFlags) -
         Err(e) => return Err(failed(pool, name, e.into())),
     };
     match check_shared(looked.as_fd(), file, Some(pool.folder())) {
-        Ok(()) if rustix::fs::fstat(&looked)?.st_size >= CONTROL_SIZE as i64 => {
+        Ok(()) if is_whole(&looked) => {
             let _standard = internal::occupy_standard();
             let found = open_looked_at(looked.as_fd(), access);
             found.map(Some).map_err(|e| failed(pool, name, e))
@@ -212,6 +256,10 @@ fn open_in_with(pool: &Pool, file: BorrowedFd<'_>, name: &str, access: OFlags) -
             Err(failed(pool, name, checked.err().unwrap_or(Error::with(libc::EACCES, "was cut short"))))
         }
     }
+}
+
+fn is_whole(control: &InternalFd) -> bool {
+    rustix::fs::fstat(control).is_ok_and(|stat| stat.st_size >= CONTROL_SIZE as i64)
 }
 
 /// Gives a control file that belongs to the file's owner, root or this user to those who may write the file now, if

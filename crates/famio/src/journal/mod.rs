@@ -37,6 +37,7 @@ pub mod header;
 mod identity;
 pub(crate) mod inplace;
 pub(crate) mod joint;
+pub(crate) mod known_control;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub mod mark;

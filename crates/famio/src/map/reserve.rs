@@ -88,6 +88,11 @@ impl Mapping {
         }
     }
 
+    /// None yet.
+    pub(crate) const fn none() -> Self {
+        Self { base: core::ptr::null_mut(), len: 0, writable: false, ahead: None }
+    }
+
     /// Maps another file in the place of this one, at the same addresses.
     pub(crate) fn put_at(&self, fd: BorrowedFd<'_>, domain: Domain) -> Result<()> {
         let kind = if domain == Domain::Pmem && TestHooks::current().domain.is_none() {
@@ -221,6 +226,9 @@ fn anywhere(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags, flags: MapFla
 impl Drop for Mapping {
     fn drop(&mut self) {
         drop(self.ahead.take()); // waits for its threads
+        if self.len == 0 {
+            return;
+        }
         // SAFETY: our mapping, made in `reserve` with this length. Callers keep no pointers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         address_space::give(self.len);

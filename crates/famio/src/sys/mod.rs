@@ -114,8 +114,14 @@ pub(crate) fn list(folder: impl AsFd) -> rustix::io::Result<rustix::fs::Dir> {
 
 /// The present path of an open file. A file that was deleted, or that this process cannot reach by a path, has none.
 pub(crate) fn path_of(file: BorrowedFd<'_>) -> Result<PathBuf> {
-    static KNOWN: Answer<PathBuf> = Answer::new();
-    KNOWN.of_file(file, || path_now(file))
+    PATH.of_file(file, || path_now(file))
+}
+
+static PATH: Answer<PathBuf> = Answer::new();
+
+/// The file was opened by this path just before, which is the kernel's: in this stretch it need not be asked for.
+pub(crate) fn note_path(file: BorrowedFd<'_>, path: &Path) {
+    let _ = PATH.of_file(file, || Ok::<_, Error>(path.to_path_buf()));
 }
 
 /// As [`path_of`], of this very moment.

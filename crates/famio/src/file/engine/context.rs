@@ -83,6 +83,9 @@ impl<'a> Context<'a> {
         match unsafe { self.home.read(offset, dst, len, readable) } {
             // SAFETY: the caller's promise.
             Err(e) if e.errno() == libc::EIO => unsafe { self.pread_home(offset, dst, len, readable) }.map_err(|_| e),
+            // Not mapped yet.
+            // SAFETY: the caller's promise.
+            Err(e) if e.errno() == libc::EFBIG => unsafe { self.pread_home(offset, dst, len, readable) },
             read => read,
         }
     }

@@ -38,7 +38,7 @@ impl Home {
     pub fn new(fds: &Descriptors, domain: Domain, writable: bool, medium: &'static dyn Medium) -> Result<Self> {
         let (map, sparse, size) = fds.with(writable, |fd| {
             let stat = rustix::fs::fstat(fd)?;
-            let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
+            let sparse = has_holes(&stat);
             let size = stat.st_size as u64;
             let mut map = Mapping::reserve(fd, domain, size, writable, reservation(size))?;
             medium.watch(fd, map.base(), map.reserved());
@@ -50,6 +50,20 @@ impl Home {
         let (sparse, reserved, top) = (AtomicBool::new(sparse), AtomicU64::new(size), AtomicU64::new(size));
         let preallocated = AtomicU64::new(0);
         Ok(Self { maps: GrowingMapping::new(map), domain, writable, medium, sparse, reserved, top, preallocated })
+    }
+
+    /// Of a process that reads along in another's session: not mapped yet, and read by calls until it is.
+    pub fn to_read(medium: &'static dyn Medium) -> Self {
+        Self {
+            maps: GrowingMapping::new(Mapping::none()),
+            domain: Domain::PageCache,
+            writable: false,
+            medium,
+            sparse: AtomicBool::new(true),
+            reserved: AtomicU64::new(0),
+            top: AtomicU64::new(0),
+            preallocated: AtomicU64::new(0),
+        }
     }
 
     /// What the session's next owner has to know.
@@ -226,9 +240,16 @@ impl Home {
         self.maps.reach(end, || self.longer_mapping(fds, end)).map(drop)
     }
 
-    /// A mapping of `size` bytes.
+    /// A mapping of `size` bytes; the first of all of the file.
     fn longer_mapping(&self, fds: &Descriptors, size: u64) -> Result<Mapping> {
+        let is_first = self.maps.current().reserved() == 0;
         fds.with(self.writable, |fd| {
+            let mut size = size;
+            if is_first {
+                let stat = rustix::fs::fstat(fd)?;
+                self.sparse.store(has_holes(&stat), Ordering::Relaxed);
+                size = size.max(stat.st_size as u64);
+            }
             let mut map = Mapping::reserve(fd, self.domain, size, self.writable, reservation(size))?;
             self.medium.watch(fd, map.base(), map.reserved());
             if !self.sparse.load(Ordering::Relaxed) {
@@ -305,6 +326,10 @@ impl Home {
         shared.physical.store(want, Ordering::Release);
         Ok(())
     }
+}
+
+fn has_holes(file: &rustix::fs::Stat) -> bool {
+    (file.st_blocks as u64) * 512 < file.st_size as u64
 }
 
 /// How sequential reads are mapped ahead.

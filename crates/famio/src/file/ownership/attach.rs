@@ -4,10 +4,10 @@
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING};
 use crate::index::{LIVES, SESSION};
-use crate::journal::{control, path_of};
+use crate::journal::{control, known_control, path_of};
 use crate::recovery::{self, Known};
 use crate::sys::internal::{Undisturbed, undisturbed};
-use crate::sys::open_again;
+use crate::sys::{note_path, open_again};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 use rustix::time::Timespec;
@@ -46,7 +46,8 @@ impl AtomicFile {
     }
 
     fn attach_by(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        let open = || control::find_or_make(fd, self.settings.pool.as_deref());
+        let pool = self.settings.pool.as_deref();
+        let open = || known_control::find(fd, self.key(), pool).map_or_else(|| control::find_or_make(fd, pool), Ok);
         self.ownership.membership.set_device(self.key().0);
         self.ownership.membership.attach(open, || self.is_journal_left(fd))
     }
@@ -96,6 +97,7 @@ impl AtomicFile {
             return Ok(());
         }
         let attach = |fd: BorrowedFd<'_>| {
+            known.path.iter().for_each(|path| note_path(fd, path));
             self.attach_by(fd).map_err(|e| match recovery::look(fd, &self.settings) {
                 Err(conflict) if conflict.errno() == libc::EIO => conflict, // for example: its pool is gone
                 _ => e,

@@ -4,10 +4,10 @@
 use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
-use crate::file::session::{CLOSED, OldSession, Session};
+use crate::file::session::{OldSession, Session};
 use crate::file::state::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::{Access, shadow};
-use crate::index::{LIVES, OwnerLock, SESSION};
+use crate::index::{CLOSED, LIVES, OwnerLock, SESSION};
 use crate::recovery;
 use crate::settings::OnKill;
 use crate::sys::internal::undisturbed;

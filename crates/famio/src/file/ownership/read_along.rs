@@ -1,7 +1,6 @@
 //! Looks into another process's session ([`crate::file::state::owner_session`]).
 
 use crate::error::Result;
-use crate::file::Descriptors;
 use crate::file::state::owner_session::{Look, OwnerSession};
 use crate::file::state::ownership::Ownership;
 use crate::settings::Settings;
@@ -17,7 +16,6 @@ impl Ownership {
     /// Looks into the owner's session, as long as the owner lives.
     pub(super) fn look_into_session<T>(
         &self,
-        fds: &Descriptors,
         settings: &Settings,
         mut look: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Look<T>> {
@@ -26,7 +24,7 @@ impl Ownership {
             if !self.membership.has_living_holder() {
                 return Ok(Look::Unreachable); // or it has just ended
             }
-            match self.join(fds, settings)? {
+            match self.join(settings)? {
                 Look::Done(joined) => match joined.look(&self.membership, &mut look) {
                     Ok(Look::Changing) => {}
                     looked => return looked,
@@ -40,7 +38,7 @@ impl Ownership {
         Ok(Look::Changing)
     }
 
-    fn join(&self, fds: &Descriptors, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
+    fn join(&self, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
         let mut here = self.joined.lock();
         if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.membership)) {
             return Ok(Look::Done(joined.clone()));
@@ -50,7 +48,7 @@ impl Ownership {
         if number == 0 {
             return Ok(Look::Changing);
         }
-        match OwnerSession::new(&self.membership, number, fds, settings) {
+        match OwnerSession::new(&self.membership, number, settings) {
             // The rest of the arena lies where only its owner finds it: on a disk.
             Ok(Some(joined))
                 if outgrown.is_some_and(|old| old.number == number && old.arena.len() >= joined.arena.len()) =>

@@ -53,7 +53,7 @@ impl AtomicFile {
                 }
                 continue;
             }
-            match self.ownership.look_into_session(&self.fds, &self.settings, &mut along)? {
+            match self.ownership.look_into_session(&self.settings, &mut along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing => {
                     // The owner could neither hand it over nor end it, and has not gone on.

@@ -20,7 +20,7 @@ use super::images::Imaging;
 use super::{Descriptors, Home};
 use crate::file::base::calls::Grace;
 use crate::file::engine::context::{Context, Engine};
-use crate::index::{Arena, Pairs};
+use crate::index::{Arena, CLOSED, Pairs};
 use crate::settings::PolicyChoice;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::Arc;
@@ -72,9 +72,6 @@ pub(super) struct Gathered {
     /// The time (monotonic, nanoseconds) from which on the next round may begin beside writers.
     pub(super) rest_until: AtomicU64,
 }
-
-/// Instead of a generation in `Shared::open`: no other process reads along.
-pub(super) const CLOSED: u64 = u64::MAX;
 
 /// The most bytes that one call moves, as in the kernel.
 pub(crate) const CALL_MAX: usize = 0x7fff_f000;

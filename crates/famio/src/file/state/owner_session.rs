@@ -7,19 +7,27 @@
 use crate::error::{Error, Result};
 use crate::file::base::modified::Modified;
 use crate::file::engine::context::{Context, Part};
-use crate::file::session::{CALL_MAX, CLOSED};
+use crate::file::session::CALL_MAX;
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
-use crate::index::{Arena, BLOCK, Cell, Index, Membership, Shared, follow_up};
+use crate::index::{Arena, BLOCK, CLOSED, Cell, Control, Index, Membership, Shared, follow_up};
 use crate::journal::control;
 use crate::journal::inplace::View;
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use crate::sys::internal::Undisturbed;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Looks at one block within one look at the session.
 pub(in crate::file) const SPINS: u32 = 1000;
+
+/// The error of a copy that needs a block of the journal, if that is not to be had.
+const NO_JOURNAL: i32 = libc::EBUSY;
+
+/// Reads of the file by calls, before it is mapped: to map it takes as long as twenty, and many a process reads less.
+const READS_BY_CALLS: u32 = 16;
 
 /// A session that this process reads along.
 ///
@@ -30,10 +38,46 @@ pub(in crate::file) struct OwnerSession {
     pub(in crate::file) number: u64,
     pub(in crate::file) generation: u64,
     pub(in crate::file) home: Home,
+    /// Reads of the file.
+    reads: AtomicU32,
     /// The journal, if it is an in-place one.
-    pub(in crate::file) journal: Option<View>,
+    journal: Option<Journal>,
     /// The journal is longer than its mapping.
     pub(in crate::file) is_outgrown: AtomicBool,
+}
+
+/// An in-place journal of another process, which is mapped when a block of it is first needed.
+struct Journal {
+    inode: u64,
+    view: OnceLock<View>,
+    /// The control file beside it.
+    control: Weak<Control>,
+    /// The pool of the settings.
+    pool: Option<PathBuf>,
+    /// This process cannot open it.
+    is_unreachable: AtomicBool,
+}
+
+impl Journal {
+    /// Its view. `None`: it has just gone, or this process cannot open it.
+    fn view(&self, fds: &Descriptors) -> Option<&View> {
+        if let Some(view) = self.view.get() {
+            return Some(view);
+        }
+        let opened = self.open(fds);
+        self.is_unreachable.store(opened.is_err(), Ordering::Relaxed);
+        opened.ok().filter(|view| view.inode() == self.inode).map(|view| self.view.get_or_init(|| view))
+    }
+
+    fn open(&self, fds: &Descriptors) -> Result<View> {
+        let _undisturbed = Undisturbed::begin();
+        if let Some(journal) = self.control.upgrade().and_then(|control| control::journal_beside(&control, self.inode))
+        {
+            return View::of(journal.as_fd());
+        }
+        let journal = fds.with(false, |fd| control::find_journal(fd, self.pool.as_deref()))?;
+        View::of(journal.ok_or(Error::new(libc::ENOENT))?.as_fd())
+    }
 }
 
 /// The result of a look into another process's session.
@@ -47,12 +91,7 @@ pub(in crate::file) enum Look<T> {
 
 impl OwnerSession {
     /// `None`: there is no such session yet, or any more.
-    pub(in crate::file) fn new(
-        membership: &Membership,
-        number: u64,
-        fds: &Descriptors,
-        settings: &Settings,
-    ) -> Result<Option<Self>> {
+    pub(in crate::file) fn new(membership: &Membership, number: u64, settings: &Settings) -> Result<Option<Self>> {
         let _undisturbed = Undisturbed::begin();
         let memory = membership.open_arena(number)?;
         let Some(arena) = Arena::join(&memory)? else {
@@ -69,10 +108,17 @@ impl OwnerSession {
         if generation == CLOSED {
             return Err(Error::new(libc::EBUSY));
         }
-        let journal = if journal == 0 { None } else { Some(open_journal(fds, settings)?) };
-        let home = Home::new(fds, Domain::PageCache, false, medium(Domain::PageCache, false))?;
+        let journal = (journal != 0).then(|| Journal {
+            inode: journal,
+            view: OnceLock::new(),
+            control: membership.control().map_or_else(Weak::new, |control| Arc::downgrade(&control)),
+            pool: settings.pool.clone(),
+            is_unreachable: AtomicBool::new(false),
+        });
+        let home = Home::to_read(medium(Domain::PageCache, false));
         membership.set_read_along(true);
-        let joined = Self { arena, number, generation, home, journal, is_outgrown: AtomicBool::new(false) };
+        let (reads, is_outgrown) = (AtomicU32::new(0), AtomicBool::new(false));
+        let joined = Self { arena, number, generation, home, reads, journal, is_outgrown };
         Ok(joined.is_current(membership).then_some(joined))
     }
 
@@ -86,7 +132,7 @@ impl OwnerSession {
         fence(Ordering::Acquire);
         let shared = self.shared();
         shared.open.load(Ordering::Acquire) == self.generation
-            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, View::inode)
+            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, |journal| journal.inode)
             && membership.arena() == self.number
             && !self.arena.is_outgrown()
             && !self.is_outgrown.load(Ordering::Relaxed)
@@ -104,6 +150,9 @@ impl OwnerSession {
             return Ok(Look::Unreachable);
         }
         if shared.released.load(Ordering::Acquire) != 0 {
+            return Ok(Look::Unreachable);
+        }
+        if matches!(self.without_journal::<()>(), Look::Unreachable) {
             return Ok(Look::Unreachable);
         }
         // If the owner has mapped the file without shared memory, no other process sees its stores.
@@ -155,7 +204,7 @@ impl OwnerSession {
                 // SAFETY: the caller's promise.
                 match unsafe { self.read_some(fds, at, dst, len - used) } {
                     Ok(Look::Done(n)) => used += n,
-                    Ok(_) => return Ok(Look::Changing),
+                    Ok(other) => return Ok(other),
                     Err(e) if done + used == 0 => return Err(e),
                     Err(_) => return Ok(Look::Done(done + used)),
                 }
@@ -221,12 +270,21 @@ impl OwnerSession {
                     break;
                 }
                 if cell.still(seen) {
-                    return copied.map(Look::Done);
+                    return match copied {
+                        Err(e) if e.errno() == NO_JOURNAL => Ok(self.without_journal()),
+                        copied => copied.map(Look::Done),
+                    };
                 }
             }
             core::hint::spin_loop();
         }
         Ok(Look::Changing)
+    }
+
+    /// A block of the journal was needed, which is not to be had.
+    fn without_journal<T>(&self) -> Look<T> {
+        let is_unreachable = |journal: &Journal| journal.is_unreachable.load(Ordering::Relaxed);
+        if self.journal.as_ref().is_some_and(is_unreachable) { Look::Unreachable } else { Look::Changing }
     }
 
     /// # Safety
@@ -237,7 +295,8 @@ impl OwnerSession {
             return unsafe { records::copy_block(cx, cell, part) };
         };
         let log_block = |entry| {
-            journal.block(entry).ok_or_else(|| {
+            let view = journal.view(cx.fds).ok_or(Error::new(NO_JOURNAL))?;
+            view.block(entry).ok_or_else(|| {
                 self.is_outgrown.store(true, Ordering::Relaxed);
                 Error::new(libc::EIO)
             })
@@ -250,9 +309,13 @@ impl OwnerSession {
         if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
     }
 
-    /// Makes sure that the file is mapped up to `end`, as far as it goes.
+    /// Makes sure that the file is mapped up to `end`, as far as it goes; or reads it by calls, if there are few.
     #[inline]
     pub(in crate::file) fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
+        if self.reads.load(Ordering::Relaxed) < READS_BY_CALLS {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
         let end = end.min(self.readable(cx));
         self.home.cover(cx.fds, end)
     }
@@ -266,9 +329,4 @@ impl<T> Look<T> {
             Self::Unreachable => Look::Unreachable,
         }
     }
-}
-
-pub(in crate::file) fn open_journal(fds: &Descriptors, settings: &Settings) -> Result<View> {
-    let journal = fds.with(false, |fd| control::find_journal(fd, settings.pool.as_deref()))?;
-    View::of(journal.ok_or(Error::new(libc::ENOENT))?.as_fd())
 }

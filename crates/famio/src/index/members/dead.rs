@@ -28,7 +28,7 @@ pub(crate) struct DeadArena {
 ///
 /// # Safety
 /// Only atomic words, and arrays and structures of these.
-unsafe trait Words {}
+pub(super) unsafe trait Words {}
 
 // SAFETY: atomic words only.
 unsafe impl Words for Shared {}
@@ -130,7 +130,7 @@ fn gone() -> Error {
     Error::with(libc::EIO, "part of its shared memory is gone or damaged")
 }
 
-fn read_words<T: Words>(file: BorrowedFd<'_>, size: u64, at: u64) -> Result<Box<T>> {
+pub(super) fn read_words<T: Words>(file: BorrowedFd<'_>, size: u64, at: u64) -> Result<Box<T>> {
     if at.checked_add(size_of::<T>() as u64).is_none_or(|end| end > size) {
         return Err(gone());
     }

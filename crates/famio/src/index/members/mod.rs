@@ -6,6 +6,7 @@ pub(super) mod control;
 pub(super) mod control_page;
 pub(super) mod dead;
 pub(super) mod flush;
+pub(super) mod glance;
 pub(super) mod in_flight;
 pub(super) mod left;
 pub(super) mod life;

@@ -13,11 +13,14 @@ pub(crate) struct View {
     inode: u64,
 }
 
+/// Address space for a small journal: a long reservation takes long to unmap, and a view may serve a few reads.
+const LEAST: usize = 1 << 20;
+
 impl View {
     /// Maps the journal behind `journal`.
     pub fn of(journal: BorrowedFd<'_>) -> Result<Self> {
         let stat = rustix::fs::fstat(journal)?;
-        let map = Mapping::read_only(journal, Domain::PageCache, stat.st_size as u64)?;
+        let map = Mapping::reserve(journal, Domain::PageCache, stat.st_size as u64, false, LEAST)?;
         map.keep_from_children();
         Ok(Self { map, inode: stat.st_ino })
     }

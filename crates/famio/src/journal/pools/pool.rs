@@ -5,7 +5,7 @@ pub use super::beside::is_beside_name;
 use super::beside::{name_to_make, names_to_find, note_in_making};
 use super::kept::{find_made, note_made, open_folder_at};
 use super::place::{folder_of, open_folder};
-use super::reach::{look, open_looked_at, reach};
+use super::reach::{look, open_in_own, open_looked_at, reach};
 use super::{access, trust};
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
@@ -219,6 +219,14 @@ impl Pool {
     }
 
     fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<InternalFd>> {
+        let opened = match open_in_own(self.folder.as_fd(), name, access) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|e| self.named(name, e.into()))?,
+        };
+        if let Some(opened) = opened {
+            let trusted = trust::check_journal(opened.as_fd(), file, self.folder.as_fd());
+            return trusted.map_err(|e| self.named(name, e)).map(|()| Some(opened));
+        }
         // Examined before it is opened: another user may have put anything there.
         let looked = match look(self.folder.as_fd(), name) {
             Ok(looked) => looked,

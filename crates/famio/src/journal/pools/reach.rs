@@ -1,6 +1,7 @@
 //! Paths written by other users: the hint in a journal, the pool in a mark. They are followed step by step, and their
 //! target is examined before it is opened.
 
+use super::trust;
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, open_again, openat};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, readlinkat};
@@ -85,6 +86,23 @@ pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<I
     })
 }
 
+/// As [`look`] and [`open_looked_at`] in one step, in a folder of root's or this user's into which nobody else can put
+/// anything. `None`: it is not such a folder, or the two steps are needed to say what is wrong.
+pub(crate) fn open_in_own(
+    folder: BorrowedFd<'_>,
+    name: impl rustix::path::Arg,
+    access: OFlags,
+) -> rustix::io::Result<Option<InternalFd>> {
+    if !trust::is_own(folder) {
+        return Ok(None);
+    }
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match openat(folder, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Err(Errno::NOENT),
+        opened => Ok(opened.ok().filter(|opened| fstat(opened).is_ok_and(|stat| is_regular(&stat)))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +139,31 @@ mod tests {
         lchown(dir.path("relative"), Some(1234), Some(1234)).unwrap();
         let error = reach(&dir.path("relative/file")).unwrap_err();
         assert!(error.errno() == libc::ELOOP && error.to_string().contains("user 1234"), "{error}");
+    }
+
+    #[test]
+    fn in_a_folder_of_ones_own_nothing_is_examined_first() {
+        let dir = Scratch::new();
+        std::fs::write(dir.path("file"), b"x").unwrap();
+        rustix::fs::mkfifoat(CWD, dir.path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
+        symlink("file", dir.path("link")).unwrap();
+        let folder = look_at(dir.root()).unwrap();
+        let set_mode = |mode| rustix::fs::chmod(dir.root(), Mode::from_raw_mode(mode)).unwrap();
+        let open = |name: &str| open_in_own(folder.as_fd(), name, OFlags::RDWR);
+        set_mode(0o755);
+        assert!(open("file").unwrap().is_some());
+        assert!(["fifo", "link", "."].iter().all(|name| open(name).unwrap().is_none()));
+        assert!(open("none").is_err_and(|e| e == Errno::NOENT));
+        for others in [0o775, 0o757, 0o1777] {
+            set_mode(others);
+            assert!(open("file").unwrap().is_none(), "{others:o}");
+        }
+        if rustix::process::geteuid().is_root() {
+            set_mode(0o755);
+            lchown(dir.root(), Some(1234), Some(1234)).unwrap();
+            assert!(open("file").unwrap().is_none(), "another user's");
+            lchown(dir.root(), Some(0), Some(0)).unwrap();
+        }
     }
 
     #[test]

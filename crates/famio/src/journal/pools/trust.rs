@@ -54,6 +54,24 @@ fn is_by_writer(ours: &Permissions, owner: u32, file: &Permissions, folder: Opti
         || ours.has_group_that_writes(file) && folder.map_or(Ok(true), do_groups_count)?)
 }
 
+/// Whether one of our files belongs to the owner of the file, to root or to this user.
+fn is_by_owner(here: &Stat, like: &Stat) -> bool {
+    [0, like.st_uid, effective_user()].contains(&here.st_uid)
+}
+
+/// Whether moreover its mode alone keeps all others from this: users and groups whom a list names get no more than the
+/// mode's group bits.
+fn is_kept_to_owner(here: &Stat, like: &Stat, bits: u32) -> bool {
+    here.st_mode & (bits << 3 | bits) == 0 && is_by_owner(here, like)
+}
+
+/// Whether shared memory with a name is that of [`check_shared`], and nobody but its owner may read or write it.
+pub(in crate::journal) fn is_for_owner_alone(ours: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<bool> {
+    let (here, like) = (fstat(ours)?, owner_and_mode(file)?);
+    let is_regular = FileType::from_raw_mode(here.st_mode) == FileType::RegularFile;
+    Ok(is_regular && here.st_nlink == 1 && is_kept_to_owner(&here, &like, READ_WRITE))
+}
+
 /// Whether one of our files, with the permissions `given`, belongs to the owner of `file`, to root, to this user, or to
 /// another user who may write `file`.
 fn is_by_trusted(
@@ -61,13 +79,18 @@ fn is_by_trusted(
     (like, allowed): (&Stat, &Permissions),
     folder: Option<BorrowedFd<'_>>,
 ) -> Result<bool> {
-    let by_owner = [0, like.st_uid, effective_user()].contains(&here.st_uid);
-    Ok(by_owner || is_by_writer(given, here.st_uid, allowed, folder)?)
+    Ok(is_by_owner(here, like) || is_by_writer(given, here.st_uid, allowed, folder)?)
+}
+
+/// Whether nobody but root and this user can put anything into a folder.
+pub(super) fn is_own(folder: BorrowedFd<'_>) -> bool {
+    let is = |stat: Stat| [0, effective_user()].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0; // or a list's mask
+    fstat(folder).is_ok_and(is)
 }
 
 /// Whether nobody but a folder's owner and the owners of the files in it can replace or remove those.
 pub(in crate::journal) fn is_protected(folder: BorrowedFd<'_>) -> bool {
-    let is = |stat: Stat| is_sticky(&stat) || stat.st_mode & 0o022 == 0; // a list's mask is in place of the group's
+    let is = |stat: Stat| is_sticky(&stat) || stat.st_mode & 0o022 == 0; // or a list's mask
     fstat(folder).is_ok_and(is)
 }
 
@@ -84,6 +107,9 @@ pub(crate) fn check_shared(ours: BorrowedFd<'_>, file: BorrowedFd<'_>, folder: O
     }
     if here.st_nlink > 1 {
         return refused(format!("has {} names, not one", here.st_nlink));
+    }
+    if is_kept_to_owner(&here, &like, READ_WRITE) {
+        return Ok(());
     }
     let (allowed, given) = (Permissions::of(file, &like)?, Permissions::of_looked_at(ours, &here)?);
     if !is_by_trusted((&here, &given), (&like, &allowed), folder)? {
@@ -139,6 +165,9 @@ pub(in crate::journal) fn check_journal(
     }
     let Some(file) = file else { return Ok(()) };
     let like = owner_and_mode(file)?;
+    if is_kept_to_owner(&stat, &like, WRITE) {
+        return Ok(());
+    }
     let (given, allowed) = (Permissions::of_looked_at(journal, &stat)?, Permissions::of(file, &like)?);
     if !is_by_trusted((&stat, &given), (&like, &allowed), Some(folder))? {
         return refused(format!(

@@ -11,6 +11,7 @@ mod ordinary_writer;
 mod prepared;
 pub(super) mod selected;
 pub(super) mod stat;
+mod stat_of_others;
 pub(super) mod streams;
 pub(super) mod times;
 pub(super) mod twin;

@@ -2,23 +2,18 @@
 //! path and every descriptor of it shows the same.
 
 use super::selected::may_match;
+use super::stat_of_others::{Reached, SEEN_BY_STATX, Seen, look_at_others};
 use crate::fast_path::FAST_PATH;
 use crate::file::{AtomicFile, Modified};
-use crate::index::Control;
-use crate::journal::control;
-use crate::posix::call::look::{stat_at, stat_of};
 use crate::posix::data::vector;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::{in_vfork_child, is_forked};
-use crate::posix::selection::config::Config;
-use crate::posix::selection::{path_text, traces};
-use crate::posix::{Ret, fail, raw, steadily};
-use crate::sys::internal::occupy_standard;
+use crate::posix::{Ret, raw, steadily};
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 pub(in crate::posix) fn find(dev: u64, ino: u64) -> Option<Arc<AtomicFile>> {
@@ -33,112 +28,6 @@ fn is_ours(file: &Arc<AtomicFile>) -> bool {
     let mut ours = false;
     table::for_each(0, u32::MAX, |_, handle| ours |= handle.is_ours() && Arc::ptr_eq(handle.file(), file));
     ours
-}
-
-/// What the kernel says of a file: enough to notice that it was changed.
-#[derive(PartialEq, Eq)]
-struct Seen {
-    file: (u64, u64),
-    owner: u32,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl Seen {
-    fn of(stat: &Stat) -> Self {
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
-        Self { file: (stat.st_dev, stat.st_ino), owner: stat.st_uid, size: stat.st_size as u64, changed }
-    }
-
-    /// Of a result with [`SEEN_BY_STATX`].
-    fn of_statx(stat: &Statx) -> Self {
-        let device = libc::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into());
-        Self { file: (device, stat.stx_ino), owner: stat.stx_uid, size: stat.stx_size, changed }
-    }
-
-    /// Whether the path leads to another regular file by now, or to this one after a change.
-    fn was_before(&self, now: &Stat) -> bool {
-        now.st_mode & libc::S_IFMT == libc::S_IFREG && *self != Self::of(now)
-    }
-}
-
-const SEEN_BY_STATX: u32 = libc::STATX_INO | libc::STATX_TYPE | libc::STATX_UID | libc::STATX_SIZE | libc::STATX_CTIME;
-
-/// Opens an atomic file for the time of `look`, if other processes have it open and this one does not: while another
-/// process writes it, the kernel's size is not the file's size. Only for a path that may be selected, of a file with
-/// an open epoch. Returns whether the path may lead elsewhere by now, so that the kernel has to be asked again.
-///
-/// # Safety
-/// The kernel has just read the path, or it is null.
-#[cold]
-unsafe fn beside(
-    dirfd: RawFd,
-    path: *const c_char,
-    flags: i32,
-    seen: impl FnOnce() -> Seen,
-    look: impl FnOnce(RawFd),
-) -> bool {
-    let Some(config) = process::config() else { return false };
-    // SAFETY: the caller's promise.
-    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
-    if name.is_empty() || !config.globs.may_match(name.to_bytes()) {
-        return false;
-    }
-    if crate::posix::call::lock::not_reentered().is_err() || in_vfork_child() {
-        return false;
-    }
-    // SAFETY: the path is good.
-    if !unsafe { is_in_use(config, dirfd, path, flags, &seen()) } {
-        return false;
-    }
-    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
-    let _standard = occupy_standard(); // as a standard stream it would be demoted
-    // SAFETY: the path is good.
-    let mut fd = unsafe { crate::posix::openat(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | nofollow, 0) };
-    if fd == fail(libc::EMFILE) {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | nofollow;
-        // SAFETY: as above; no other code has the descriptor.
-        fd = unsafe {
-            match crate::posix::with_number(|| raw!(SYS_openat, dirfd, path, flags, 0)) {
-                made if made >= 0 => {
-                    crate::posix::adopt(made as RawFd, path_text::path_of(made as RawFd, name).as_ptr())
-                }
-                error => error,
-            }
-        };
-    }
-    if fd >= 0 {
-        look(fd as RawFd);
-        crate::posix::close(fd as RawFd);
-    }
-    [libc::ENOENT, libc::ESTALE].map(fail).contains(&fd)
-}
-
-/// Whether a process has an open epoch on the file that the path leads to, as far as this process may know; or may have
-/// had one when the kernel said what was `seen`.
-///
-/// # Safety
-/// As [`beside`].
-unsafe fn is_in_use(config: &Config, dirfd: RawFd, path: *const c_char, flags: i32, seen: &Seen) -> bool {
-    // SAFETY: the path is good.
-    let name = unsafe { CStr::from_ptr(path) };
-    if traces::are_absent(config, dirfd, name, seen.owner) {
-        // SAFETY: the path is good.
-        let named = unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) };
-        if named.is_ok_and(|now| Seen::of(&now) == *seen) {
-            return false; // and the path is no link
-        }
-    }
-    // Closing an ordinary descriptor of the file would drop the program's locks; closing this kind does not.
-    // SAFETY: the path is good.
-    let Some(look) = (unsafe { crate::posix::look(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW != 0) }) else {
-        return false;
-    };
-    let found = control::find(look.as_fd(), config.settings.pool.as_deref()).ok().flatten();
-    // A session that was there may be gone by now.
-    found.is_some_and(|control| Control::new(control).is_in_use())
-        || stat_of(look.as_raw_fd()).is_ok_and(|now| seen.was_before(&now))
 }
 
 /// Replaces size and times in a result of the kernel's by the logical ones. `fd`: its table entry is checked on the
@@ -165,9 +54,17 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     }
     let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
     let changed = (shown.st_ctime, shown.st_ctime_nsec as u64);
-    shown.st_size = file.size_given(shown.st_size as u64, Some(changed)) as i64;
-    if let Some(Modified { time, is_set }) = file.modified() {
+    let size = file.size_given(shown.st_size as u64, Some(changed));
+    let modified = file.modified();
+    if modified.is_some() {
         shown.st_blocks = file.blocks(shown.st_blocks as u64) as i64;
+    }
+    put(size, modified, shown);
+}
+
+fn put(size: u64, modified: Option<Modified>, shown: &mut Stat) {
+    shown.st_size = size as i64;
+    if let Some(Modified { time, is_set }) = modified {
         if is_set || (time.tv_sec, time.tv_nsec) > (shown.st_mtime, shown.st_mtime_nsec) {
             (shown.st_mtime, shown.st_mtime_nsec) = (time.tv_sec, time.tv_nsec);
         }
@@ -213,9 +110,8 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
     FAST_PATH.name_prefilter.may_match(bytes) && may_match(bytes)
 }
 
-/// Calls `show` to fill in the logical state if the file is atomic, in this process or in another. In the second case
-/// with a descriptor of it, by which the kernel is to be asked again. Returns whether the kernel has to be asked again
-/// by the path.
+/// Calls `show` to fill in the logical state if the file is atomic, in this process (`None`) or in another; in the
+/// second case the kernel is to be asked again, by the descriptor. Returns whether it has to be asked again by the path.
 ///
 /// # Safety
 /// As [`may_be_atomic`].
@@ -225,17 +121,17 @@ unsafe fn show_logical(
     path: *const c_char,
     flags: i32,
     (file, seen): ((u64, u64), impl FnOnce() -> Seen),
-    show: impl FnOnce(Option<RawFd>),
+    mut show: impl FnMut(Option<Reached<'_>>) -> bool,
 ) -> bool {
     if process::config().is_none() {
         return false;
     }
     if table::any() && find(file.0, file.1).is_some() {
-        show(None);
+        let _ = show(None);
         return false;
     }
     // SAFETY: the caller's promise.
-    unsafe { beside(dirfd, path, flags, seen, |fd| show(Some(fd))) }
+    unsafe { look_at_others(dirfd, path, flags, seen, |reached| show(Some(reached))) }
 }
 
 /// How often a path is asked for again that leads elsewhere each time.
@@ -266,10 +162,17 @@ unsafe fn stat_logical(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flag
     for _ in 0..ASKS {
         // SAFETY: the caller's promise; after success `shown` is valid.
         unsafe {
-            let show = |opened: Option<RawFd>| {
-                if opened.is_none_or(|fd| raw!(SYS_fstat, fd, shown) == 0) {
-                    overlay(None, shown);
+            let ask = |fd: RawFd| raw!(SYS_fstat, fd, shown) == 0;
+            let show = |reached: Option<Reached<'_>>| {
+                let is_asked = reached.as_ref().is_none_or(|reached| ask(reached.descriptor()));
+                match reached {
+                    Some(Reached::Seen(_, glance)) if is_asked => {
+                        put(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                    }
+                    _ if is_asked => overlay(None, shown),
+                    _ => {}
                 }
+                is_asked
             };
             let seen = (((*shown).st_dev, (*shown).st_ino), || Seen::of(&*shown));
             if !show_logical(dirfd, path, flags, seen, show) {
@@ -316,11 +219,20 @@ unsafe fn statx_logical(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32
     for _ in 0..ASKS {
         // SAFETY: the caller's promise; after success `shown` is valid.
         unsafe {
-            let show = |opened: Option<RawFd>| {
-                let by = |fd| raw!(SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask | SEEN_BY_STATX, shown);
-                if opened.is_none_or(|fd| by(fd) == 0) {
-                    overlay_statx(&mut *shown, mask);
+            let ask =
+                |fd: RawFd| raw!(SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask | SEEN_BY_STATX, shown) == 0;
+            let show = |reached: Option<Reached<'_>>| {
+                let is_asked = reached.as_ref().is_none_or(|reached| ask(reached.descriptor()));
+                match reached {
+                    // What can be written at once is the business of those who open it.
+                    Some(Reached::Seen(..)) if mask & STATX_WRITE_ATOMIC != 0 => return false,
+                    Some(Reached::Seen(_, glance)) if is_asked => {
+                        put_statx(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                    }
+                    _ if is_asked => overlay_statx(&mut *shown, mask),
+                    _ => {}
                 }
+                is_asked
             };
             let device = libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor);
             let seen = ((device, (*shown).stx_ino), || Seen::of_statx(&*shown));
@@ -359,9 +271,17 @@ fn overlay_statx(shown: &mut Statx, mask: u32) {
     }
     let is_told = shown.stx_mask & (libc::STATX_SIZE | libc::STATX_CTIME) == libc::STATX_SIZE | libc::STATX_CTIME;
     let changed = is_told.then_some((shown.stx_ctime.tv_sec, shown.stx_ctime.tv_nsec.into()));
-    shown.stx_size = file.size_given(shown.stx_size, changed);
-    if let Some(Modified { time, is_set }) = file.modified() {
+    let size = file.size_given(shown.stx_size, changed);
+    let modified = file.modified();
+    if modified.is_some() {
         shown.stx_blocks = file.blocks(shown.stx_blocks);
+    }
+    put_statx(size, modified, shown);
+}
+
+fn put_statx(size: u64, modified: Option<Modified>, shown: &mut Statx) {
+    shown.stx_size = size;
+    if let Some(Modified { time, is_set }) = modified {
         if is_set {
             (shown.stx_mtime.tv_sec, shown.stx_mtime.tv_nsec) = (time.tv_sec, time.tv_nsec as u32);
             return;

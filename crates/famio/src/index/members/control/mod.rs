@@ -11,7 +11,7 @@ pub use self::owner::Owner;
 #[cfg(test)]
 pub(in crate::index) use self::test_control::{TestControl, for_test};
 
-use super::control_page::{HAS_IMAGE, MAGIC, MEMBERS, Page, SESSION, SIZE, UNOWNED};
+use super::control_page::{HAS_IMAGE, MAGIC, MEMBERS, MOVED, Page, SESSION, SIZE, UNOWNED};
 use crate::error::{Error, Result};
 use crate::index::calls::totals::Totals;
 use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
@@ -181,9 +181,21 @@ impl Control {
     /// epoch.
     pub fn is_in_use(&self) -> bool {
         // In this order: the announcement ends when the session has begun.
-        self.word(offset_of!(Page, magic)) == MAGIC
-            && (self.word(offset_of!(Page, grows_no_more)) != 0
-                || self.word(offset_of!(Page, state)) & (SESSION | HAS_IMAGE) != 0)
+        const { assert!(offset_of!(Page, magic) == 0 && offset_of!(Page, state) == 8) };
+        let is_announced = self.word(offset_of!(Page, grows_no_more)) != 0;
+        let [magic, state] = self.words(0);
+        magic == MAGIC && (is_announced || state & (SESSION | HAS_IMAGE) != 0)
+    }
+
+    /// Whether there is a session, and a process is attached; not if the file has another control file now.
+    pub fn has_living_session(&self) -> bool {
+        let [magic, state] = self.words(0);
+        magic == MAGIC && state & (SESSION | MOVED) == SESSION && is_anybody(self)
+    }
+
+    /// The file.
+    pub fn into_file(self) -> InternalFd {
+        self.file
     }
 
     /// A value that changes with each session that begins or ends.
