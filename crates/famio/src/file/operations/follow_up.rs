@@ -6,6 +6,8 @@ use crate::error::Result;
 use crate::file::atomic::AtomicFile;
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::base::waiting::{WAITS, wait_for};
+use crate::file::state::shadow_pages::PIECE;
+use crate::file::{UserBuf, copy_in};
 use core::ops::Range;
 
 impl AtomicFile {
@@ -20,7 +22,9 @@ impl AtomicFile {
     ) -> Result<T> {
         match change() {
             Ok(done) => Ok(done),
-            Err(refusal) => self.change_again(refusal, again, |done| core::iter::once(changed(done)), WAITS),
+            Err(refusal) => {
+                self.change_again(refusal, again, |done| self.follow_change(core::iter::once(changed(done))), WAITS)
+            }
         }
     }
 
@@ -33,19 +37,44 @@ impl AtomicFile {
     ) -> Result<()> {
         match change() {
             Ok(()) => Ok(()),
-            Err(refusal) => self.change_again(refusal, change, |()| changed(), 0),
+            Err(refusal) => self.change_again(refusal, change, |()| self.follow_change(changed()), 0),
         }
+    }
+
+    /// As [`changing`](Self::changing), of a write of `bufs` at `offset` that was refused. If there is a shadow, its
+    /// bytes are copied first: so the shadow gets the same bytes as the file, from the processor's cache. To read them
+    /// back from where they were stored past the cache would take twice as long as the write.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[cold]
+    #[inline(never)]
+    pub(in crate::file) unsafe fn write_again(&self, refusal: Refusal, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+        let changed = |done: usize| offset..offset + done as u64;
+        let is_shown = refusal.is_needs_follow_up() && self.shadow().is_some();
+        // SAFETY: the caller's promise.
+        let copied = if is_shown { unsafe { copied(bufs) } } else { None };
+        let Some(mut bytes) = copied else {
+            // SAFETY: the caller's promise.
+            let again = || unsafe { self.write_file(offset, bufs) };
+            let follow = |&done: &usize| self.follow_change(core::iter::once(changed(done)));
+            return self.change_again(refusal, again, follow, WAITS);
+        };
+        let own = [UserBuf::of(&mut bytes)];
+        // SAFETY: our memory.
+        let again = || unsafe { self.write_file(offset, &own) };
+        self.change_again(refusal, again, |&done| self.follow_by(changed(done), Some(&bytes[..done])), WAITS)
     }
 
     /// A change was refused: makes it with its follow-up, or after others of the pool have given back what they have
     /// borrowed, which is waited for here, up to `waits` times, with nothing held. Otherwise the error.
     #[cold]
     #[inline(never)]
-    fn change_again<T, R: IntoIterator<Item = Range<u64>>>(
+    fn change_again<T>(
         &self,
         mut refusal: Refusal,
         mut change: impl FnMut() -> Answer<T>,
-        changed: impl FnOnce(&T) -> R,
+        follow: impl FnOnce(&T) -> Result<()>,
         mut waits: u32,
     ) -> Result<T> {
         let mut needs_follow_up = false;
@@ -65,7 +94,7 @@ impl AtomicFile {
             match change() {
                 Ok(done) => {
                     if needs_follow_up {
-                        self.follow_change(changed(&done))?;
+                        follow(&done)?;
                     }
                     return Ok(done);
                 }
@@ -78,14 +107,37 @@ impl AtomicFile {
     /// After a change of these ranges, with the shadow's lock: earlier changes there stay, and maps show the new
     /// bytes.
     pub(in crate::file) fn follow_change(&self, ranges: impl IntoIterator<Item = Range<u64>>) -> Result<()> {
+        ranges.into_iter().try_for_each(|range| self.follow_by(range, None))
+    }
+
+    /// As [`follow_change`](Self::follow_change) of one range, which has these bytes now, if they are known.
+    fn follow_by(&self, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
+        self.end_tenures(range.clone());
         // The present shadow: the change may have begun a session, or made the file too large for the earlier shadow.
         // If the change has demoted the file, its maps are the kernel's.
-        for range in ranges {
-            self.end_tenures(range.clone());
-            if let Some(shadow) = self.shadow().filter(|_| !self.is_demoted()) {
-                self.follow(shadow, range)?;
-            }
+        match self.shadow().filter(|_| !self.is_demoted()) {
+            Some(shadow) => self.follow(shadow, range, bytes),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// A copy of the caller's bytes, if there are few. `None`: otherwise, or if a buffer is bad.
+///
+/// # Safety
+/// The buffers may be read; they may be bad.
+unsafe fn copied(bufs: &[UserBuf]) -> Option<Vec<u8>> {
+    let total = UserBuf::total(bufs);
+    if total > PIECE {
+        return None;
+    }
+    let mut bytes = Vec::<u8>::with_capacity(total);
+    for buf in bufs {
+        // SAFETY: all buffers together fit; what the caller promises for theirs.
+        unsafe {
+            copy_in(bytes.as_mut_ptr().add(bytes.len()), buf.base, buf.len).ok()?;
+            bytes.set_len(bytes.len() + buf.len);
+        }
+    }
+    Some(bytes)
 }

@@ -209,18 +209,16 @@ impl AtomicFile {
         }
         let total = UserBuf::total(bufs);
         self.reserve_in_record(offset, total)?;
-        let done = self.changing(
-            || {
-                self.writing(
-                    // SAFETY: the caller's promise.
-                    |session| unsafe { session.write(&self.fds, offset, bufs) },
-                    || self.kernel_write(offset, bufs),
-                )
-            },
+        let written = self.writing(
             // SAFETY: the caller's promise.
-            || unsafe { self.write_file(offset, bufs) },
-            |&done| offset..offset + done as u64,
-        )?;
+            |session| unsafe { session.write(&self.fds, offset, bufs) },
+            || self.kernel_write(offset, bufs),
+        );
+        let done = match written {
+            Ok(done) => done,
+            // SAFETY: the caller's promise.
+            Err(refusal) => unsafe { self.write_again(refusal, offset, bufs) }?,
+        };
         if done < total {
             // SAFETY: the caller's promise.
             return Ok(unsafe { self.write_rest(offset, bufs, done) });

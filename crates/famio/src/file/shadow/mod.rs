@@ -39,7 +39,7 @@ use super::session::Session;
 use super::{Access, UserBuf};
 use crate::error::{Error, Result};
 use crate::file::state::shadow_memory::Shadow;
-use crate::file::state::shadow_pages::{PAGE, PIECE, check_size, fill, fill_by, is_zeros, size_limit};
+use crate::file::state::shadow_pages::{PAGE, PIECE, check_size, fill, fill_by, is_zeros, put_but_zeros, size_limit};
 use crate::index::follow_up;
 use crate::journal::has_lost_its_name;
 use crate::rule::{Rule, holds};
@@ -233,6 +233,13 @@ impl AtomicFile {
         in_piece(&range, |piece| fill_by(range.clone(), piece, read, next_data, put))
     }
 
+    /// As [`copy_to`](Self::copy_to), of a range that has just got these bytes.
+    fn put_in(&self, shadow: &Shadow, range: Range<u64>, bytes: &[u8]) -> Result<()> {
+        let there = range.end.min(shadow.size()).saturating_sub(range.start).min(bytes.len() as u64) as usize;
+        let (next_data, put) = (|at| shadow.next_data(at), |at, bytes: &[u8]| shadow.put(at, bytes));
+        put_but_zeros(range.start, &bytes[..there], &mut 0, next_data, put)
+    }
+
     /// As [`copy_to`](Self::copy_to), of a range that begins in the shadow or at its end, and makes it longer.
     fn copy_to_end(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
         let mut at = shadow.size();
@@ -260,8 +267,9 @@ impl AtomicFile {
         self.with_session(|session| session.arena.shared().size()).unwrap_or_else(|| self.kernels_size())
     }
 
-    /// The file's bytes have changed: updates the shadow. The caller holds its lock.
-    pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>) -> Result<()> {
+    /// The file's bytes have changed: updates the shadow. The caller holds its lock. `bytes`: what the range has now, if
+    /// that is known; otherwise it is read.
+    pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
         let followed = (|| {
             let (old, size) = (shadow.size(), self.size_past_shadow());
             if self.outgrow(shadow, size)? {
@@ -275,7 +283,10 @@ impl AtomicFile {
             }
             // What is new beyond the old end is zeros, except in the range.
             shadow.resize(size)?;
-            self.copy_to(shadow, range)
+            match bytes {
+                Some(bytes) => self.put_in(shadow, range, bytes),
+                None => self.copy_to(shadow, range),
+            }
         })();
         followed.map_err(|e: Error| {
             // File and shadow differ: better back to the last SYNC than a commit of bytes that no process wrote.

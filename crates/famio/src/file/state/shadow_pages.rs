@@ -33,38 +33,46 @@ pub(in crate::file) fn fill_by(
     mut next_data: impl FnMut(u64) -> Result<Option<u64>>,
     mut write: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut at = range.start;
-    // Up to here nothing was ever stored in the memory: it reads as zeros.
-    let mut hole = 0;
+    let (mut at, mut hole) = (range.start, 0);
     while at < range.end {
         let want = piece.len().min((range.end - at) as usize);
         let got = read(at, &mut piece[..want])?;
         if got == 0 {
             break; // cut meanwhile
         }
-        // What is to be written begins here; pages are those of the memory, wherever the range begins.
-        let (mut begin, mut done) = (0, 0);
-        while done < got {
-            let offset = at + done as u64;
-            let len = (PAGE - offset as usize % PAGE).min(got - done);
-            let (zeros, end) = (is_zeros(&piece[done..done + len]), offset + len as u64);
-            if zeros && hole < end {
-                hole = next_data(offset)?.unwrap_or(u64::MAX);
-            }
-            if zeros && hole >= end {
-                if begin < done {
-                    write(at + begin as u64, &piece[begin..done])?;
-                }
-                begin = done + len;
-            }
-            done += len;
-        }
-        if begin < got {
-            write(at + begin as u64, &piece[begin..got])?;
-        }
+        put_but_zeros(at, &piece[..got], &mut hole, &mut next_data, &mut write)?;
         at += got as u64;
     }
     Ok(())
+}
+
+/// Stores bytes in the memory by `write`; pages of zeros are left out where there is nothing yet. `hole`: up to there
+/// nothing was ever stored, as far as `next_data` was asked.
+pub(in crate::file) fn put_but_zeros(
+    at: u64,
+    bytes: &[u8],
+    hole: &mut u64,
+    mut next_data: impl FnMut(u64) -> Result<Option<u64>>,
+    mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    // What is to be written begins here; pages are those of the memory, wherever the range begins.
+    let (mut begin, mut done) = (0, 0);
+    while done < bytes.len() {
+        let offset = at + done as u64;
+        let len = (PAGE - offset as usize % PAGE).min(bytes.len() - done);
+        let (zeros, end) = (is_zeros(&bytes[done..done + len]), offset + len as u64);
+        if zeros && *hole < end {
+            *hole = next_data(offset)?.unwrap_or(u64::MAX);
+        }
+        if zeros && *hole >= end {
+            if begin < done {
+                write(at + begin as u64, &bytes[begin..done])?;
+            }
+            begin = done + len;
+        }
+        done += len;
+    }
+    if begin < bytes.len() { write(at + begin as u64, &bytes[begin..]) } else { Ok(()) }
 }
 
 /// Whether all bytes are zeros.
