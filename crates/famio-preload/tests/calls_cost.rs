@@ -28,8 +28,8 @@ const STEPS: [&str; 13] = [
 /// System calls of the program's thread in a step: the library looks after its own files now and then.
 const MOST: usize = 10;
 
-/// System calls of a visit. Of 288 half confirmed, again and again, what nobody could have changed; and each searched for
-/// what the last one had found.
+/// System calls of a visit. Of 288 half confirmed, again and again, what nobody could have changed; and each visit
+/// searched for what the last one had found.
 const VISIT: usize = 90;
 /// Of a `stat` by the name. It was a visit, and a search before that.
 const LOOK: usize = 45;

@@ -54,8 +54,8 @@ fn name_of(file: BorrowedFd<'_>) -> Result<String> {
     Ok(Identity::of_fd(file)?.stem() + SUFFIX)
 }
 
-/// Opens, for reading, the journal with this inode number, whose owner's arena names it: beside its control file. `None`:
-/// another file is there, or none, perhaps since the folder has another name now.
+/// Opens, for reading, the journal beside a control file that has this inode number, which its owner's arena names.
+/// `None`: another file is there, or none, perhaps since the folder has another name now.
 pub(crate) fn journal_beside(control: &Control, inode: u64) -> Option<InternalFd> {
     let mut path = super::path_of(control.as_fd()).ok()?.into_os_string().into_vec();
     path.truncate(path.len().checked_sub(SUFFIX.len()).filter(|&end| path[end..] == *SUFFIX.as_bytes())?);

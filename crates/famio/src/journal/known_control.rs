@@ -1,5 +1,5 @@
-//! Control files that this process has found before: one that is in use is opened again by its path, where a search takes
-//! the library twenty system calls. For programs that open a file for each request.
+//! Control files that this process has found before: one that is in use is opened again by its path, where a search
+//! takes the library twenty system calls. For programs that open a file for each request.
 
 use crate::error::Result;
 use crate::index::Control;

@@ -267,8 +267,8 @@ impl AtomicFile {
         self.with_session(|session| session.arena.shared().size()).unwrap_or_else(|| self.kernels_size())
     }
 
-    /// The file's bytes have changed: updates the shadow. The caller holds its lock. `bytes`: what the range has now, if
-    /// that is known; otherwise it is read.
+    /// The file's bytes have changed: updates the shadow. The caller holds its lock. `bytes`: what the range has now,
+    /// if that is known; otherwise it is read.
     pub(super) fn follow(&self, shadow: &Shadow, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
         let followed = (|| {
             let (old, size) = (shadow.size(), self.size_past_shadow());

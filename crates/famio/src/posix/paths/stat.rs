@@ -111,7 +111,8 @@ unsafe fn may_be_atomic(path: *const c_char) -> bool {
 }
 
 /// Calls `show` to fill in the logical state if the file is atomic, in this process (`None`) or in another; in the
-/// second case the kernel is to be asked again, by the descriptor. Returns whether it has to be asked again by the path.
+/// second case the kernel is to be asked again, by the descriptor. Returns whether it has to be asked again by the
+/// path.
 ///
 /// # Safety
 /// As [`may_be_atomic`].

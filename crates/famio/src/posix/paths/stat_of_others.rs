@@ -64,9 +64,9 @@ impl Reached<'_> {
     }
 }
 
-/// Calls `look` with an atomic file that other processes have open and this one does not: first after a glance, then, if
-/// that is not enough (false), with it open. Only for a path that may be selected, of a file with an open epoch. Returns whether the path may
-/// lead elsewhere by now, so that the kernel has to be asked again.
+/// Calls `look` with an atomic file that other processes have open and this one does not: after a glance, and if that
+/// is not enough (false) with it open. Only for a path that may be selected, of a file with an open epoch. Returns
+/// whether the path may lead elsewhere by now, so that the kernel has to be asked again.
 ///
 /// # Safety
 /// The kernel has just read the path, or it is null.
