@@ -69,6 +69,25 @@ fn a_visit_beside_a_session_makes_few_system_calls() {
     let _ = std::fs::remove_file(program);
 }
 
+/// Where the kernel stamps each change that follows a look (Linux 6.13), the file's time tells all. A read of a file
+/// that had just changed made nine system calls, of which five looked for a mark and a control file.
+#[test]
+fn a_read_of_a_file_that_has_just_changed_makes_few_system_calls() {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    if !has_strace() || (numbers.next(), numbers.next()) < (Some(6), Some(13)) {
+        eprintln!("SKIPPED: no strace, or a kernel before 6.13");
+        return;
+    }
+    let (program, folder) = (build("calls_cost"), Folder::new("fresh-cost"));
+    let trace = folder.path().join("trace");
+    succeed(traced(&folder, &program, &trace).args(["fresh", "atomic"]));
+    let [count] = calls(&trace, ["fresh"], |_, call| call.is_programs);
+    println!("{count} system calls for a hundred reads");
+    assert!(count <= 450, "{count} system calls for a hundred reads");
+    let _ = std::fs::remove_file(program);
+}
+
 /// A vectored call read the caller's vectors by two system calls, and took three times as long as a plain one.
 #[test]
 fn calls_on_a_file_with_a_session_make_no_system_call() {

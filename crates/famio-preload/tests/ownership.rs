@@ -314,15 +314,20 @@ fn who_looks_sees_the_size_and_the_time_that_it_has() {
     everywhere("stat", |folder, domain| {
         let mut a = Agent::with(folder, domain);
         a.ok("append end");
-        let look = |what: &str| {
+        let stat = |what: &str, selected: Option<&str>| {
             let mut stat = under(folder, "stat");
             stat.args(["-c", what, "atomic"]);
             if domain == "emulated" {
                 stat.env("FAMIO_DOMAIN", "emulated");
             }
+            stat.envs(selected.map(|globs| ("FAMIO_ATOMIC", globs)));
             common::succeed(&mut stat).0
         };
+        let look = |what| stat(what, None);
         assert_eq!(look("%s"), "10003\n");
+        // To a process for which it is an ordinary file, the kernel's file.
+        let kernels = std::fs::metadata(folder.path().join("atomic")).unwrap().len();
+        assert_eq!(stat("%s", Some("/elsewhere/atomic")), format!("{kernels}\n"));
         a.ok("cut 77");
         assert_eq!(look("%s"), "77\n");
         let before = look("%.9Y");

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::Folder;
 use common::agent::{Agent, everywhere, program};
+use common::{Folder, under};
 
 /// The number of the session's arena: another owner has another one.
 fn arena(folder: &Folder) -> u64 {
@@ -53,6 +53,22 @@ fn readers_see_all_and_a_writer_goes_on_with_the_session() {
         a.end();
         assert_eq!(&folder.read("atomic")[..7], b"BeOTHER");
     });
+}
+
+/// From the 17th read on it failed with `ENOMEM`: the file was to be mapped.
+#[test]
+fn a_reader_without_room_for_a_map_reads_by_calls() {
+    let folder = Folder::new("read-no-room");
+    std::fs::File::create(folder.path().join("atomic")).unwrap().set_len(6 << 30).unwrap();
+    let mut a = Agent::with(&folder, "emulated");
+    a.each(&["write 0 first", "sync", "write 0 again"]);
+    let mut limited = under(&folder, "sh");
+    limited.args(["-c", "ulimit -v 4000000; exec \"$0\""]).arg(program()).env("FAMIO_DOMAIN", "emulated");
+    let mut b = Agent::of(limited);
+    b.ok("look atomic");
+    (0..50).for_each(|_| b.sees(0, "again"));
+    a.ok("write 0 later");
+    (0..50).for_each(|_| b.sees(0, "later"));
 }
 
 /// The control page has slots for 64 processes. The 65th once read what the kernel's file had, without an error.

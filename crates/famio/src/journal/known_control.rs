@@ -28,6 +28,7 @@ struct Table {
     next: usize,
 }
 
+/// Never waited for: in a forked child, a thread that does not exist there may have had it.
 static TABLE: Mutex<Table> = Mutex::new(Table { known: [const { None }; FILES], next: 0 });
 
 /// The control file of `file` (`of`: device and inode), if this process has found it before, and a living session is
@@ -35,7 +36,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table { known: [const { None }; FILES], 
 /// identity from a living process that has both open.
 pub(crate) fn find(file: BorrowedFd<'_>, of: (u64, u64), pool: Option<&Path>) -> Option<InternalFd> {
     let (path, control) = {
-        let table = TABLE.lock();
+        let table = TABLE.try_lock()?;
         let mut known = table.known.iter().flatten();
         let known = known.find(|known| known.file == of && known.pool.as_deref() == pool)?;
         (known.path.clone(), known.control)
@@ -50,7 +51,7 @@ pub(crate) fn find(file: BorrowedFd<'_>, of: (u64, u64), pool: Option<&Path>) ->
 /// Notes where the control file of `file` was found.
 pub(super) fn note(file: BorrowedFd<'_>, pool: Option<&Path>, control: &InternalFd, path: PathBuf) -> Result<()> {
     let (file, control) = (crate::sys::identity(file)?, control.identity());
-    let mut table = TABLE.lock();
+    let Some(mut table) = TABLE.try_lock() else { return Ok(()) };
     let is_same = |known: &Known| known.file == file && known.pool.as_deref() == pool;
     let at = match table.known.iter().position(|known| known.as_ref().is_some_and(is_same)) {
         Some(at) => at,

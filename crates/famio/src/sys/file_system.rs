@@ -13,7 +13,16 @@ pub(crate) struct FileSystem {
     pub id: u64,
 }
 
+/// tmpfs, ext4, XFS and Btrfs. (ext2 has the number of ext4, and times in whole seconds.)
+const STAMP_EACH: [u32; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
+
 impl FileSystem {
+    /// Whether a file's time changes with each change of the file after it was asked for, unless the file system keeps
+    /// whole seconds: since Linux 6.13 (*multigrain timestamps*), on these. Elsewhere it may be that of the last tick.
+    pub fn stamps_each_change(&self) -> bool {
+        STAMP_EACH.contains(&self.magic) && super::is_kernel_from(6, 13)
+    }
+
     /// That of an open file, or of an open folder. One system call; `O_PATH` suffices.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self> {
         let mut statfs = [0u64; 16]; // struct statfs: 15 words, the first is f_type, the eighth f_fsid

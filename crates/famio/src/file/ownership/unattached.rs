@@ -7,7 +7,7 @@ use crate::file::{Access, AtomicFile};
 use crate::index::Control;
 use crate::journal::control;
 use crate::recovery::Known;
-use crate::sys::{identity_at, may_be_stamped_again};
+use crate::sys::{FileSystem, identity_at, may_be_stamped_again};
 use core::sync::atomic::Ordering;
 use rustix::fs::{AtFlags, CWD, Stat};
 use std::ffi::OsStr;
@@ -102,12 +102,14 @@ impl AtomicFile {
         }
     }
 
-    /// Whether the file was in the state `quiet` when `stat` was made. Within a grain of its times it may have changed,
-    /// and then has a mark, or a control file: what a growing file has that is not committed is handed over without a
-    /// mark.
+    /// Whether the file was in the state `quiet` when `stat` was made. Within a grain of its times, if they have one,
+    /// it may have changed, and then has a mark, or a control file: what a growing file has that is not committed is
+    /// handed over without a mark.
     fn is_unchanged(&self, quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
+        let stamps_each = || *self.ownership.unattached.stamps_each.get_or_init(|| has_fine_times(file));
+        let is_fine = || stat.st_ctime_nsec != 0 && stamps_each();
         let is_unused = || control::is_unused(file, self.settings.pool.as_deref(), self.path_if_still());
-        same(state_of(stat), quiet) && (quiet & RECENT == 0 || is_unused())
+        same(state_of(stat), quiet) && (quiet & RECENT == 0 || is_fine() || is_unused())
     }
 
     /// Attaches if there is a control file; otherwise returns the state.
@@ -196,6 +198,10 @@ impl AtomicFile {
         }
         Ok(())
     }
+}
+
+fn has_fine_times(file: BorrowedFd<'_>) -> bool {
+    FileSystem::of(file).is_ok_and(|system| system.stamps_each_change())
 }
 
 fn same(one: u64, other: u64) -> bool {

@@ -14,6 +14,7 @@ pub(super) mod lease_state;
 pub(super) mod lock_ranges;
 pub(super) mod lock_state;
 pub(super) mod owner_session;
+mod owners_journal;
 pub(super) mod ownership;
 pub(super) mod page_tables;
 pub(super) mod per_process;

@@ -4,30 +4,25 @@
 //! What was read is valid if afterwards the block's sequence is the same, no thread had exclusive mode, and the
 //! session was still open to others: the same checks as within one process, and one more.
 
+use super::owners_journal::{Journal, NO_JOURNAL, OTHER_JOURNAL};
 use crate::error::{Error, Result};
 use crate::file::base::modified::Modified;
 use crate::file::engine::context::{Context, Part};
 use crate::file::session::CALL_MAX;
 use crate::file::{Descriptors, Home, UserBuf, inplace, records};
-use crate::index::{Arena, BLOCK, CLOSED, Cell, Control, Index, Membership, Shared, follow_up};
-use crate::journal::control;
-use crate::journal::inplace::View;
+use crate::index::{Arena, BLOCK, CLOSED, Cell, Index, Membership, Shared, follow_up};
 use crate::pmem::{Domain, medium};
 use crate::settings::Settings;
 use crate::sys::internal::Undisturbed;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, Weak};
 
 /// Looks at one block within one look at the session.
 pub(in crate::file) const SPINS: u32 = 1000;
 
-/// The error of a copy that needs a block of the journal, if that is not to be had.
-const NO_JOURNAL: i32 = libc::EBUSY;
-
 /// Reads of the file by calls, before it is mapped: to map it takes as long as twenty, and many a process reads less.
 const READS_BY_CALLS: u32 = 16;
+/// A read of more bytes maps it at once: during a call, the file's other descriptors wait.
+const BYTES_BY_CALL: usize = 64 << 10;
 
 /// A session that this process reads along.
 ///
@@ -44,40 +39,6 @@ pub(in crate::file) struct OwnerSession {
     journal: Option<Journal>,
     /// The journal is longer than its mapping.
     pub(in crate::file) is_outgrown: AtomicBool,
-}
-
-/// An in-place journal of another process, which is mapped when a block of it is first needed.
-struct Journal {
-    inode: u64,
-    view: OnceLock<View>,
-    /// The control file beside it.
-    control: Weak<Control>,
-    /// The pool of the settings.
-    pool: Option<PathBuf>,
-    /// This process cannot open it.
-    is_unreachable: AtomicBool,
-}
-
-impl Journal {
-    /// Its view. `None`: it has just gone, or this process cannot open it.
-    fn view(&self, fds: &Descriptors) -> Option<&View> {
-        if let Some(view) = self.view.get() {
-            return Some(view);
-        }
-        let opened = self.open(fds);
-        self.is_unreachable.store(opened.is_err(), Ordering::Relaxed);
-        opened.ok().filter(|view| view.inode() == self.inode).map(|view| self.view.get_or_init(|| view))
-    }
-
-    fn open(&self, fds: &Descriptors) -> Result<View> {
-        let _undisturbed = Undisturbed::begin();
-        if let Some(journal) = self.control.upgrade().and_then(|control| control::journal_beside(&control, self.inode))
-        {
-            return View::of(journal.as_fd());
-        }
-        let journal = fds.with(false, |fd| control::find_journal(fd, self.pool.as_deref()))?;
-        View::of(journal.ok_or(Error::new(libc::ENOENT))?.as_fd())
-    }
 }
 
 /// The result of a look into another process's session.
@@ -108,13 +69,7 @@ impl OwnerSession {
         if generation == CLOSED {
             return Err(Error::new(libc::EBUSY));
         }
-        let journal = (journal != 0).then(|| Journal {
-            inode: journal,
-            view: OnceLock::new(),
-            control: membership.control().map_or_else(Weak::new, |control| Arc::downgrade(&control)),
-            pool: settings.pool.clone(),
-            is_unreachable: AtomicBool::new(false),
-        });
+        let journal = (journal != 0).then(|| Journal::new(journal, membership.control().as_ref(), settings));
         let home = Home::to_read(medium(Domain::PageCache, false));
         membership.set_read_along(true);
         let (reads, is_outgrown) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -132,7 +87,7 @@ impl OwnerSession {
         fence(Ordering::Acquire);
         let shared = self.shared();
         shared.open.load(Ordering::Acquire) == self.generation
-            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, |journal| journal.inode)
+            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, Journal::inode)
             && membership.arena() == self.number
             && !self.arena.is_outgrown()
             && !self.is_outgrown.load(Ordering::Relaxed)
@@ -150,9 +105,6 @@ impl OwnerSession {
             return Ok(Look::Unreachable);
         }
         if shared.released.load(Ordering::Acquire) != 0 {
-            return Ok(Look::Unreachable);
-        }
-        if matches!(self.without_journal::<()>(), Look::Unreachable) {
             return Ok(Look::Unreachable);
         }
         // If the owner has mapped the file without shared memory, no other process sees its stores.
@@ -238,7 +190,7 @@ impl OwnerSession {
         let blocks = (start + len).div_ceil(BLOCK) as u64;
         let run = index.absent_run(block, blocks) as usize * BLOCK;
         let len = len.min(run.saturating_sub(start).max(1));
-        self.cover(&cx, at + len as u64)?;
+        self.cover(&cx, at + len as u64, len);
         let readable = self.readable(&cx);
         // SAFETY: the caller's promise.
         let read = unsafe { cx.read_home(at, dst, len, readable) };
@@ -257,7 +209,7 @@ impl OwnerSession {
     /// # Safety
     /// As [`read`](Self::read).
     pub(in crate::file) unsafe fn read_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<Look<()>> {
-        self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64)?;
+        self.cover(cx, part.block * BLOCK as u64 + (part.start + part.len) as u64, part.len);
         for _ in 0..SPINS {
             if let Some(seen) = cell.begin_read() {
                 // In exclusive mode, a sequence number says nothing about the block's bytes.
@@ -271,7 +223,8 @@ impl OwnerSession {
                 }
                 if cell.still(seen) {
                     return match copied {
-                        Err(e) if e.errno() == NO_JOURNAL => Ok(self.without_journal()),
+                        Err(e) if e.errno() == NO_JOURNAL => Ok(Look::Unreachable),
+                        Err(e) if e.errno() == OTHER_JOURNAL => Ok(Look::Changing),
                         copied => copied.map(Look::Done),
                     };
                 }
@@ -279,12 +232,6 @@ impl OwnerSession {
             core::hint::spin_loop();
         }
         Ok(Look::Changing)
-    }
-
-    /// A block of the journal was needed, which is not to be had.
-    fn without_journal<T>(&self) -> Look<T> {
-        let is_unreachable = |journal: &Journal| journal.is_unreachable.load(Ordering::Relaxed);
-        if self.journal.as_ref().is_some_and(is_unreachable) { Look::Unreachable } else { Look::Changing }
     }
 
     /// # Safety
@@ -295,7 +242,7 @@ impl OwnerSession {
             return unsafe { records::copy_block(cx, cell, part) };
         };
         let log_block = |entry| {
-            let view = journal.view(cx.fds).ok_or(Error::new(NO_JOURNAL))?;
+            let view = journal.view(cx.fds)?;
             view.block(entry).ok_or_else(|| {
                 self.is_outgrown.store(true, Ordering::Relaxed);
                 Error::new(libc::EIO)
@@ -309,15 +256,18 @@ impl OwnerSession {
         if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
     }
 
-    /// Makes sure that the file is mapped up to `end`, as far as it goes; or reads it by calls, if there are few.
+    /// `len` bytes up to `end` are about to be read: makes sure that the file is mapped up to there, as far as it goes.
+    /// Otherwise it is read by calls: if few were read yet, or if there is no room for a mapping.
     #[inline]
-    pub(in crate::file) fn cover(&self, cx: &Context<'_>, end: u64) -> Result<()> {
-        if self.reads.load(Ordering::Relaxed) < READS_BY_CALLS {
+    pub(in crate::file) fn cover(&self, cx: &Context<'_>, end: u64, len: usize) {
+        if len <= BYTES_BY_CALL && self.reads.load(Ordering::Relaxed) < READS_BY_CALLS {
             self.reads.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+            return;
         }
         let end = end.min(self.readable(cx));
-        self.home.cover(cx.fds, end)
+        if self.home.cover(cx.fds, end).is_err() {
+            self.reads.store(0, Ordering::Relaxed); // tried again later
+        }
     }
 }
 

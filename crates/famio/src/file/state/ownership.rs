@@ -12,7 +12,7 @@ use crate::index::{HAS_IMAGE, ImageKind, MOVED, Membership, SESSION, Shared, fol
 use crate::sys::monotonic_now;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rustix::time::Timespec;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How long a process that waits for ownership sleeps between two looks: nothing wakes it when the owner dies.
 pub(in crate::file) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -321,6 +321,8 @@ pub(in crate::file) struct Unattached {
     /// The state when there was no control file; 0: not looked yet.
     pub(in crate::file) seen: AtomicU64,
     pub(in crate::file) looks: AtomicU32,
+    /// Whether the file system [stamps each change](crate::sys::FileSystem::stamps_each_change); unset: not asked yet.
+    pub(in crate::file) stamps_each: OnceLock<bool>,
     /// What this process sees of the members if it found no free slot.
     pub(in crate::file) visit: crate::thread::Mutex<Option<Arc<Ownership>>>,
 }

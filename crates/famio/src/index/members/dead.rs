@@ -51,6 +51,14 @@ impl DeadArena {
         Ok(is_complete.then_some(Self { file, size, shared }))
     }
 
+    /// The shared state, read once more.
+    ///
+    /// # Errors
+    /// `EIO`: it was cut.
+    pub fn shared_now(&self) -> Result<Box<Shared>> {
+        read_words(self.file.as_fd(), self.size, 0)
+    }
+
     /// The shared state, as it was last.
     pub fn shared(&self) -> &Shared {
         &self.shared

@@ -15,6 +15,8 @@ unsafe impl Words for Page {}
 
 /// See the module.
 pub(crate) struct Glance {
+    /// Device and inode.
+    file: (u64, u64),
     control: Control,
     /// The state of the control page.
     state: u64,
@@ -22,15 +24,15 @@ pub(crate) struct Glance {
 }
 
 impl Glance {
-    /// `device`: the file's. `None`: there is no session, or only a member may learn what the file is: its owner's
+    /// `file`: its device and inode. `None`: there is no session, or only a member may learn what the file is: its owner's
     /// death or deferred writes, stores through maps, or tenures of others have to be looked after first.
-    pub fn of(control: Control, device: u64) -> Option<Self> {
+    pub fn of(control: Control, file: (u64, u64)) -> Option<Self> {
         let page: Box<Page> = read_words(control.as_fd(), SIZE as u64, 0).ok()?;
         let word = |word: &core::sync::atomic::AtomicU64| word.load(Ordering::Relaxed);
         let state = word(&page.state);
         let is_session = state & (SESSION | HAS_IMAGE | SHADOW | MOVED) == SESSION;
         let is_ours = word(&page.magic) == MAGIC && (word(&page.shm), word(&page.shm_inode)) == shm::identity();
-        let is_this_file = [0, device].contains(&word(&page.device));
+        let is_this_file = [0, file.0].contains(&word(&page.device));
         if !is_session || !is_ours || !is_this_file || word(&page.grows_no_more) != 0 {
             return None;
         }
@@ -42,7 +44,7 @@ impl Glance {
         let memory = control.open_arena().ok()??;
         Growth::check(&memory).ok()?;
         let arena = DeadArena::open(memory).ok()??;
-        may_be_read(arena.shared()).then_some(Self { control, state, arena })
+        may_be_read(arena.shared()).then_some(Self { file, control, state, arena })
     }
 
     /// The state that the session's processes share.
@@ -50,9 +52,16 @@ impl Glance {
         self.arena.shared()
     }
 
-    /// Whether the session goes on, as far as the control page tells.
+    /// Whether it is of the file with this device and inode.
+    pub fn is_of(&self, file: (u64, u64)) -> bool {
+        self.file == file
+    }
+
+    /// Whether what was read, and whatever was asked since, belongs to the present session, outside of its transactions.
     pub fn is_current(&self) -> bool {
-        self.control.changes() == self.state
+        let Ok(now) = self.arena.shared_now() else { return false };
+        let words = |shared: &Shared| [&shared.open, &shared.transactions].map(|word| word.load(Ordering::Relaxed));
+        words(&now) == words(self.shared()) && may_be_read(&now) && self.control.changes() == self.state
     }
 }
 

@@ -169,6 +169,7 @@ unsafe fn stat_logical(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flag
                 match reached {
                     Some(Reached::Seen(_, glance)) if is_asked => {
                         put(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        return glance.is_of(((*shown).st_dev, (*shown).st_ino));
                     }
                     _ if is_asked => overlay(None, shown),
                     _ => {}
@@ -229,6 +230,8 @@ unsafe fn statx_logical(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32
                     Some(Reached::Seen(..)) if mask & STATX_WRITE_ATOMIC != 0 => return false,
                     Some(Reached::Seen(_, glance)) if is_asked => {
                         put_statx(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        let device = libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor);
+                        return glance.is_of((device, (*shown).stx_ino));
                     }
                     _ if is_asked => overlay_statx(&mut *shown, mask),
                     _ => {}

@@ -1,6 +1,7 @@
 //! The stat family for a file that other processes have open, and this one does not: while another process writes it,
 //! the kernel's size is not the file's size.
 
+use super::selected::wanted;
 use crate::file::AtomicFile;
 use crate::index::{Control, Glance};
 use crate::journal::{control, keeping_folders, known_control};
@@ -136,6 +137,10 @@ unsafe fn has_to_be_opened(
             return false; // and the path is no link
         }
     }
+    let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    // Others may have it as an atomic file, and this process as an ordinary one.
+    // SAFETY: the path is good.
+    let is_selected = unsafe { wanted(dirfd, path, libc::O_RDONLY | nofollow, false) }.is_some();
     let _undisturbed = Undisturbed::begin();
     // Closing an ordinary descriptor of the file would drop the program's locks; closing this kind does not.
     // SAFETY: the path is good.
@@ -146,17 +151,16 @@ unsafe fn has_to_be_opened(
     let known = known_control::find(file.as_fd(), file.identity(), pool);
     let search = || keeping_folders(|| control::find(file.as_fd(), pool)).ok().flatten();
     match known.or_else(search).map(Control::new).filter(Control::is_in_use) {
-        Some(control) => !is_seen_at_a_glance(&file, control, look),
+        Some(control) => !(is_selected && is_seen_at_a_glance(&file, control, look)),
         // A session that was there may be gone by now.
         None => stat_of(file.as_raw_fd()).is_ok_and(|now| seen.was_before(&now)),
     }
 }
 
 fn is_seen_at_a_glance(file: &InternalFd, control: Control, look: &mut dyn FnMut(Reached<'_>) -> bool) -> bool {
-    let (device, inode) = file.identity();
-    if AtomicFile::find(device, inode).is_some() {
+    let key = file.identity();
+    if AtomicFile::find(key.0, key.1).is_some() {
         return false; // the path led elsewhere before
     }
-    Glance::of(control, device)
-        .is_some_and(|glance| look(Reached::Seen(file.as_raw_fd(), &glance)) && glance.is_current())
+    Glance::of(control, key).is_some_and(|glance| look(Reached::Seen(file.as_raw_fd(), &glance)) && glance.is_current())
 }
