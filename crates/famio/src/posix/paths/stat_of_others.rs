@@ -88,8 +88,13 @@ pub(super) unsafe fn look_at_others(
     if crate::posix::call::lock::not_reentered().is_err() || in_vfork_child() {
         return false;
     }
+    let mut was_seen = false;
+    let mut glance = |reached: Reached<'_>| {
+        was_seen = true;
+        look(reached)
+    };
     // SAFETY: the path is good.
-    if !unsafe { has_to_be_opened(config, dirfd, path, flags, &seen(), &mut look) } {
+    if !unsafe { has_to_be_opened(config, dirfd, path, flags, &seen(), &mut glance) } {
         return false;
     }
     let nofollow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -112,7 +117,8 @@ pub(super) unsafe fn look_at_others(
         look(Reached::Opened(fd as RawFd));
         crate::posix::close(fd as RawFd);
     }
-    [libc::ENOENT, libc::ESTALE].map(fail).contains(&fd)
+    // What a glance in vain has shown must not stay.
+    [libc::ENOENT, libc::ESTALE].map(fail).contains(&fd) || was_seen && fd < 0
 }
 
 /// Whether a process has an open epoch on the file that the path leads to, as far as this process may know; or may have
