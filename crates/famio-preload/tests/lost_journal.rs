@@ -144,6 +144,7 @@ fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
         other.ok("write 0 fourth"); // and removes the arena, which nothing names any more
         other.end();
         // Unless another test's process has it locked at that moment, looking whether it can be removed: the next does.
+        // And a process that begins looks at a few only, of what killed ones have left on this machine.
         for _ in 0..10 {
             if shared_memory::of_folder(folder.path()).is_empty() {
                 break;
@@ -152,6 +153,7 @@ fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
             next.ok("open atomic");
             next.ok("write 0 fifth");
             next.end();
+            recover_path(folder.path(), &Settings::default(), &Options::default(), &Silent).unwrap();
         }
     });
 }
