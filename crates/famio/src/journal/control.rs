@@ -120,21 +120,18 @@ pub(crate) fn find(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<Optio
 pub(crate) fn find_or_make(file: BorrowedFd<'_>, setting: Option<&Path>) -> Result<InternalFd> {
     let (pool, is_marked) = pool_by_mark(file, setting);
     let name = name_of(file)?;
-    let found = |pool: &Pool, found: InternalFd| {
-        note(file, setting, &found, pool.path_of(&name));
-        found
-    };
     // While there is a session, there is a pool, too, and most likely a control file.
     if is_marked
         && let Ok(Some(pool)) = Pool::find(file, pool.as_deref())
         && let Ok(Some(control)) = open_in(&pool, file, &name)
     {
-        return Ok(found(&pool, control));
+        note(file, setting, &control, pool.path_of(&name));
+        return Ok(control);
     }
     for _ in 0..TRIES {
         let pool = Pool::make(file, pool.as_deref())?;
         if let Some(control) = open_or_make(&pool, file, &name)? {
-            return Ok(found(&pool, control));
+            return Ok(control);
         }
     }
     Err(Error::new(libc::EAGAIN))

@@ -50,7 +50,8 @@ pub(crate) fn find(file: BorrowedFd<'_>, of: (u64, u64), pool: Option<&Path>) ->
 
 /// Notes where the control file of `file` was found.
 pub(super) fn note(file: BorrowedFd<'_>, pool: Option<&Path>, control: &InternalFd, path: PathBuf) -> Result<()> {
-    let (file, control) = (crate::sys::identity(file)?, control.identity());
+    let (stat, control) = (crate::sys::owner_and_mode(file)?, control.identity());
+    let file = (stat.st_dev, stat.st_ino);
     let Some(mut table) = TABLE.try_lock() else { return Ok(()) };
     let is_same = |known: &Known| known.file == file && known.pool.as_deref() == pool;
     let at = match table.known.iter().position(|known| known.as_ref().is_some_and(is_same)) {
@@ -84,6 +85,8 @@ mod tests {
         membership.attach(|| control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
         assert_eq!(again(), None, "no session");
         membership.begin_session();
+        assert_eq!(again(), None, "made, and not found");
+        assert!(control::find(file.as_fd(), None).unwrap().is_some());
         let control = membership.control().unwrap();
         assert_eq!(again(), Some(control.identity()));
         assert!(find(file.as_fd(), (key.0, key.1 + 1), None).is_none(), "another file's");
