@@ -9,7 +9,7 @@ use crate::index::{CONTROL_SIZE, Control};
 use crate::journal::pools::access::give_to_writers_of;
 use crate::journal::pools::beside::{Beside, look_beside, may_be_beside, remove_left_empty};
 use crate::journal::pools::pool::{Pool, journal_name};
-use crate::journal::pools::reach::{look, open_in_own, open_looked_at};
+use crate::journal::pools::reach::{look, open_looked_at};
 use crate::journal::pools::trust::check_shared;
 use crate::sys::{self, InternalFd, internal, write_at};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
@@ -222,7 +222,7 @@ fn open_in(pool: &Pool, file: BorrowedFd<'_>, name: &str) -> Result<Option<Inter
 }
 
 fn open_in_with(pool: &Pool, file: BorrowedFd<'_>, name: &str, access: OFlags) -> Result<Option<InternalFd>> {
-    match open_in_own(pool.folder(), name, access) {
+    match pool.open_in_own(name, access) {
         Err(Errno::NOENT) => return Ok(None),
         Ok(Some(found)) if is_whole(&found) && check_shared(found.as_fd(), file, Some(pool.folder())).is_ok() => {
             return Ok(Some(found));

@@ -84,7 +84,7 @@ impl<'a> Folder<'a> {
 
     /// Whether records of that file may lie in it; as for journals in a pool.
     fn check(&self, file: BorrowedFd<'_>) -> Result<()> {
-        trust::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file))
+        trust::check_folder(self.folder.as_fd(), Some(self.pool.folder()), Some(file)).map(drop)
     }
 
     /// Reopens the folder by the name that [`name`](Self::name) returned.

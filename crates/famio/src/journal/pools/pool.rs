@@ -5,7 +5,7 @@ pub use super::beside::is_beside_name;
 use super::beside::{name_to_make, names_to_find, note_in_making};
 use super::kept::{find_made, note_made, open_folder_at};
 use super::place::{folder_of, open_folder};
-use super::reach::{look, open_in_own, open_looked_at, reach};
+use super::reach::{look, open_looked_at, reach};
 use super::{access, trust};
 use crate::error::{Error, Result};
 use crate::journal::bytes::hex;
@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The suffix of a journal's name.
 pub const SUFFIX: &str = ".journal";
@@ -27,6 +28,8 @@ pub struct Pool {
     path: PathBuf,
     /// The folder of the file, if the pool is a `.famio/`.
     parent: Option<InternalFd>,
+    /// Nobody but root and this user can put anything into it. Unset: not looked yet.
+    is_own: OnceLock<bool>,
 }
 
 impl Pool {
@@ -59,7 +62,7 @@ impl Pool {
             return Self::at(path, Some(file));
         }
         if let Some((folder, path, parent)) = find_made(file) {
-            return Ok(Pool { folder, path, parent: Some(parent) });
+            return Ok(Pool::of_folder(folder, path, Some(parent)));
         }
         // Another process's clean close may remove the folder at the same time.
         for _ in 0..100 {
@@ -94,8 +97,8 @@ impl Pool {
         let path = super::place::path_of(folder.as_fd())?;
         let above = || crate::sys::openat(&folder, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let parent = path.file_name().is_some_and(is_beside_name).then(above).transpose()?;
-        trust::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
-        Ok(Pool { folder, path, parent })
+        let is_own = trust::check_folder(folder.as_fd(), parent.as_ref().map(AsFd::as_fd), file)?;
+        Ok(Pool { folder, path, parent, is_own: is_own.into() })
     }
 
     /// The pool named in a mark, which any user who may write the file may have written.
@@ -111,20 +114,28 @@ impl Pool {
 
     /// This folder as a pool; `parent` is given if it is a `.famio/`. Not [checked](Self::check) yet.
     pub(crate) fn of_folder(folder: InternalFd, path: PathBuf, parent: Option<InternalFd>) -> Pool {
-        Pool { folder, path, parent }
+        Pool { folder, path, parent, is_own: OnceLock::new() }
     }
 
     /// The same pool, for `file`.
     pub(crate) fn reopen(&self, file: BorrowedFd<'_>) -> Result<Pool> {
         let (folder, parent) = (high_duplicate(self.folder.as_fd())?, self.parent().map(high_duplicate).transpose()?);
-        let pool = Pool { folder, path: self.path.clone(), parent };
+        let pool = Pool::of_folder(folder, self.path.clone(), parent);
         pool.check(Some(file)).map(|()| pool)
     }
 
     /// Whether journals of `file` may lie in it; without a file, checks what can be checked.
     pub(crate) fn check(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
-        trust::check_folder(self.folder.as_fd(), self.parent(), file)
-            .map_err(|e| e.context(format_args!("pool {}", self.path.display())))
+        let is_own = trust::check_folder(self.folder.as_fd(), self.parent(), file)
+            .map_err(|e| e.context(format_args!("pool {}", self.path.display())))?;
+        let _ = self.is_own.set(is_own);
+        Ok(())
+    }
+
+    /// Opens something in it without examining it first, where nobody else can have put it (`reach::open_in_own`).
+    pub(in crate::journal) fn open_in_own(&self, name: &str, access: OFlags) -> rustix::io::Result<Option<InternalFd>> {
+        let is_own = *self.is_own.get_or_init(|| trust::is_own(self.folder()));
+        super::reach::open_in_own(self.folder(), is_own, name, access)
     }
 
     /// The folder of a `.famio/`, which also holds the pool's files.
@@ -149,7 +160,7 @@ impl Pool {
             }
             Err(e) => return Err(Error::from(e).context(format_args!("pool {}", path.display()))),
         };
-        let pool = Pool { folder, path, parent: Some(parent) };
+        let pool = Pool::of_folder(folder, path, Some(parent));
         pool.check(Some(file)).map(|()| Some(pool))
     }
 
@@ -219,7 +230,7 @@ impl Pool {
     }
 
     fn open_with(&self, name: &str, file: Option<BorrowedFd<'_>>, access: OFlags) -> Result<Option<InternalFd>> {
-        let opened = match open_in_own(self.folder.as_fd(), name, access) {
+        let opened = match self.open_in_own(name, access) {
             Err(Errno::NOENT) => return Ok(None),
             opened => opened.map_err(|e| self.named(name, e.into()))?,
         };

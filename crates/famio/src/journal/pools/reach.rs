@@ -1,7 +1,6 @@
 //! Paths written by other users: the hint in a journal, the pool in a mark. They are followed step by step, and their
 //! target is examined before it is opened.
 
-use super::trust;
 use crate::error::{Error, Result};
 use crate::sys::{InternalFd, open_again, openat};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, readlinkat};
@@ -87,13 +86,14 @@ pub(crate) fn open_looked_at(looked: BorrowedFd<'_>, access: OFlags) -> Result<I
 }
 
 /// As [`look`] and [`open_looked_at`] in one step, in a folder of root's or this user's into which nobody else can put
-/// anything. `None`: it is not such a folder, or the two steps are needed to say what is wrong.
-pub(crate) fn open_in_own(
+/// anything (`is_own`). `None`: it is not such a folder, or the two steps are needed to say what is wrong.
+pub(super) fn open_in_own(
     folder: BorrowedFd<'_>,
+    is_own: bool,
     name: impl rustix::path::Arg,
     access: OFlags,
 ) -> rustix::io::Result<Option<InternalFd>> {
-    if !trust::is_own(folder) {
+    if !is_own {
         return Ok(None);
     }
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -149,7 +149,8 @@ mod tests {
         symlink("file", dir.path("link")).unwrap();
         let folder = look_at(dir.root()).unwrap();
         let set_mode = |mode| rustix::fs::chmod(dir.root(), Mode::from_raw_mode(mode)).unwrap();
-        let open = |name: &str| open_in_own(folder.as_fd(), name, OFlags::RDWR);
+        let is_own = || super::super::trust::is_own(folder.as_fd());
+        let open = |name: &str| open_in_own(folder.as_fd(), is_own(), name, OFlags::RDWR);
         set_mode(0o755);
         assert!(open("file").unwrap().is_some());
         assert!(["fifo", "link", "."].iter().all(|name| open(name).unwrap().is_none()));

@@ -11,12 +11,12 @@ use std::os::fd::BorrowedFd;
 const UNKNOWN: u32 = 65534;
 
 /// Whether journals of `file` may lie in a folder: only the file's owner, root, this user, or users who may replace
-/// the file in `parent` anyway, may replace files in it.
+/// the file in `parent` anyway, may replace files in it. Returns whether it [is this user's own](is_own).
 pub(in crate::journal) fn check_folder(
     folder: BorrowedFd<'_>,
     parent: Option<BorrowedFd<'_>>,
     file: Option<BorrowedFd<'_>>,
-) -> Result<()> {
+) -> Result<bool> {
     let stat = fstat(folder)?;
     let parent = parent.map(owner_and_mode_of_folder).transpose()?;
     let owner = file.map(owner_and_mode).transpose()?.map(|file| file.st_uid);
@@ -35,7 +35,7 @@ pub(in crate::journal) fn check_folder(
     if anybody(&stat) && !parent.is_some_and(|parent| anybody(&parent)) {
         return Err(Error::with(libc::EACCES, "everybody can replace journals in it; chmod o-w or +t"));
     }
-    Ok(())
+    Ok(is_own_by(&stat))
 }
 
 /// Whether in a folder the group of a file says that its owner is a member: not where others than its own group may put
@@ -84,8 +84,11 @@ fn is_by_trusted(
 
 /// Whether nobody but root and this user can put anything into a folder.
 pub(super) fn is_own(folder: BorrowedFd<'_>) -> bool {
-    let is = |stat: Stat| [0, effective_user()].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0; // or a list's mask
-    fstat(folder).is_ok_and(is)
+    fstat(folder).is_ok_and(|stat| is_own_by(&stat))
+}
+
+fn is_own_by(folder: &Stat) -> bool {
+    [0, effective_user()].contains(&folder.st_uid) && folder.st_mode & 0o022 == 0 // or a list's mask
 }
 
 /// Whether nobody but a folder's owner and the owners of the files in it can replace or remove those.
