@@ -3,6 +3,7 @@
 use super::{Domain, TestHooks};
 use crate::error::{Error, Result};
 use crate::settings::{Durability, Settings, TierChoice};
+use crate::sys::device::{OfDevice, sysfs_of};
 use crate::sys::{FileSystem, InternalFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -166,8 +167,12 @@ fn choose(natural: Domain, file_system: &str, settings: &Settings) -> Result<Dom
 /// empty file suffices.
 fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
     use rustix::io::Errno;
+    let stat = rustix::fs::fstat(fd)?;
+    if !may_have_dax(stat.st_dev) {
+        return Ok(false);
+    }
     // A folder refuses MAP_SYNC with the same error as a file without DAX, so a file in the folder is tried.
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     if kind == rustix::fs::FileType::Directory {
         return maps_sync(unnamed_file_in(fd)?.as_fd());
     }
@@ -183,6 +188,26 @@ fn maps_sync(fd: BorrowedFd<'_>) -> Result<bool> {
         Err(Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
         Err(errno) => Err(Error::from(errno).context("trial mapping")),
     }
+}
+
+/// Whether a file on this device can have DAX: without a trial, which takes a file, where sysfs says no. What xfs has on a
+/// realtime device beside this one then goes through the page cache.
+fn may_have_dax(device: u64) -> bool {
+    static KNOWN: OfDevice = OfDevice::new();
+    KNOWN.get(device, || {
+        let sysfs = sysfs_of(device);
+        // A partition has no queue of its own.
+        let found = ["queue/dax", "../queue/dax"].iter().find_map(|name| read_short(&format!("{sysfs}/{name}")));
+        found.as_deref() != Some(b"0")
+    })
+}
+
+/// The content of a small file of sysfs, without the space around it.
+fn read_short(path: &str) -> Option<Vec<u8>> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 32];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    Some(text[..length].trim_ascii().to_vec())
 }
 
 /// An unnamed file in the folder `fd`: it inherits the folder's DAX attribute, as a journal there would.
@@ -210,8 +235,7 @@ fn caches_are_flushed(fd: BorrowedFd<'_>) -> bool {
 /// The region's name in sysfs's path of the file's block device: `…/ndbus0/region0/namespace0.0/block/pmem0`.
 fn region_of(fd: BorrowedFd<'_>) -> Option<String> {
     let device = rustix::fs::fstat(fd).ok()?.st_dev;
-    let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    let path = rustix::fs::readlink(sysfs_of(device), Vec::new()).ok()?;
     region_in(path.to_str().ok()?).map(str::to_owned)
 }
 
@@ -226,13 +250,7 @@ fn region_exists(region: &str) -> bool {
 }
 
 fn region_flushes(region: &str) -> bool {
-    let path = format!("/sys/bus/nd/devices/{region}/persistence_domain");
-    let Ok(file) = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { return false };
-    let mut text = [0u8; 32];
-    match rustix::io::read(&file, &mut text) {
-        Ok(n) => text[..n].trim_ascii() == b"cpu_cache",
-        Err(_) => false,
-    }
+    read_short(&format!("/sys/bus/nd/devices/{region}/persistence_domain")).is_some_and(|text| text == b"cpu_cache")
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //! does not hold on btrfs, which notes extents later, nor if the bytes are on another device than the journal.
 
 use super::Detected;
+use crate::sys::device::{OfDevice, sysfs_of};
 use crate::sys::{check, syscall};
-use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::stat;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -21,24 +21,15 @@ pub fn keeps_order(fd: BorrowedFd<'_>, detected: &Detected) -> bool {
     }
 }
 
-/// Ext4 may have no journal, or have it on another device. Keeps the answer for the device asked about last.
+/// Ext4 may have no journal, or have it on another device.
 fn ext4_has_journal(device: u64) -> bool {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    const KNOWN: u64 = 1 << 63;
-    let key = KNOWN | device << 1;
-    let last = LAST.load(Ordering::Relaxed);
-    if last | 1 == key | 1 {
-        return last & 1 != 0;
-    }
-    let has_journal = has_journal_inside(device);
-    LAST.store(key | u64::from(has_journal), Ordering::Relaxed);
-    has_journal
+    static KNOWN: OfDevice = OfDevice::new();
+    KNOWN.get(device, || has_journal_inside(device))
 }
 
 /// Whether the kernel uses a journal inside the file system, which is its inode 8.
 fn has_journal_inside(device: u64) -> bool {
-    let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
+    let Ok(path) = rustix::fs::readlink(sysfs_of(device), Vec::new()) else { return false };
     let Some(name) = path.to_str().ok().and_then(|path| path.rsplit('/').next()) else { return false };
     stat(format!("/proc/fs/jbd2/{name}-8")).is_ok()
 }

@@ -3,6 +3,7 @@
 pub(crate) mod address_space;
 mod bytes;
 mod clock;
+pub(crate) mod device;
 pub(crate) mod events;
 mod file_size;
 mod file_system;
