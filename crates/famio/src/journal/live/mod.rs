@@ -81,8 +81,8 @@ impl Drop for Live {
 }
 
 impl Live {
-    /// Creates the journal of `file`, with only a header, in state *creating*. `through_cache`: of a file, and with a
-    /// journal, that are written through the page cache.
+    /// Creates the journal of `file`, with only a header, in state *creating*; one of records gets its header with its first
+    /// segment. `through_cache`: of a file, and with a journal, that are written through the page cache.
     pub fn create(
         file: BorrowedFd<'_>,
         settings: &Settings,
@@ -104,7 +104,13 @@ impl Live {
         })?;
         let made = (&pool, journal, name, identity);
         let live = Self::new(file, settings, kind, (domain, file_domain), medium, through_cache, made, charge)?;
-        if let Err(e) = live.reserve_header().and_then(|()| live.store(State::Creating)) {
+        // A log of records gives header and first segment their room in one piece, before anything is written: so their
+        // removal is one request to a disk that is told what is freed.
+        let has_begun = match kind {
+            Kind::Records => Ok(()),
+            Kind::InPlace | Kind::Tiered => live.reserve_header().and_then(|()| live.store(State::Creating)),
+        };
+        if let Err(e) = has_begun {
             let _ = pool.remove(&live.name); // nothing refers to it yet
             pool.remove_if_empty();
             return Err(e);

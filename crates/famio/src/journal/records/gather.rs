@@ -192,6 +192,11 @@ impl<'a> Gather<'a> {
         self.writes.last() != Some(&self.pieces.len())
     }
 
+    /// The bytes of everything.
+    pub fn len(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.range().len() as u64).sum()
+    }
+
     /// Writes everything to `offset`.
     pub fn write(&self, journal: impl AsFd, medium: &dyn Medium, mut offset: u64) -> Result<()> {
         let ends = self.writes.iter().copied().skip(1).chain([self.pieces.len()]);

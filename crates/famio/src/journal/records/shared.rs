@@ -10,8 +10,10 @@ use crate::rule::{Rule, holds, in_order};
 use crate::sys::InternalFd;
 use crate::sys::internal::{InUse, TRIES};
 use crate::thread::Mutex;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -20,6 +22,9 @@ const SEGMENTS_MAX: usize = 1 << 16;
 
 /// Pages of zeros in one write.
 const ZEROS_AT_ONCE: usize = 48;
+
+/// How much of a new journal is filled with zeros before it counts: a session of a moment needs no more.
+const ZEROED_AT_FIRST: u64 = 32 << 10;
 
 /// Keeps a journal's file open, and its header.
 pub trait Keeper: Send + Sync {
@@ -58,18 +63,32 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Begins a journal: its first segment, and the geometry in its header. Not durable.
+    /// Begins a journal: its first segment, and the geometry in its header. Not durable. Returns also up to where the
+    /// segment is filled with zeros; the rest has space on the disk, and reads as zeros.
     pub fn create(
         keeper: Arc<dyn Keeper>,
         geometry: Geometry,
         limit: Limit,
         medium: &'static dyn Medium,
-    ) -> Result<Shared> {
+    ) -> Result<(Shared, u64)> {
         geometry.check()?;
         let shared = Self::attach(keeper, geometry, limit, medium);
-        // Its header is not durable yet, either.
-        shared.prepare_and(1, |_| Ok(()))?;
-        Ok(shared)
+        let Some(place) = geometry.places().next() else { return Ok((shared, 0)) };
+        shared.check_limits(place)?;
+        let mut zeroed = 0;
+        // By the descriptor that commits: nothing is flushed yet, so no other one can get an error in its place.
+        shared.journal().run(|journal| {
+            in_order(
+                Rule::ZerosBeforeCount,
+                || {
+                    zeroed = begin_zeroed(journal, medium, place)?;
+                    Ok(())
+                },
+                || shared.keeper.change(journal, &mut |header| geometry.put(1, &mut header.geometry)),
+            )
+        })?;
+        shared.prepared.store(1, Ordering::Release);
+        Ok((shared, zeroed))
     }
 
     /// The journal of a session that another process began.
@@ -180,10 +199,6 @@ impl Shared {
 
     /// Prepares segments until there are `count`. Not under the log's lock; one thread at a time.
     pub fn prepare(&self, count: usize) -> Result<()> {
-        self.prepare_and(count, |fd| self.medium.fdatasync(fd.as_fd()))
-    }
-
-    fn prepare_and(&self, count: usize, flush: impl Fn(&InUse<'_>) -> Result<()>) -> Result<()> {
         let _preparing = self.preparing.lock();
         while self.prepared() < count {
             let prepared = self.prepared();
@@ -191,7 +206,8 @@ impl Shared {
             self.check_limits(place)?;
             let mut is_zeroed = true;
             let counted = self.count_up_to(prepared + 1, |fd| {
-                let zeroed = zero(fd, self.medium, place).and_then(|()| flush(fd));
+                let zeroed = zero(fd, self.medium, place.offset..place.end());
+                let zeroed = zeroed.and_then(|()| self.medium.fdatasync(fd.as_fd()));
                 is_zeroed = zeroed.is_ok();
                 zeroed
             });
@@ -344,12 +360,30 @@ impl Shared {
     }
 }
 
-/// Fills a segment with zeros.
-fn zero(journal: impl AsFd, medium: &dyn Medium, place: Place) -> Result<()> {
+/// Gives a new journal's header and first segment their space, and fills the segment's beginning with zeros; where space
+/// cannot be had without that, all of it. Returns where they end.
+fn begin_zeroed(journal: impl AsFd, medium: &dyn Medium, place: Place) -> Result<u64> {
+    let end = loop {
+        match rustix::fs::fallocate(&journal, FallocateFlags::KEEP_SIZE, 0, place.end()) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => break place.end(),
+            Err(e) => return Err(e.into()),
+            Ok(()) => {
+                medium.ftruncate(journal.as_fd(), place.end())?;
+                break place.end().min(place.offset + ZEROED_AT_FIRST);
+            }
+        }
+    };
+    zero(journal, medium, place.offset..end)?;
+    Ok(end)
+}
+
+/// Fills a range of the journal with zeros.
+pub(super) fn zero(journal: impl AsFd, medium: &dyn Medium, range: Range<u64>) -> Result<()> {
     let bufs = [&ZERO_PAGE[..]; ZEROS_AT_ONCE];
-    let mut at = place.offset;
-    while at < place.end() {
-        let pages = ((place.end() - at) / PAGE as u64).min(ZEROS_AT_ONCE as u64);
+    let mut at = range.start;
+    while at < range.end {
+        let pages = ((range.end - at) / PAGE as u64).min(ZEROS_AT_ONCE as u64);
         medium.pwritev(journal.as_fd(), &bufs[..pages as usize], at)?;
         at += pages * PAGE as u64;
     }

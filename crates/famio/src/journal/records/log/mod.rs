@@ -8,7 +8,7 @@ use super::gather::{Batch, Block, Gather, fitting};
 use super::geometry::{Geometry, Place};
 use super::head::{Head, Kind};
 use super::segment::SegmentHead;
-use super::shared::{Keeper, Shared};
+use super::shared::{Keeper, Shared, zero};
 use super::{GRANULE, ZERO_PAGE};
 use crate::error::{Error, Result};
 use crate::journal::pools::shares::Limit;
@@ -31,6 +31,9 @@ const SLACK: u64 = 4;
 
 /// Pages at the end of a segment reserved for a note: if everything else is full, it says what can be reused.
 const FOR_NOTE: u64 = 1;
+
+/// No part of the first segment has to be filled with zeros any more.
+const NO_LIMIT: u64 = u64::MAX;
 
 /// A segment, as its writer knows it.
 struct Segment {
@@ -71,6 +74,9 @@ pub struct RecordLog {
     written: u64,
     /// The generation of the segment for which another one was requested.
     asked: u64,
+    /// Up to where a new journal's first segment was written, with records or with zeros; behind that, it only has its
+    /// space. `NO_LIMIT` once another process may have written there.
+    zeroed: u64,
     buffer: Vec<u8>,
 }
 
@@ -85,7 +91,9 @@ impl RecordLog {
         medium: &'static dyn Medium,
     ) -> Result<RecordLog> {
         let journal_id = keeper.header().journal_id;
-        let mut log = Self::new(Shared::create(keeper, geometry, limit.into(), medium)?, journal_id, size);
+        let (shared, zeroed) = Shared::create(keeper, geometry, limit.into(), medium)?;
+        let mut log = Self::new(shared, journal_id, size);
+        log.zeroed = zeroed;
         log.adopt();
         Ok(log)
     }
@@ -120,6 +128,7 @@ impl RecordLog {
             suspect: false,
             written: 0,
             asked: 0,
+            zeroed: NO_LIMIT,
             buffer: Vec::new(),
         }
     }
@@ -339,8 +348,22 @@ impl RecordLog {
     fn write(&mut self, gather: Gather<'_>, index: usize, page: u64) -> Result<()> {
         let offset = self.segments[index].place.offset + page * PAGE as u64;
         let written = self.shared.journal().run(|journal| gather.write(journal, self.shared.medium, offset));
+        let end = offset + gather.len();
         self.buffer = gather.into_buffer();
-        written.map_err(|e| self.fail(e))
+        written.map_err(|e| self.fail(e))?;
+        self.zero_ahead(index, end);
+        Ok(())
+    }
+
+    /// A record that ends here has reached what is only allocated of the first segment: each flush would make the disk's
+    /// own journal note that a page is written. So as much again gets its zeros with this one; or not, as after an error.
+    fn zero_ahead(&mut self, index: usize, end: u64) {
+        if index != 0 || end <= self.zeroed {
+            return;
+        }
+        let place = self.segments[index].place;
+        self.zeroed = place.end().min(end + (end - place.offset));
+        let _ = self.shared.journal().run(|journal| zero(journal, self.shared.medium, end..self.zeroed));
     }
 
     /// Makes what was written durable; `tail` is the tail in its last record.
