@@ -92,6 +92,7 @@ test-programs:
 	$(RELEASE)/famio-power --cuts 2 --tiered
 	tests/power/cache/campaign --cuts 40
 	tests/power/cache/campaign --cuts 20 --fs xfs
+	tests/power/cache/campaign --cuts 10 --fs btrfs
 	tests/power/cache/campaign --cuts 5 --broken flush
 	tests/power/growing/campaign 2 ext4
 	tests/power/joint/campaign 2 disk
@@ -141,6 +142,7 @@ test-long: test-long-says build need-cc need-sqlite3 need-python3 need-valgrind 
 	$(RELEASE)/famio-power --cuts 8 --tiered --broken write-back
 	$(RELEASE)/famio-power --cuts 50 --tiered
 	for round in 1 2 3 4 5; do tests/power/cache/campaign --cuts 400 && tests/power/cache/campaign --cuts 200 --fs xfs || exit 1; done
+	for round in 1 2 3 4 5; do tests/power/cache/campaign --cuts 100 --fs btrfs || exit 1; done
 	tests/power/growing/campaign 20 ext4
 	tests/power/growing/campaign 20 xfs
 	tests/power/joint/campaign 20 disk
