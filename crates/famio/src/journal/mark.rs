@@ -122,7 +122,9 @@ impl Mark {
         let version = u32_at(from, VERSION);
         let is_closing = version == VERSION_CLOSING;
         if version != VERSION_NOW && !is_closing {
-            let text = format!("the mark user.famio has version {version}, this Famio knows {VERSION_NOW}");
+            let text = format!(
+                "the mark user.famio has version {version}; this Famio knows 1 to {VERSION_CLOSING}: recover the file with the version of Famio that made it"
+            );
             return Err(Error::with(libc::EIO, text));
         }
         let length = u32_at(from, POOL_LEN) as usize;

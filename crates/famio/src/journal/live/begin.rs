@@ -1,7 +1,7 @@
 //! The beginning of a journal: it becomes durable, then the mark, and the journal counts.
 
-use super::{ACTIVE, FIRST, Live, MARK, NOTHING, demoted_by};
-use crate::error::Result;
+use super::{ACTIVE, FAILED, FIRST, Live, MARK, NOTHING, demoted_by};
+use crate::error::{Error, Result};
 use crate::journal::demotion_note;
 use crate::journal::header::{Kind, State};
 use crate::journal::mark;
@@ -51,14 +51,26 @@ impl Live {
 
     /// Whether the next commit has to make the mark durable.
     pub fn awaits_mark(&self) -> bool {
-        self.due.load(Ordering::Relaxed) == MARK
+        [MARK, FAILED].contains(&self.due.load(Ordering::Relaxed))
     }
 
     /// Before a commit that is not an append to the journal: makes it count.
+    ///
+    /// # Errors
+    /// Those of the flushes. After one, no later call succeeds (`Rule::FailedFlushIsForGood`).
     pub fn make_mark_durable(&self, file: BorrowedFd<'_>) -> Result<()> {
-        if !self.awaits_mark() {
-            return Ok(());
+        match self.due.load(Ordering::Relaxed) {
+            MARK => self.flush_with_mark(file).inspect_err(|_| {
+                if holds(Rule::FailedFlushIsForGood) {
+                    self.due.store(FAILED, Ordering::Relaxed);
+                }
+            }),
+            FAILED => Err(Error::with(libc::EIO, "a flush of the journal failed earlier: it takes no more commits")),
+            _ => Ok(()),
         }
+    }
+
+    fn flush_with_mark(&self, file: BorrowedFd<'_>) -> Result<()> {
         let journal = || {
             if self.write_out()? {
                 return Ok(());

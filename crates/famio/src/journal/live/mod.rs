@@ -59,6 +59,8 @@ const MARK: u8 = 1;
 const FIRST: u8 = 2;
 /// State *active*, by which a lost mark is noticed. Short sessions do without.
 const ACTIVE: u8 = 3;
+/// What cannot be had any more: a flush has failed, and the kernel may have dropped what it covered.
+const FAILED: u8 = 4;
 
 /// Durability of what lies in a domain: whether the kernel has to sync it.
 pub(crate) fn durability_of(domain: Domain) -> Durability {

@@ -3,6 +3,7 @@ use crate::journal::header::COPY_LEN;
 use crate::journal::records::Keeper;
 use crate::journal::testing::Scratch;
 use crate::pmem::medium;
+use crate::pmem::record::{Call, Recorder};
 use core::sync::atomic::Ordering;
 
 /// A first write failed with `ENOENT` if its folder was removed at that moment, by the close of another file
@@ -51,6 +52,25 @@ fn active(dir: &Scratch) -> (PathBuf, std::fs::File, Arc<Live>) {
 fn stored(live: &Live) -> State {
     let (bytes, length) = first_bytes(live.file().as_fd()).unwrap();
     Header::read(&bytes[..length]).unwrap().0.state
+}
+
+/// A joint commit could be tried again after a failed flush, and succeeded: the kernel had dropped the header's page.
+#[test]
+fn a_flush_that_failed_before_a_joint_commit_fails_for_good() {
+    let dir = Scratch::new();
+    std::fs::write(dir.path("file"), b"x").unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(dir.path("file")).unwrap();
+    let recorder = Recorder::new(Domain::PageCache);
+    let (settings, domains) = (Settings::default(), (Domain::PageCache, Domain::PageCache));
+    let live = Live::create(file.as_fd(), &settings, Kind::Records, domains, recorder, None).unwrap();
+    live.activate(file.as_fd()).unwrap();
+    live.due.store(MARK, Ordering::Relaxed); // as where the order is kept
+    recorder.fail(Call::Fsync, 1, libc::EIO);
+    let errno = |made: Result<()>| made.unwrap_err().errno();
+    assert_eq!(errno(live.make_mark_durable(file.as_fd())), libc::EIO);
+    assert_eq!(errno(live.make_mark_durable(file.as_fd())), libc::EIO, "tried again");
+    assert_eq!(errno(live.flush(Some(file.as_fd()))), libc::EIO, "a commit of the file alone");
+    live.abandon(file.as_fd());
 }
 
 /// A SYNC that looked for the journal waited for the end of a session, which waited for the SYNC.

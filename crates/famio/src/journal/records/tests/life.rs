@@ -226,7 +226,7 @@ fn left_by(log: &mut RecordLog) -> Vec<u64> {
     words
 }
 
-fn goes_on(log: &mut RecordLog, words: &[u64]) {
+pub fn goes_on(log: &mut RecordLog, words: &[u64]) {
     let (first, rest) = words.split_first_chunk().unwrap();
     let (second, rest) = rest.split_first_chunk().unwrap();
     let (third, rest) = rest.split_first_chunk().unwrap();

@@ -5,3 +5,4 @@ mod hostile;
 mod life;
 mod speed;
 mod test_hooks;
+mod zeros;
