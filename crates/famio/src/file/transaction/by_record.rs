@@ -86,8 +86,11 @@ impl Draft {
     pub fn begin_part(&mut self, participant: &Participant<'_>) -> Result<&mut Builder> {
         let Participant { file, session } = participant;
         let journal = session.engine.journal();
-        let found =
-            file.fds.with(true, |fd| journal.make_mark_durable(fd).and_then(|()| file.joint.records(fd, journal)));
+        let found = file.fds.with(true, |fd| {
+            let marked = journal.make_mark_durable(fd);
+            // As when a SYNC fails: no more writes, in any process.
+            marked.inspect_err(|_| participant.poison()).and_then(|()| file.joint.records(fd, journal))
+        });
         let found = found.map_err(|e| file.named(e))?;
         if self.records.as_ref().is_some_and(|records| !Arc::ptr_eq(records, &found)) {
             let what = format!(
