@@ -1,6 +1,6 @@
 //! What a log of records needs of its journal: the header, and flushes.
 
-use super::{ACTIVE, FAILED, FIRST, Live, MARK, NOTHING};
+use super::{ACTIVE, FIRST, Live, NOTHING};
 use crate::error::{Error, Result};
 use crate::journal::header::{Header, State, first_bytes};
 use crate::journal::records::Keeper;
@@ -41,7 +41,7 @@ impl Keeper for Live {
 
     fn flush(&self, file: Option<BorrowedFd<'_>>) -> Result<()> {
         match (self.due.load(Ordering::Relaxed), file) {
-            (MARK | FAILED, Some(file)) => self.make_mark_durable(file),
+            (_, Some(file)) if self.awaits_mark() => self.make_mark_durable(file),
             (ACTIVE, _) if self.state() == State::AsMarked => {
                 self.store(State::Active)?; // its flush of the journal takes the records, too
                 self.due.store(NOTHING, Ordering::Relaxed);

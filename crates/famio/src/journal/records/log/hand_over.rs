@@ -1,6 +1,6 @@
 //! What an owner that leaves the session tells the next one of the log.
 
-use super::{NO_LIMIT, RecordLog, UNKNOWN};
+use super::{EVERYWHERE, RecordLog, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::journal::records::PAGE;
 use xxhash_rust::xxh3::xxh3_64;
@@ -47,7 +47,7 @@ impl RecordLog {
             (segment.generation, segment.last_epoch) = (words[0], words[1]);
             segment.checks.fill(UNKNOWN);
         }
-        self.zeroed = NO_LIMIT;
+        self.zeroed = EVERYWHERE;
         self.current = at(index).map(|index| (index, page));
         self.anchor = at(anchor);
         self.generation = generation;

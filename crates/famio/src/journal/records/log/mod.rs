@@ -33,7 +33,7 @@ const SLACK: u64 = 4;
 const FOR_NOTE: u64 = 1;
 
 /// No part of the first segment has to be filled with zeros any more.
-const NO_LIMIT: u64 = u64::MAX;
+const EVERYWHERE: u64 = u64::MAX;
 
 /// A segment, as its writer knows it.
 struct Segment {
@@ -75,7 +75,7 @@ pub struct RecordLog {
     /// The generation of the segment for which another one was requested.
     asked: u64,
     /// Up to where a new journal's first segment was written, with records or with zeros; behind that, it only has its
-    /// space. `NO_LIMIT` once another process may have written there.
+    /// space. `EVERYWHERE` once another process may have written there.
     zeroed: u64,
     buffer: Vec<u8>,
 }
@@ -128,7 +128,7 @@ impl RecordLog {
             suspect: false,
             written: 0,
             asked: 0,
-            zeroed: NO_LIMIT,
+            zeroed: EVERYWHERE,
             buffer: Vec::new(),
         }
     }

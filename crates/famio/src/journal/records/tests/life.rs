@@ -220,7 +220,7 @@ fn to_reserve_flushes_nothing() {
     test_hooks.recovers_to(2);
 }
 
-fn left_by(log: &mut RecordLog) -> Vec<u64> {
+pub fn left_by(log: &mut RecordLog) -> Vec<u64> {
     let mut words = Vec::new();
     assert!(log.leave_state(&mut words).unwrap());
     words

@@ -1,6 +1,7 @@
 //! What a new journal is filled with before it is used.
 
 use super::super::Geometry;
+use super::life::{goes_on, left_by};
 use super::test_hooks::TestHooks;
 use core::sync::atomic::Ordering;
 use std::fs;
@@ -33,11 +34,10 @@ fn the_first_segment_is_zeroed_as_it_is_used() {
 #[test]
 fn a_log_that_goes_on_fills_nothing() {
     let mut test_hooks = TestHooks::with(Geometry::default(), 1 << 30, true);
-    let mut words = Vec::new();
     test_hooks.write(0, b"begun");
     test_hooks.commit().unwrap();
-    assert!(test_hooks.log.leave_state(&mut words).unwrap());
-    super::life::goes_on(&mut test_hooks.log, &words);
+    let words = left_by(&mut test_hooks.log);
+    goes_on(&mut test_hooks.log, &words);
     let (before, records) = (written(&test_hooks), test_hooks.log.written());
     test_hooks.write(0, &[1; 64 << 10]);
     test_hooks.commit().unwrap();
