@@ -7,8 +7,10 @@
 Operations: o open (recovers)  a append  u rewrite the last half if it is uncommitted  t cut by one  s SYNC (one flush, hash)
 S SYNC (two flushes, no hash)  W SYNC with one flush and no hash (ordered only)  f SYNC whose flush fails for the data  j overwrite half 0 (becomes a file with a journal)
 c close  C close with one flush (ordered only)  x an outsider overwrites the last half of the closed file  y an outsider appends to it
+With redo: v overwrite half 0, V the last committed half, in memory until the SYNC  X an outsider overwrites half 0 and calls fdatasync
 Configurations: `ordered`: attribute and size reach the disk in the order in which they changed (ext4 with its journal, xfs, btrfs);
-`unordered`: each at any time (ext4 without, others). An attribute is never torn. `-stale`: blocks show old bytes until they are written.
+`unordered`: each at any time (ext4 without, others). An attribute is never torn. `-stale`: blocks show old bytes until they are written. `ordered-redo`: the mark has committed bytes that
+are overwritten without a journal. `ordered-redo-two`: where nothing orders data before a later mark, only fdatasync does (btrfs).
 """
 import sys
 
@@ -22,6 +24,7 @@ class Growing(Model):
     H = range(2, 2 + N)
     J = 2 + N
     kernel = frozenset(range(0, 3 + N))
+    learn = (3, 1)
 
     @classmethod
     def kernel_of(cls, config):
@@ -30,7 +33,7 @@ class Growing(Model):
     @classmethod
     def first(cls, config):
         blank = 7 if "stale" in config else 0
-        found = 0 if "new" in config else 1
+        found = 0 if "new" in config else 2 if "redo" in config else 1
         image = [(None, found), found] + [9 if i < found else blank for i in range(N)] + [None]
         if not config.startswith("ordered"):
             image[0] = (None, None)
@@ -46,6 +49,10 @@ class Growing(Model):
     def survives(self, before):
         pass
 
+    def rule(self, name):
+        """With redo only its own rules are left out: the other configurations try the others."""
+        return "redo" in self.config and "redo" not in name or super().rule(name)
+
     # --- the kernel
     @property
     def ordered(self):
@@ -57,8 +64,15 @@ class Growing(Model):
     def size(self):
         return self.m.now(0)[1] if self.ordered else self.m.now(1)
 
+    def redo(self):
+        """What the mark has overwritten below its size: in the file, too, once the mark is durable, but perhaps not on the disk."""
+        return self.mark()[5] if self.mark() is not None and self.mark()[0] == "g" else ()
+
     def set_mark(self, mark):
         self.m.store(0, (mark, self.size()) if self.ordered else (mark, None))
+
+    def set_growing(self, base, new=None, hashed=None, found=False, redo=()):
+        self.set_mark(("g", base, base if new is None else new, hashed, found, redo))
 
     def set_size(self, size):
         old = self.size()
@@ -94,11 +108,14 @@ class Growing(Model):
     def bytes(self, start, end):
         return tuple(self.m.now(self.H[i]) for i in range(start, end))
 
-    def current(self):
-        now = list(self.bytes(0, self.L))
+    def patched(self, now):
+        now = list(now)
         for at, value in self.overlay:
             now[at] = value
         return tuple(now)
+
+    def current(self):
+        return self.patched(self.bytes(0, self.L))
 
     def fresh(self, at):
         return (self.current()[at] if at < self.L else self.m.now(self.H[at])) % 3 + 1
@@ -109,9 +126,16 @@ class Growing(Model):
             ops = [("o", 0)]
             if self.mark() is None and self.m.now(self.J) is None and self.size():
                 ops += [("x", 1), ("y", 1)] if self.size() < N else [("x", 1)]
+                ops += [("X", 1)] if "redo" in self.config else []
             return ops
         if self.state == "dead":
             return [("c", 1)]
+        if self.state == "open" and "redo" in self.config:  # a cut below S is not offered: it makes a journal, as j does
+            ops = [("s", 1), ("c", 1)] + ([("S", 1)] if "two" in self.config else [("W", 1), ("C", 1)])
+            ops += ([("j", 1), ("v", 1)] + ([("V", 1)] if self.S > 1 else [])) if self.S and self.L >= self.S else []
+            ops += [("a", 1)] if self.S <= self.L < N else []
+            ops += [("t", 1)] if self.L and (self.L > self.S or not self.overlay and not self.redo()) else []
+            return ops + ([("f", 1)] if not self.found and (self.L > self.S or self.overlay and self.redo()) else [])
         ops = [("s", 1), ("c", 1)] + ([("C", 1), ("W", 1)] if self.ordered and self.state == "open" else [])
         if self.L < N and self.L >= self.S:
             ops += [("a", 1)]
@@ -125,20 +149,23 @@ class Growing(Model):
 
     def do(self, op):
         {"o": self.open, "a": self.append, "u": self.rewrite, "t": self.cut, "s": self.sync, "W": self.sync_at_once, "S": self.sync_two, "f": self.fail,
-         "j": self.overwrite, "c": self.close, "C": self.close_at_once, "x": self.outsider, "y": self.outsider_appends}[op]()
+         "j": self.overwrite, "c": self.close, "C": self.close_at_once, "x": self.outsider, "y": self.outsider_appends,
+         "v": lambda: self.overwrite_by_redo(0), "V": lambda: self.overwrite_by_redo(self.S - 1), "X": self.outsider_syncs}[op]()
 
     def begin(self):
         """The first change since the open: the mark. A file that was just made, too."""
         if self.marked or self.state != "open":
             return
         if self.rule("begin.mark"):
-            self.set_mark(("g", self.S, self.S, None, self.found))
+            self.set_growing(self.S, found=self.found)
         if not self.ordered:
             self.fsync("begin.fsync (unordered)")
         self.marked = True
 
     def append(self):
         self.begin()
+        if not self.rule("redo.stays-in-later-mark") and self.redo():   # the mark is set again when its time has come
+            self.set_growing(self.S)
         self.write(self.L, self.fresh(self.L))
         self.L += 1
 
@@ -153,10 +180,26 @@ class Growing(Model):
             self.set_size(self.L - 1)
         self.L -= 1
 
+    def put(self, at):
+        self.overlay = tuple(sorted({**dict(self.overlay), at: self.fresh(at)}.items()))
+
+    def overwrite_by_redo(self, at):
+        """Below the committed size, without a journal: in memory until the SYNC."""
+        self.begin()
+        self.put(at)
+
+    def apply(self):
+        """What the mark has is written to the file, without a flush: the mark is durable, and keeps it until this has reached the disk."""
+        overlay, self.overlay = self.overlay, ()
+        for at, value in overlay if self.rule("redo.applied") else ():
+            self.write(at, value)
+
     def commit_begins(self):
-        now = self.current()                    # unsynced bytes found at open remain the responsibility of their writer
-        below = {was[:self.S] for was in self.accept if len(was) >= self.S} if self.found else {now[:self.S]}
-        self.accept |= {was + now[self.S:] for was in below} if self.L >= self.S else {now}
+        now, kept = self.current(), min(self.S, self.L)
+        below = {now[:kept]}
+        if self.found:                          # unsynced bytes found at open remain the responsibility of their writer
+            below = {self.patched(was[:kept]) for was in self.accept if len(was) >= kept}
+        self.accept |= {was + now[kept:] for was in below}
 
     def commit_done(self):
         self.accept = frozenset([self.current()])
@@ -166,6 +209,8 @@ class Growing(Model):
     def sync(self):
         if self.state == "journal":
             return self.sync_journal()
+        if self.overlay or self.rule("redo.no-hash") and self.redo() and self.L > self.S:
+            return self.sync_two()
         self.commit_begins()
         if self.L == self.S:
             if self.found:
@@ -173,7 +218,7 @@ class Growing(Model):
             return self.commit_done()
         self.begin()
         if self.L < self.S:
-            self.set_mark(("g", self.L, self.L, None, False))
+            self.set_growing(self.L)
             self.fsync("cut.fsync")
             self.commit_done()
             if self.size() > self.L:
@@ -181,9 +226,9 @@ class Growing(Model):
             return
         if self.L > self.S:
             if self.rule("sync.hash"):
-                self.set_mark(("g", self.S, self.L, self.bytes(self.S, self.L), self.found))
+                self.set_growing(self.S, self.L, self.bytes(self.S, self.L), self.found)
             else:
-                self.set_mark(("g", self.L, self.L, None, False))
+                self.set_growing(self.L)
             if self.rule("sync.fsync-not-fdatasync"):
                 self.fsync("sync.fsync")
             else:
@@ -191,34 +236,48 @@ class Growing(Model):
         self.commit_done()
 
     def sync_two(self):
-        if self.L <= self.S:
+        if self.L <= self.S and not self.overlay:
             return self.sync()
         self.begin()
         self.commit_begins()
-        self.fsync("two.first", data_only=True)
-        self.set_mark(("g", self.L, self.L, None, False))
-        self.fsync("two.second")
-        self.commit_done()
+        kind = "redo." if self.overlay or self.redo() else ""
+        if self.L > self.S or self.rule("redo.two.applied-before-mark") and self.redo():
+            self.fsync(kind + "two.first", data_only=True)
+        self.commit_mark(kind + "two.second")
 
     def sync_at_once(self):
         """New data reaches the disk, then the mark records it, then one flush. Where a later change of metadata is durable, all that had
         reached the disk before is, too: what a crash leaves between the two is what it leaves before the first or after the second."""
-        if self.L <= self.S:
+        if self.L <= self.S and not self.overlay:
             return self.sync()
         self.begin()
         self.commit_begins()
-        if self.rule("at-once.written-before-mark"):
-            self.m.fsync(self.H)
-        self.set_mark(("g", self.L, self.L, None, False))
-        self.fsync("at-once.fsync")
+        kind = "redo." if self.overlay or self.redo() else ""
+        if self.rule(kind + "at-once.written-before-mark"):
+            self.m.fsync(self.H[self.S:])
+        self.write_out_applied("redo.at-once.applied-before-mark")
+        self.commit_mark(kind + "at-once.fsync")
+
+    def write_out_applied(self, name):
+        if self.rule(name):
+            self.m.fsync([self.H[at] for at, _ in self.redo()])
+
+    def commit_mark(self, name):
+        """The mark has what is overwritten, and no hash. The file gets it when the mark is durable, and not before."""
+        self.set_growing(self.L, redo=self.overlay)
+        if self.overlay and not self.rule("redo.applied-after-fsync"):
+            self.apply()
+        self.fsync(name)
         self.commit_done()
+        self.apply()
 
     def fail(self):
-        if self.L <= self.S:
+        if self.L <= self.S and not self.overlay:
             return
         self.begin()
         self.commit_begins()
-        self.set_mark(("g", self.S, self.L, self.bytes(self.S, self.L), self.found))
+        if not self.overlay and not self.redo():        # with redo the first flush fails: the mark is not replaced
+            self.set_growing(self.S, self.L, self.bytes(self.S, self.L), self.found)
         self.m.fsync(self.H, fails=True)        # the data are forgotten; the attribute is written some time
         self.state = "dead"
         self.point()
@@ -226,6 +285,10 @@ class Growing(Model):
     def overwrite(self):
         """Below the committed size. The journal is one line: {size, overlay}, durable by its fsync."""
         if self.state != "journal":
+            tail = ()
+            if "redo" in self.config:           # without a mark others may change the file; elsewhere the mark is only replaced
+                tail = self.bytes(self.S, self.L)
+                self.remove_mark("journal")
             self.m.store(self.J, ("creating", self.S, ()))
             if self.rule("journal.before-mark"):
                 self.m.fsync([self.J])
@@ -233,7 +296,9 @@ class Growing(Model):
             self.fsync("journal.mark-durable")
             self.m.fsync([self.J])
             self.state, self.found = "journal", False
-        self.overlay = ((0, self.fresh(0)),)
+            for i, value in enumerate(tail):
+                self.write(self.S + i, value)
+        self.put(0)
 
     def sync_journal(self):
         self.commit_begins()
@@ -255,12 +320,15 @@ class Growing(Model):
         self.reset()
 
     def close_at_once(self):
-        """As `sync_at_once`; the mark goes. No flush where nothing is new: a mark that comes back says what the file has. Not with a hash: after
-        a kill in between others may overwrite the file, and a power cut may bring the mark back."""
+        """As `sync_at_once`; the mark goes. No flush where nothing is new: a mark that comes back says what the file has. Not with a hash or redo:
+        after a kill in between others may overwrite the file, and a power cut may bring the mark back."""
         has_hash = self.mark() is not None and self.mark()[3] is not None
         if not self.marked or self.L < self.S or has_hash and self.rule("close.at-once.no-hash"):
             return self.close()
+        if self.rule("redo.close.not-at-once") and self.redo() or self.rule("redo.close.memory-not-at-once") and self.overlay:
+            return self.close()
         self.commit_begins()
+        self.apply()
         if self.rule("close.written-before-unmarked"):
             self.m.fsync(self.H)
         is_durable = self.L == self.S and not self.found
@@ -271,13 +339,18 @@ class Growing(Model):
         self.reset()
 
     def remove_mark(self, step):
-        """First the plain mark, durably: the one with a hash must not come back once others may overwrite the file."""
+        """First the plain mark, durably: one with a hash or redo must not come back once others may overwrite the file."""
         if self.mark() is None:
             return
-        if self.mark()[3] is not None or self.mark()[4] or step == "recover":
-            if self.rule(step + ".plain-mark"):
-                self.set_mark(("g", self.S, self.S, None, False))
-            self.fsync(step + ".fsync")
+        kind = "redo." if self.redo() else ""
+        if self.mark()[3] is not None or self.mark()[4] or self.redo() or step == "recover":
+            if step == "close" and "two" not in self.config:
+                self.write_out_applied("redo.close.written-before-plain")
+            elif step != "recover" and self.redo():
+                self.fsync("redo." + step + ".first", data_only=True)
+            if self.rule(kind + step + ".plain-mark"):
+                self.set_growing(self.S)
+            self.fsync(kind + step + ".fsync")
         if self.size() != self.S and self.rule("recover.cuts"):
             self.set_size(self.S)
         if not self.ordered:
@@ -324,7 +397,7 @@ class Growing(Model):
                 self.m.store(self.J, None)
             self.S = self.size()
         else:
-            _, base, new, hashed, found = mark
+            _, base, new, hashed, found, redo = mark
             good = hashed is None or (size >= new and self.bytes(base, new) == hashed)
             self.S = new if good else base
             if found and self.rule("found.may-be-shorter"):
@@ -333,7 +406,12 @@ class Growing(Model):
             self.drop_leftover()
             if hashed is not None and good and self.rule("recover.rewrites"):
                 self.m.dirty |= frozenset(self.H[i] for i in range(base, new))
-            self.fsync("recover.first")
+            if redo:                            # perhaps in the cache only, after a kill: its bytes must not reach the disk before it
+                self.fsync("redo.recover.mark-first")
+            for at, value in redo:
+                if self.rule("redo.recover.applies") and (self.m.now(self.H[at]) != value or self.rule("redo.recover.rewrites")):
+                    self.m.store(self.H[at], value)
+            self.fsync("redo.recover.first" if redo else "recover.first")
             self.remove_mark("recover")
         self.L = self.S
         now = self.bytes(0, self.S)
@@ -357,9 +435,16 @@ class Growing(Model):
     # --- a program without Famio, on a closed file
     def outsider(self):
         last = self.size() - 1
-        before = self.bytes(0, last)
-        self.accept |= {before + (5,)}
+        self.accept |= {was[:last] + (5,) for was in self.accept | {self.bytes(0, last + 1)} if len(was) == last + 1}
         self.m.store(self.H[last], 5)
+
+    def outsider_syncs(self):
+        """Durable are the bytes, but not the attribute that Famio has removed. What it has not written itself may be what it was."""
+        after = {(5,) + was[1:] for was in self.accept | {self.bytes(0, self.size())} if was}
+        self.accept |= after
+        self.m.store(self.H[0], 5)
+        self.fsync("always", data_only=True)
+        self.accept = frozenset(after)
 
     def outsider_appends(self):
         now = self.bytes(0, self.size())
@@ -368,4 +453,5 @@ class Growing(Model):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Growing, ["ordered", "ordered-new", "ordered-stale", "unordered", "unordered-stale"], depth=4, after=2))
+    configs = ["ordered", "ordered-new", "ordered-stale", "unordered", "unordered-stale", "ordered-redo", "ordered-redo-two"]
+    sys.exit(main(Growing, configs, depth=4, after=2))
