@@ -1,6 +1,7 @@
 /* Files that only grow, for power cuts: logs that are synced after each epoch, and small files, written and closed,
  * half of them synced before; and old files, each of which is opened, overwritten, synced and closed again and again,
- * so that its session lasts a moment. All bytes are derived from numbers. `write FOLDER ROUND` reports on stdout what is
+ * so that its session lasts a moment; and edited files, in which each epoch overwrites a few bytes, and may append some,
+ * so that they need no journal. All bytes are derived from numbers. `write FOLDER ROUND` reports on stdout what is
  * durable, until the power is cut; `check FOLDER ROUND commit|leave` reads the previous round's reports from stdin,
  * and checks that all of it is there, and nothing torn; after `leave`, for a small file whose SYNC did not return,
  * only whether it can be read. */
@@ -16,6 +17,9 @@
 #define LONGEST 20000
 #define OLD 2
 #define OLD_LENGTH 9000
+#define EDITED 3
+#define EDITED_LONGS 5000
+#define EDITS 4
 
 static unsigned long mix(unsigned long a, unsigned long b) {
   unsigned long x = a * 0x9e3779b97f4a7c15ul + b + 1;
@@ -80,6 +84,45 @@ static void write_old(int fd, unsigned long epoch, const char *name) {
   if (fsync(fd) != 0) fail("fsync", name);
 }
 
+/* The place of the n-th edit of an epoch; the first is always at the beginning. */
+static size_t edited_at(unsigned long file, unsigned long epoch, int n) {
+  return n == 0 ? 0 : 1 + mix(file * 100 + n, epoch) % (EDITED_LONGS - 1);
+}
+
+/* How many numbers an epoch appends to an edited file. */
+static size_t appended(unsigned long file, unsigned long epoch) {
+  return epoch % 3 == 0 ? mix(file, epoch) % 300 : 0;
+}
+
+/* The epoch of an edited file, of which all of it must be, and of each before it. */
+static unsigned long edited_epoch(int fd, unsigned long file, const char *name) {
+  struct stat stat;
+  if (fstat(fd, &stat) != 0) fail("stat", name);
+  unsigned long *found = calloc(stat.st_size + EDITED_LONGS, 8), *expected = calloc(stat.st_size + EDITED_LONGS, 8);
+  if (found == NULL || expected == NULL) fail("calloc", name);
+  if (pread(fd, found, stat.st_size, 0) != stat.st_size) fail("read", name);
+  size_t length = EDITED_LONGS;
+  unsigned long last = found[0];
+  for (unsigned long epoch = 1; epoch <= last; epoch++) {
+    for (int n = 0; n < EDITS; n++) expected[edited_at(file, epoch, n)] = epoch;
+    for (size_t end = length + appended(file, epoch); length < end && length * 8 < (size_t)stat.st_size; length++)
+      expected[length] = epoch;
+  }
+  if ((size_t)stat.st_size != length * 8 || memcmp(found, expected, length * 8) != 0) fail("a torn epoch", name);
+  free(found), free(expected);
+  return last;
+}
+
+static void edit(int fd, unsigned long file, unsigned long epoch, const char *name) {
+  unsigned long more[300];
+  struct stat stat;
+  for (int n = EDITS - 1; n >= 0; n--)
+    if (pwrite(fd, &epoch, 8, edited_at(file, epoch, n) * 8) != 8) fail("write", name);
+  size_t length = appended(file, epoch);
+  for (size_t i = 0; i < length; i++) more[i] = epoch;
+  if (fstat(fd, &stat) != 0 || pwrite(fd, more, length * 8, stat.st_size) != (ssize_t)length * 8) fail("append", name);
+}
+
 static void name_of(char *name, const char *folder, const char *kind, unsigned long round, unsigned long number) {
   snprintf(name, 500, "%s/%s-%lu-%lu", folder, kind, round, number);
 }
@@ -90,11 +133,12 @@ int main(int argc, char **argv) {
   unsigned long round = strtoul(argv[3], NULL, 10);
   static char bytes[LONGEST], found[LONGEST + 1], name[500];
   if (strcmp(argv[1], "check") == 0) {
-    unsigned long acked[LOGS] = {0}, old[OLD] = {0}, small = 0, r, number;
+    unsigned long acked[LOGS] = {0}, old[OLD] = {0}, edited[EDITED] = {0}, small = 0, r, number;
     char kind[10];
     while (scanf("%9s %lu %lu", kind, &r, &number) == 3) {
       if (strcmp(kind, "log") == 0 && r < LOGS) acked[r] = number;
       if (strcmp(kind, "old") == 0 && r < OLD) old[r] = number;
+      if (strcmp(kind, "edited") == 0 && r < EDITED) edited[r] = number;
       if (strcmp(kind, "small") == 0 && r == round && number + 1 > small) small = number + 1;
     }
     for (unsigned long log = 0; log < LOGS; log++) {
@@ -117,6 +161,17 @@ int main(int argc, char **argv) {
       unsigned long there = old_epoch(fd, name);
       if (there < old[number]) fail("an epoch that was synced is not there", name);
       printf("%s: epoch %lu, %lu acknowledged\n", name, there, old[number]);
+      close(fd);
+    }
+    for (number = 0; number < EDITED; number++) {
+      name_of(name, folder, "edited", 0, number);
+      int fd = open(name, O_RDONLY);
+      struct stat stat;
+      if (fd < 0 && edited[number] > 0) fail("an edited file is not there", name);
+      if (fd < 0 || fstat(fd, &stat) != 0 || (stat.st_size == 0 && edited[number] == 0)) continue;
+      unsigned long there = edited_epoch(fd, number, name);
+      if (there < edited[number]) fail("an epoch that was synced is not there", name);
+      printf("%s: epoch %lu, %lu acknowledged\n", name, there, edited[number]);
       close(fd);
     }
     unsigned long whole = 0, empty = 0;
@@ -160,6 +215,24 @@ int main(int argc, char **argv) {
     write_old(fd, epoch, name);
     printf("old %lu %lu\n", i % OLD, epoch), fflush(stdout);
     if (close(fd) != 0) fail("close", name);
+    /* One to three epochs each time that it is open; the last is not synced before the close, now and then. */
+    unsigned long file = i % EDITED;
+    name_of(name, folder, "edited", 0, file);
+    fd = open(name, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || fstat(fd, &stat) != 0) fail("open", name);
+    if (stat.st_size == 0) {
+      static char zeros[EDITED_LONGS * 8];
+      if (pwrite(fd, zeros, sizeof zeros, 0) != sizeof zeros || fsync(fd) != 0) fail("write", name);
+    }
+    epoch = edited_epoch(fd, file, name);
+    for (unsigned long last = epoch + 1 + i % 3; epoch < last;) {
+      edit(fd, file, ++epoch, name);
+      if (epoch == last && i % 4 == 0) break;
+      if (fsync(fd) != 0) fail("fsync", name);
+      printf("edited %lu %lu\n", file, epoch), fflush(stdout);
+    }
+    if (close(fd) != 0) fail("close", name);
+    printf("edited %lu %lu\n", file, epoch), fflush(stdout);
     name_of(name, folder, "small", round, i);
     fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0) fail("open", name);
