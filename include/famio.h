@@ -48,7 +48,7 @@ extern "C" {
 #define NVRECOVER_USE_FILE 4    /* if another program changed the file, the file counts */
 
 /* Counters of a file. Later versions may add to the end. While the file has no journal, all but `size` and `mapped` are
- * 0: a file that is new, or only grows, may have none (FAMIO_JOURNAL). */
+ * 0: a file that is new, only grows, or has a few bytes overwritten, may have none (FAMIO_JOURNAL). */
 struct nvcounters {
   uint64_t size;         /* in bytes, including the open epoch */
   uint64_t committed;    /* epochs that its journal has committed */

@@ -212,6 +212,8 @@ pub fn line(report: &Report, asked: &Path, dry_run: bool) -> String {
 /// For a file without a journal, to which nothing was copied.
 fn line_of_growing(file: impl std::fmt::Display, outcome: &Outcome, cut: u64, would: &str) -> String {
     match outcome {
+        // What its mark had is in the file.
+        Outcome::Recovered if cut == 0 => format!("{file}: {would}recovered to its last SYNC (no journal)"),
         Outcome::Recovered => {
             format!("{file}: {would}recovered to its last SYNC, {} after it {would}removed (no journal)", bytes(cut))
         }
@@ -254,6 +256,9 @@ mod tests {
         let (journal, file) = (PathBuf::new(), Some("/d/a.log".into()));
         let report = Report { journal, file, outcome: Outcome::Discarded, epoch: 0, bytes: 0, cut: Some(0) };
         let done = "/d/a.log: kept as it is; its mark removed (no journal)";
+        assert_eq!(line(&report, Path::new("/d"), false), done);
+        let report = Report { outcome: Outcome::Recovered, ..report };
+        let done = "/d/a.log: recovered to its last SYNC (no journal)";
         assert_eq!(line(&report, Path::new("/d"), false), done);
     }
 }

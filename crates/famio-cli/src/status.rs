@@ -32,7 +32,7 @@ usage; 3 if a journal is missing or orphaned; 5 if a file needs recovery. If mor
 Of a pool it also shows its size and what each application has of it (famio pool). DIRTY: committed bytes in the pool \
 that wait to be written to a file on a disk.
 
-KIND is the kind of the journal, or \"growing\": the file has none, since it only grows. The number beside it is its committed bytes.
+KIND is the kind of the journal, or \"growing\": the file has none, since it only grows, or few of its bytes are overwritten. The number beside it is its committed bytes.
 
 With --json each object has: file, journal (empty: missing), kind (in place, records, tiered, growing, none; null: not known), state (as above), \
 journal_state (the journal's own word: creating, active, clean, suspect), epoch, bytes (of the journal), dirty_bytes (of a tiered file; null: not known), application (in a pool with a size), committed_bytes (of a growing file), why \

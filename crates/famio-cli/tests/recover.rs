@@ -2,8 +2,8 @@
 
 mod common;
 
-use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
+use famio::{JournalChoice, Settings};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -21,7 +21,8 @@ fn child() {
     let path = PathBuf::from(path);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let settings = Settings { journal: JournalChoice::Always, ..Settings::default() };
+    let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
     write(&atomic, 0, b'b');
     write(&atomic, BLOCK as u64, b'b');
     atomic.sync().unwrap();

@@ -119,11 +119,18 @@ fn without_a_place_for_it_sync_and_writes_fail() {
     let _ = std::fs::remove_file(program);
 }
 
+/// A process with the file open, which gets a journal with its first change.
+fn with_journal(folder: &Folder, domain: &str) -> Agent {
+    let mut agent = Agent::set(folder, domain, &[("FAMIO_JOURNAL", "always")]);
+    agent.ok("open atomic");
+    agent
+}
+
 /// The next process took the journal for a dead process's, and recovered it while the writer used it.
 #[test]
 fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
     everywhere("control", |folder, domain| {
-        let mut writer = Agent::with(folder, domain);
+        let mut writer = with_journal(folder, domain);
         writer.ok("write 0 first");
         writer.ok("sync");
         writer.ok("write 0 second");
@@ -190,7 +197,7 @@ fn without_a_place_to_meet_children_and_their_parent_find_each_other() {
 #[test]
 fn a_sync_after_it_lets_others_come_again() {
     everywhere("place", |folder, domain| {
-        let mut writer = Agent::with(folder, domain);
+        let mut writer = with_journal(folder, domain);
         writer.ok("write 0 first");
         writer.ok("sync");
         std::fs::remove_dir_all(folder.path().join(".famio")).unwrap();

@@ -10,7 +10,7 @@ use std::process::Command;
 const FILES: usize = 20;
 /// The kinds, and the most system calls for one file, by all threads of the process: on tmpfs, and on a disk.
 const STEPS: [(&str, [usize; 2]); 9] = [
-    ("existing", [203, 215]),
+    ("existing", [43, 222]),
     ("new", [25, 27]),
     ("synced", [28, 30]),
     ("replaced", [39, 41]),

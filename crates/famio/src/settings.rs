@@ -56,8 +56,8 @@ pub enum LocksChoice {
 /// Which files have a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum JournalChoice {
-    /// Those that need one. A file that is new, or only grows, has none: its committed size is in its mark. The
-    /// default.
+    /// Those that need one. A file that is new, only grows, or has a few bytes overwritten, has none: its committed
+    /// size, and those bytes, are in its mark. The default.
     #[default]
     Auto,
     /// All, from their first change on.
@@ -158,7 +158,7 @@ pub struct Settings {
     pub on_kill: OnKill,
     /// Where the program's locks are kept.
     pub locks: LocksChoice,
-    /// Whether a file that only grows has a journal, too.
+    /// Whether a growing file has a journal, too.
     pub journal: JournalChoice,
     /// What a close does with a new file that was never synced.
     pub on_close: OnClose,

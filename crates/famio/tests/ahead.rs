@@ -6,7 +6,7 @@ mod common;
 use common::Scratch;
 use famio::map::{View, cache};
 use famio::region::copy;
-use famio::{Advice, AtomicFile, Region};
+use famio::{Advice, AtomicFile, JournalChoice, OpenOptions, Region, Settings};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -163,7 +163,8 @@ fn an_attached_file_is_read_ahead_too() {
     let _alone = alone();
     for folder in folders("ahead-attached") {
         let path = new_file(&folder);
-        let file = AtomicFile::open(&path).unwrap();
+        let with_journal = Settings { journal: JournalChoice::Always, ..Settings::default() };
+        let file = OpenOptions::default().settings(with_journal).open(&path).unwrap();
         let last = [((SIZE - 1) / PAGE + SIZE) as u8];
         file.write_at(&last, SIZE as u64 - 1).unwrap();
         file.sync().unwrap();

@@ -33,6 +33,9 @@ fn crash_child() {
 /// kept, and whether it came that far; `None`: a process cannot be traced here.
 fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Option<(usize, bool)> {
     let mut command = crash::command(path, settings, steps);
+    if may_grow(steps) {
+        command.env(crash::MAY_GROW, "1");
+    }
     let mut child =
         command.env(crash::MEETS, "1").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this binary");
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| line.unwrap());
@@ -56,13 +59,11 @@ fn kill_at(stop: usize, path: &Path, settings: &Settings, steps: &[Step]) -> Opt
     None
 }
 
-/// The possible contents of the file: one after each SYNC, or each call that is kept.
+/// The possible contents of the file: one after each SYNC and the close, or each call that is kept.
 fn states(settings: &Settings, steps: &[Step]) -> Vec<Vec<u8>> {
-    let is_end = |step: &Step| *step == Sync || settings.on_kill == OnKill::Keep;
+    let is_end = |step: &Step| [Sync, Close].contains(step) || settings.on_kill == OnKill::Keep;
     let ends = steps.iter().enumerate().filter(|(_, step)| is_end(step)).map(|(at, _)| at + 1);
-    let model = |end: usize| crash::model(&crash::initial(), &steps[..end]);
-    let keeps = settings.on_kill == OnKill::Keep;
-    [0].into_iter().chain(ends).map(|end| if keeps { model(end).0 } else { model(end).1 }).collect()
+    [0].into_iter().chain(ends).map(|end| crash::model(&crash::initial(), &steps[..end]).0).collect()
 }
 
 /// The distance between kills; with `FAMIO_KILLS` of a hundred or more, which asks for a long run, none is left out.
@@ -101,6 +102,23 @@ fn campaign(folder: &Path, settings: &Settings, steps: &[Step], first: usize) {
             return;
         }
     }
+}
+
+/// Whether a file that is changed this way needs no journal at first: the first change overwrites a few bytes.
+fn may_grow(steps: &[Step]) -> bool {
+    matches!(steps[0], Step::Write { len, .. } if len < 100)
+}
+
+/// A few bytes are overwritten, and some appended; at last the file needs a journal.
+fn few() -> Vec<Step> {
+    let growing = [write(10, 20, 1), write(300, 30, 2), Sync, write(15, 90, 3), write(16_000, 500, 4), Sync, Sync];
+    let more = [write(16_400, 200, 5), Size(16_700), Sync, write(0, 5, 6), Size(17_000), write(50, 100_000, 7)];
+    growing.into_iter().chain(more).chain([write(3, 30, 8), Sync, Close]).collect()
+}
+
+/// The same without a journal, and the close commits.
+fn fewer() -> Vec<Step> {
+    vec![write(10, 20, 1), Sync, write(300, 30, 2), write(16_000, 500, 3), Close]
 }
 
 /// A file that grows by little and by much, loses a part, is cut, and grows again.
@@ -145,6 +163,23 @@ fn a_kill_at_every_call_in_place() {
     for (first, settings) in in_place_settings().iter().enumerate() {
         campaign(dir.path(), settings, &sizes(), first);
     }
+}
+
+#[test]
+fn a_kill_at_every_call_without_a_journal() {
+    let dir = Scratch::on_tmpfs("kill-growing");
+    for (first, emulated) in [false, true].into_iter().enumerate() {
+        let settings = Settings { emulated, ..Settings::default() };
+        (0..stride()).step_by(6).for_each(|more| campaign(dir.path(), &settings, &few(), first + more));
+        (0..stride()).step_by(3).for_each(|more| campaign(dir.path(), &settings, &fewer(), first + more));
+    }
+}
+
+#[test]
+fn a_kill_at_every_call_without_a_journal_where_the_order_is_kept() {
+    let Some(small) = Small::in_memory("kill-growing-in-order", 192) else { return };
+    (0..stride()).step_by(6).for_each(|first| campaign(&small.path(), &Settings::default(), &few(), first));
+    (0..stride()).step_by(3).for_each(|first| campaign(&small.path(), &Settings::default(), &fewer(), first));
 }
 
 /// A session there begins and ends by one flush each, and a kill may come between what is written and that.

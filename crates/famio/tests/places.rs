@@ -6,8 +6,8 @@ mod crash;
 
 use common::{Opened, Scratch};
 use crash::{Crashed, everywhere, in_place, is_stopped};
-use famio::Settings;
 use famio::recovery::{Outcome, Use};
+use famio::{JournalChoice, Settings};
 use std::fs;
 use std::path::Path;
 
@@ -270,7 +270,9 @@ fn a_pool_that_may_not_be_written() {
         fs::write(&path, [7; 10_000]).unwrap();
         std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
         // The pool belongs to root and is readable for all; so is the folder, for a `.famio/` in it.
-        let settings = Settings { pool: (!beside).then(|| pool.clone()), require: true, ..Settings::default() };
+        let pool_setting = (!beside).then(|| pool.clone());
+        let journal = JournalChoice::Always;
+        let settings = Settings { pool: pool_setting, require: true, journal, ..Settings::default() };
         as_nobody(|| {
             let opened = Opened::try_new(&path, &settings).unwrap();
             let error = opened.try_write(0, b"abc").unwrap_err();

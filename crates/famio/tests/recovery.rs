@@ -7,9 +7,9 @@ mod crash;
 
 use common::{Opened, Scratch};
 use crash::{Crashed, DieClosing, Sync, everywhere, everywhere_with, in_place, write};
-use famio::Settings;
 use famio::journal::{Header, State};
 use famio::recovery::{Options, Outcome, Progress, Silent, Use, recover_path, survey};
+use famio::{JournalChoice, Settings};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -339,7 +339,7 @@ fn a_folder_with_a_control_file_alone_is_cleaned_up() {
     let dir = Scratch::on_tmpfs("control-alone");
     let path = dir.path().join("file");
     fs::write(&path, "there before").unwrap();
-    let opened = Opened::new(&path, &Settings::default());
+    let opened = Opened::new(&path, &Settings { journal: JournalChoice::Always, ..Settings::default() });
     opened.write(0, b"after");
     let control = common::arenas::control(&path).unwrap();
     let page = fs::read(&control).unwrap();

@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Opened, comes_true};
-use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
 use famio::recovery::{Options, Outcome, Silent, recover_path};
+use famio::{JournalChoice, Settings};
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -147,7 +147,7 @@ fn user_process() {
     };
     let name = std::ffi::CString::new(path).unwrap();
     let access = if how.contains("write") { Access::Write } else { Access::Read };
-    let settings = Settings { emulated, ..Settings::default() };
+    let settings = Settings { emulated, journal: JournalChoice::Always, ..Settings::default() };
     let atomic = match AtomicFile::open(file.as_fd(), access, &name, &settings) {
         Ok(atomic) => atomic,
         Err(e) => return say(&e.to_string()),
@@ -377,6 +377,11 @@ fn a_reader_sees_who_comes_later() {
     });
 }
 
+/// The file gets a journal with its first change.
+fn with_journal() -> Settings {
+    Settings { journal: JournalChoice::Always, ..Settings::default() }
+}
+
 /// Root's process at a user's file gives the user nothing of its own, and what the user does to the shared state ends
 /// no process.
 #[test]
@@ -387,7 +392,7 @@ fn a_user_can_end_no_process_of_roots() {
     for on_disk in [false, true] {
         let folder = Folder::new("root", on_disk, 0o755);
         let path = folder.file("file", 0o644);
-        let opened = Opened::new(&path, &Settings::default());
+        let opened = Opened::new(&path, &with_journal());
         opened.write(0, b"root");
         let arena = common::arenas::arena(&path);
         let stat = fs::metadata(&arena).unwrap();
@@ -424,7 +429,7 @@ fn a_strangers_control_file_is_not_used() {
         chown(&control, Some(uid), Some(GROUP)).unwrap();
         fs::set_permissions(&control, Permissions::from_mode(mode)).unwrap();
         let put = fs::metadata(&control).unwrap().ino();
-        let opened = Opened::new(&path, &Settings::default());
+        let opened = Opened::new(&path, &with_journal());
         opened.write(0, b"mine");
         let used = fs::metadata(common::arenas::control(&path).unwrap()).unwrap();
         assert!(used.ino() != put || used.mode() & 0o777 == 0o600, "{uid} {mode:o}");

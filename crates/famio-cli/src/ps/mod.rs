@@ -27,7 +27,7 @@ pub struct Args {
 const HELP: &str = "\
 OPEN is the number of bytes that all processes have written to the file since its last SYNC. OWNER marks the process that \
 owns the file now and may change it; ownership passes to the next process that writes. WAITS FOR is about locks that the \
-kernel knows. KIND is the kind of the journal, or \"growing\": the file has none, since it only grows.
+kernel knows. KIND is the kind of the journal, or \"growing\": the file has none, since it only grows, or few of its bytes are overwritten.
 
 Examples:
   famio ps

@@ -24,8 +24,8 @@ pub struct Protect {
     /// the file open, else in the kernel; kernel: always in the kernel [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|kernel")]
     pub locks: Option<LocksName>,
-    /// Which files have a journal: auto: files that need one, not those that are new or only grow; always: all that
-    /// are changed [default: auto]
+    /// Which files have a journal: auto: files that need one, not those that are new, only grow, or have a few bytes
+    /// overwritten; always: all that are changed [default: auto]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|always")]
     pub journal: Option<JournalName>,
     /// What the last close of a file does with writes that no SYNC covers: commit: make them durable; leave: leave a

@@ -60,7 +60,7 @@ pub enum TierName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JournalName {
-    /// Files that need one: not those that are new or only grow
+    /// Files that need one: not those that are new, only grow, or have a few bytes overwritten
     Auto,
     /// All that are changed
     Always,

@@ -1,8 +1,8 @@
 //! A file whose process was killed after a commit and further writes. A test that uses this has a test `crash_child`
 //! that calls [`child`]: the test binary runs itself for it.
 
-use famio::Settings;
 use famio::file::{Access, AtomicFile, UserBuf};
+use famio::{JournalChoice, Settings};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ const BLOCK: usize = 4096;
 /// One commit, a write after it, and the end.
 pub fn child() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
-    let settings = Settings { pool: std::env::var_os(POOL).map(PathBuf::from), ..Settings::default() };
+    let pool = std::env::var_os(POOL).map(PathBuf::from);
+    let settings = Settings { pool, journal: JournalChoice::Always, ..Settings::default() };
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();

@@ -31,7 +31,7 @@ pub(super) const DEMOTED: u8 = 2;
 /// The process forked, and this is the child: the file is the parent's.
 pub(super) const DISOWNED: u8 = 3;
 
-/// There is no session, and none is needed: the file only grows (`growing`).
+/// There is no session, and none is needed: the file only grows, or few of its bytes are overwritten (`growing`).
 pub(super) const GROWING: u8 = 4;
 
 /// What a forked child is told.

@@ -35,7 +35,7 @@ pub(crate) use base::calls::{Call, Grace, give_way};
 pub use base::modified::Modified;
 pub(crate) use base::waiting::waiting_for_room;
 pub(crate) use descriptors::Descriptors;
-pub(crate) use engine::home::{Home, copy_in, copy_out, zero_out};
+pub(crate) use engine::home::{Home, copied_in, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
 pub use lifetime::copies::{backup, restore};

@@ -1,13 +1,13 @@
 //! The mark: an extended attribute of a file that says that a journal is pending.
 //!
-//! (A file that only grows has another version of the mark: `growing_mark`.)
+//! (A growing file has another version of the mark: `growing_mark`.)
 //!
 //! The mark is durable before the first commit, and is removed last at a clean close. A copy that carries the
 //! attribute along (`cp -a`, `rsync -X`) is detected by the identity in it. `fdatasync` does not make an attribute
 //! durable; [`persist`] does.
 
 use super::bytes::{bytes_at, hex, put, u32_at, u64_at, u128_at};
-use super::growing_mark::{GrowingMark, VERSION_GROWING};
+use super::growing_mark::{self, GrowingMark, VERSION_GROWING, VERSION_OVERWRITING};
 use super::identity::Identity;
 use crate::error::{Error, Result};
 use crate::journal::pools::access;
@@ -41,7 +41,7 @@ const JOURNAL_ID: usize = POOL_LEN + 4;
 const IDENTITY: usize = JOURNAL_ID + 16;
 const CHECKSUM: usize = IDENTITY + 16;
 const POOL: usize = CHECKSUM + 8;
-const LEN_MAX: usize = POOL + POOL_MAX;
+const LEN_MAX: usize = if POOL + POOL_MAX > growing_mark::LEN_MAX { POOL + POOL_MAX } else { growing_mark::LEN_MAX };
 /// Most marks are not longer.
 const FEW: usize = 256;
 
@@ -123,7 +123,7 @@ impl Mark {
         let is_closing = version == VERSION_CLOSING;
         if version != VERSION_NOW && !is_closing {
             let text = format!(
-                "the mark user.famio has version {version}; this Famio knows 1 to {VERSION_CLOSING}: recover the file with the version of Famio that made it"
+                "the mark user.famio has version {version}; this Famio knows 1 to {VERSION_OVERWRITING}: recover the file with the version of Famio that made it"
             );
             return Err(Error::with(libc::EIO, text));
         }
@@ -156,7 +156,7 @@ impl Marked {
     fn decode(from: &[u8]) -> Result<Marked> {
         let is_growing = from.len() >= VERSION + 4
             && from[MAGIC..VERSION] == MAGIC_BYTES[..]
-            && u32_at(from, VERSION) == VERSION_GROWING;
+            && [VERSION_GROWING, VERSION_OVERWRITING].contains(&u32_at(from, VERSION));
         if is_growing {
             GrowingMark::decode(from).map(Marked::Growing)
         } else {
@@ -219,10 +219,9 @@ pub(crate) fn set_growing(file: BorrowedFd<'_>, mark: &GrowingMark, is_first: bo
 /// Renews the time in the mark up to which changes of the growing file count as its process's own, if it is over: to
 /// some seconds from now. Recovery takes later ones for an outsider's.
 pub(crate) fn renew_own_change_time(file: BorrowedFd<'_>, mark: &mut GrowingMark) -> Result<()> {
-    let mut renewed = *mark;
-    if renewed.renew() {
-        set_growing(file, &renewed, false)?;
-        *mark = renewed;
+    let before = mark.until;
+    if mark.renew() {
+        set_growing(file, mark, false).inspect_err(|_| mark.until = before)?;
     }
     Ok(())
 }
@@ -254,7 +253,7 @@ pub(crate) fn is_on(folder: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
     }
 }
 
-/// Only a mark that names a pool is long. The stack may be small.
+/// Only a mark that names a pool, or has overwrites, is long. The stack may be small.
 fn read(get: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Result<Option<Marked>> {
     let mut few = [0; FEW];
     match get(&mut few) {
@@ -337,7 +336,7 @@ mod tests {
     #[test]
     fn the_layout_is_fixed() {
         assert_eq!([MAGIC, VERSION, POOL_LEN, JOURNAL_ID, IDENTITY, CHECKSUM, POOL], [0, 8, 12, 16, 32, 48, 56]);
-        assert_eq!(LEN_MAX, 1080);
+        assert_eq!((POOL + POOL_MAX, LEN_MAX), (1080, 64 + (32 << 10)));
         assert_eq!(sample(None).encode().len(), 56);
     }
 
@@ -384,10 +383,13 @@ mod tests {
         for length in 0..good.len() {
             Mark::decode(&good[..length]).unwrap_err();
         }
-        let dir = Scratch::new();
-        let file = File::create(dir.path("f")).unwrap();
-        rustix::fs::fsetxattr(&file, NAME, &[0; 2000], XattrFlags::empty()).unwrap();
-        assert!(get(file.as_fd()).unwrap_err().to_string().contains("too long"));
+        let path = format!("/dev/shm/famio-test-mark-{}", std::process::id()); // others have no such long attributes
+        let file = File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for (length, what) in [(2000, "does not begin with"), (LEN_MAX + 1, "too long")] {
+            rustix::fs::fsetxattr(&file, NAME, &vec![0; length], XattrFlags::empty()).unwrap();
+            assert!(get(file.as_fd()).unwrap_err().to_string().contains(what), "{length}");
+        }
     }
 
     #[test]

@@ -117,6 +117,8 @@ const MAPS: &str = "FAMIO_CRASH_MAPS";
 /// With this variable, the process reports the thread that executes the steps, waits for a line before the first
 /// step, and reports each finished SYNC; with `on-kill = keep`, each finished step, too.
 pub const MEETS: &str = "FAMIO_CRASH_MEETS";
+/// With this variable, the file has a journal only if it needs one.
+pub const MAY_GROW: &str = "FAMIO_CRASH_MAY_GROW";
 
 fn settings_text(settings: &Settings) -> String {
     let Settings {
@@ -177,7 +179,10 @@ fn settings_of(text: &str) -> Settings {
 /// The killed process; does nothing in other processes.
 pub fn child() {
     let Ok(path) = std::env::var(FILE) else { return };
-    let settings = settings_of(&std::env::var(SETTINGS).unwrap());
+    let mut settings = settings_of(&std::env::var(SETTINGS).unwrap());
+    if std::env::var(MAY_GROW).is_ok() {
+        settings.journal = JournalChoice::Auto;
+    }
     let meets = std::env::var(MEETS).is_ok();
     if meets {
         // SAFETY: no arguments.

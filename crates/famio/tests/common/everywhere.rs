@@ -1,7 +1,7 @@
 //! Settings for which a test is repeated, each with a name and a folder.
 
 use super::common::{Scratch, tiered_settings};
-use famio::{OnKill, PolicyChoice, Settings};
+use famio::{JournalChoice, OnKill, PolicyChoice, Settings};
 
 /// The settings with these names, and a folder for each: `records` and `tiered` are on a disk, the others in memory.
 pub fn everywhere<const N: usize>(name: &str, all: [&'static str; N]) -> [(&'static str, Settings, Scratch); N] {
@@ -29,5 +29,6 @@ pub fn settings_of(which: &str) -> Settings {
         _ => PolicyChoice::Auto,
     };
     let on_kill = if which == "keep" { OnKill::Keep } else { OnKill::Rollback };
-    Settings { policy, on_kill, emulated: which.ends_with("emulated"), ..Settings::default() }
+    let journal = JournalChoice::Always; // its policy is what is tested
+    Settings { policy, on_kill, journal, emulated: which.ends_with("emulated"), ..Settings::default() }
 }

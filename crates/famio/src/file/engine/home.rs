@@ -1,7 +1,7 @@
 //! The file as a home of bytes: its mapping, its physical size, and room made in it before anything is stored.
 
 use crate::error::{Error, Result};
-use crate::file::Descriptors;
+use crate::file::{Descriptors, UserBuf};
 use crate::index::Shared;
 use crate::map::ahead::Reach;
 use crate::map::{Advice, GrowingMapping, Mapping, guard, reservation};
@@ -328,7 +328,8 @@ impl Home {
     }
 }
 
-fn has_holes(file: &rustix::fs::Stat) -> bool {
+/// Whether a store may need room of the file system, as far as the number of its blocks says.
+pub(in crate::file) fn has_holes(file: &rustix::fs::Stat) -> bool {
     (file.st_blocks as u64) * 512 < file.st_size as u64
 }
 
@@ -374,6 +375,26 @@ pub(crate) unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) -> Resul
 pub(crate) unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { guard::copy(dst, src, len) }.map_err(|fault| side(fault.is_in(src, len)))
+}
+
+/// A copy of the caller's bytes. `None`: they are more than `most`, or a buffer is bad.
+///
+/// # Safety
+/// The buffers may be read; they may be bad.
+pub(crate) unsafe fn copied_in(most: usize, bufs: &[UserBuf]) -> Option<Vec<u8>> {
+    let total = UserBuf::total(bufs);
+    if total > most {
+        return None;
+    }
+    let mut bytes = Vec::<u8>::with_capacity(total);
+    for buf in bufs {
+        // SAFETY: all buffers together fit; what the caller promises for theirs.
+        unsafe {
+            copy_in(bytes.as_mut_ptr().add(bytes.len()), buf.base, buf.len).ok()?;
+            bytes.set_len(bytes.len() + buf.len);
+        }
+    }
+    Some(bytes)
 }
 
 #[cold]

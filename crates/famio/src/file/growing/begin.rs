@@ -1,13 +1,14 @@
 //! A file begins to grow: first the lease, then the mark.
 
+use super::change::Reach;
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING, Inner, PLAIN};
 use crate::file::lease;
 use crate::file::shadow;
-use crate::file::state::growing_order::Order;
-use crate::file::state::growing_state::State;
+use crate::file::state::growing_order::{Order, room_for_overwrites};
+use crate::file::state::growing_state::{ReleasedLock, State};
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, GrowingMark, Identity};
+use crate::journal::{BootId, GrowingMark, Identity, Overwrites};
 use crate::pmem::{TestHooks, detect_on, keeps_order, medium};
 use crate::settings::{Durability, JournalChoice, OnClose, OnKill};
 use crate::sys::{FileSystem, look_at};
@@ -19,10 +20,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 const ODD: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::DSYNC).union(OFlags::SYNC);
 
 impl AtomicFile {
-    /// Before the first change of a file, at or beyond `from`: makes it a growing file if it may be one, and only
-    /// what lies beyond its end is changed. `None`: it does not grow. Otherwise a descriptor that was just confirmed,
-    /// and has the lease; none, if it was growing already.
-    pub(super) fn begin_to_grow(&self, from: u64) -> Option<Option<RawFd>> {
+    /// Before the first change of a file: makes it a growing file if it may be one, and only what lies beyond its end is
+    /// changed, or a few bytes before. `None`: it does not grow. Otherwise a descriptor that was just confirmed, and has
+    /// the lease; none, if it was growing already.
+    pub(super) fn begin_to_grow(&self, reach: Reach<'_>) -> Option<Option<RawFd>> {
         if self.growing.is_over.load(Ordering::Relaxed)
             || self.ownership.membership.has_attached()
             || self.ownership.membership.is_attached()
@@ -32,7 +33,8 @@ impl AtomicFile {
         let inner = self.inner();
         // Checked again under the lease. Most files that are not new are changed elsewhere, and need no lease for the
         // check.
-        if self.state.load(Ordering::Acquire) != PLAIN || from < self.found_size || !self.may_grow(&inner) {
+        let is_open = reach.is_open_with(self.found_size);
+        if self.state.load(Ordering::Acquire) != PLAIN || !is_open || !self.may_grow(&inner) {
             return (self.state.load(Ordering::Acquire) == GROWING).then_some(None); // perhaps by another thread
         }
         // A map that was kept of it as an ordinary file counts as an open of it.
@@ -42,11 +44,11 @@ impl AtomicFile {
         let first_state = if self.fds.are_several() {
             is_taken =
                 self.join_for_lease(|| self.fds.with(true, |fd| Ok(watcher.take(fd, are_seen))).unwrap_or(false));
-            if is_taken { self.fds.with(true, |fd| self.first_state(fd, from)) } else { Ok(None) }
+            if is_taken { self.fds.with(true, |fd| self.first_state(fd, reach)) } else { Ok(None) }
         } else {
             self.fds.with(true, |fd| {
                 is_taken = watcher.take(fd, are_seen);
-                if is_taken { self.first_state(fd, from) } else { Ok(None) }
+                if is_taken { self.first_state(fd, reach) } else { Ok(None) }
             })
         };
         // On any error: a session reports it, or the file is demoted.
@@ -79,11 +81,15 @@ impl AtomicFile {
 
     /// Under the lease: marks the file, unless that comes later, and returns the descriptor, too. `None`: it needs a
     /// session.
-    fn first_state(&self, fd: BorrowedFd<'_>, from: u64) -> Result<Option<(State, RawFd)>> {
+    fn first_state(&self, fd: BorrowedFd<'_>, reach: Reach<'_>) -> Result<Option<(Box<State>, RawFd)>> {
         let flags = rustix::fs::fcntl_getfl(fd)?;
         let looked = look_at(fd, false)?;
         let size = looked.size;
-        if flags & OFlags::RWMODE != OFlags::RDWR || flags.intersects(ODD) || looked.is_deleted || from < size {
+        if flags & OFlags::RWMODE != OFlags::RDWR
+            || flags.intersects(ODD)
+            || looked.is_deleted
+            || !reach.is_open_with(size)
+        {
             return Ok(None);
         }
         let system = FileSystem::of(fd)?;
@@ -95,16 +101,35 @@ impl AtomicFile {
         let identity = Identity::of_looked_at(fd, &system, &looked)?.hash128() as u64;
         let is_volatile = durability_of(detected.domain) == Durability::Process;
         let boot = if is_volatile { Some(BootId::current()?) } else { None };
-        let mut mark = GrowingMark { base: size, new: size, hash: 0, is_found: true, boot, until: 0, identity };
+        let mut mark = GrowingMark { is_found: true, ..GrowingMark::new(size, boot, identity) };
         mark.renew();
         let medium = medium(detected.domain, detected.eadr);
-        let is_later = self.settings.on_close == OnClose::Leave && size == 0;
-        if !is_later && !order.mark(fd, &mark)? {
+        let keeps_order = keeps_order(fd, &detected);
+        let mut state = Box::new(State {
+            mark,
+            overwrites: Overwrites::default(),
+            is_unapplied: false,
+            released_lock: ReleasedLock::No,
+            room: room_for_overwrites(&detected, keeps_order),
+            marked_later: None,
+            medium,
+            keeps_order: keeps_order && !is_volatile,
+            is_suspect: false,
+            commits: 0,
+            overwriting_writes: 0,
+            preallocated: 0,
+        });
+        // Before the mark: without it, a session costs nothing more.
+        if let Reach::Within(at, new) = reach
+            && state.with_overwrite(fd, at, new)?.is_none()
+        {
             return Ok(None);
         }
-        let marked_later = is_later.then_some(order);
-        let keeps_order = !is_volatile && keeps_order(fd, &detected);
-        let state = State { mark, marked_later, medium, keeps_order, is_suspect: false, commits: 0, preallocated: 0 };
+        if self.settings.on_close == OnClose::Leave && size == 0 {
+            state.marked_later = Some(order);
+        } else if !order.mark(fd, &state.mark)? {
+            return Ok(None);
+        }
         Ok(Some((state, fd.as_raw_fd())))
     }
 }

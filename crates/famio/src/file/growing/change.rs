@@ -1,4 +1,4 @@
-//! Changes of a growing file: made in the kernel's file, as long as they leave committed bytes alone.
+//! Changes of a growing file: made in the kernel's file, unless they overwrite committed bytes.
 
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
@@ -7,20 +7,50 @@ use crate::file::descriptors::by_kernel;
 use crate::file::lease;
 use crate::file::session::CALL_MAX;
 use crate::file::session::write::SIZE_MAX;
-use crate::file::state::growing_state::{SUSPECT, State};
+use crate::file::state::growing_state::{ReleasedLock, SUSPECT, State};
 use crate::journal::{GrowingMark, mark};
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
 
+/// What a change reaches.
+#[derive(Clone, Copy)]
+pub(super) enum Reach<'a> {
+    /// What lies at this offset or beyond.
+    From(u64),
+    /// Committed bytes at this offset, which become these.
+    Within(u64, &'a [u8]),
+}
+
+impl Reach<'_> {
+    /// Whether a file of which so many bytes are committed may be changed there without a journal.
+    pub(super) fn is_open_with(self, committed: u64) -> bool {
+        match self {
+            Self::From(from) => from >= committed,
+            Self::Within(at, new) => at + new.len() as u64 <= committed,
+        }
+    }
+}
+
 impl AtomicFile {
     /// Writes to a growing file, at its end if there is no offset. `None`: this needs a session.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
     #[cold]
-    pub(in crate::file) fn write_growing(&self, at: Option<u64>, bufs: &[UserBuf]) -> Option<Result<(u64, usize)>> {
+    pub(in crate::file) unsafe fn write_growing(
+        &self,
+        at: Option<u64>,
+        bufs: &[UserBuf],
+    ) -> Option<Result<(u64, usize)>> {
         let total = UserBuf::total(bufs).min(CALL_MAX) as u64;
         if total == 0 {
             return None;
         }
-        self.change_growing(at.unwrap_or(u64::MAX), |_, fd| {
+        if let Some(at) = at.filter(|&at| at < self.committed_without_session()) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.overwrite_growing(at, bufs) }.map(|done| done.map(|len| (at, len)));
+        }
+        self.change_growing(Reach::From(at.unwrap_or(u64::MAX)), |_, fd| {
             let offset = match at {
                 Some(offset) => offset,
                 None => rustix::fs::fstat(fd)?.st_size as u64,
@@ -40,7 +70,7 @@ impl AtomicFile {
         if total > CALL_MAX as u64 {
             return None;
         }
-        self.change_growing(at.unwrap_or(u64::MAX), |state, fd| {
+        self.change_growing(Reach::From(at.unwrap_or(u64::MAX)), |state, fd| {
             let size = rustix::fs::fstat(fd)?.st_size as u64;
             if at.is_some_and(|at| at != size) || size.saturating_add(total) > SIZE_MAX {
                 return Ok(None);
@@ -59,7 +89,7 @@ impl AtomicFile {
     /// Sets the size of a growing file; `only_more`: only if that makes it longer. `None`: this needs a session.
     #[cold]
     pub(in crate::file) fn set_size_growing(&self, size: u64, only_more: bool) -> Option<Result<()>> {
-        self.change_growing(size, |state, fd| {
+        self.change_growing(Reach::From(size), |state, fd| {
             if size > SIZE_MAX {
                 return Ok(None);
             }
@@ -80,7 +110,7 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING && self.found_size > 0 {
             return None;
         }
-        self.change_growing(u64::MAX, |state, _| {
+        self.change_growing(Reach::From(u64::MAX), |state, _| {
             let done = call()?;
             state.preallocated = state.preallocated.max(end);
             Ok(Some(done))
@@ -93,18 +123,26 @@ impl AtomicFile {
         if self.state.load(Ordering::Acquire) != GROWING {
             return None;
         }
-        self.change_growing(from, |_, fd| by_kernel::punch_hole(fd, from, to).map(Some))
+        self.change_growing(Reach::From(from), |_, fd| by_kernel::punch_hole(fd, from, to).map(Some))
     }
 
-    /// Changes a growing file at or beyond `from`; an unchanged file may begin to grow with that.
-    fn change_growing<T>(
+    /// The committed size of a growing file, or the size of an unchanged one.
+    fn committed_without_session(&self) -> u64 {
+        match self.state.load(Ordering::Acquire) {
+            GROWING => self.growing.state.lock().as_ref().map_or(0, |state| state.committed()),
+            _ => self.found_size,
+        }
+    }
+
+    /// Changes a growing file; an unchanged file may begin to grow with that.
+    pub(super) fn change_growing<T>(
         &self,
-        from: u64,
+        reach: Reach<'_>,
         change: impl FnOnce(&mut State, BorrowedFd<'_>) -> Result<Option<T>>,
     ) -> Option<Result<T>> {
         let just = match self.state.load(Ordering::Acquire) {
             GROWING => None,
-            PLAIN => self.begin_to_grow(from)?,
+            PLAIN => self.begin_to_grow(reach)?,
             _ => return None,
         };
         let mut growing = self.growing.state.lock();
@@ -112,7 +150,7 @@ impl AtomicFile {
             return None;
         }
         let state = growing.as_mut()?;
-        if from < state.committed() {
+        if !reach.is_open_with(state.committed()) {
             return None;
         }
         let changed = self.fds.with_confirmed(just, |fd| {
@@ -123,9 +161,27 @@ impl AtomicFile {
                 return Ok(None); // an outsider waits to open it
             }
             state.renew_own_change_time(fd)?;
-            change(state, fd)
+            let changed = change(state, fd);
+            if state.released_lock == ReleasedLock::Last {
+                state.released_lock = ReleasedLock::Before;
+            }
+            changed
         });
         changed.transpose()
+    }
+
+    /// This process releases a lock on the file: if a session takes up the open epoch, what was written until now stays
+    /// after a kill.
+    pub(in crate::file) fn note_released_lock_growing(&self) {
+        if self.state.load(Ordering::Acquire) != GROWING || Self::may_lock().is_err() {
+            return;
+        }
+        let mut growing = self.growing.state.lock();
+        let Some(state) = growing.as_mut() else { return };
+        let has_tail = || self.fds.stat().is_ok_and(|stat| stat.st_size as u64 > state.committed());
+        if !state.overwrites.is_empty() || has_tail() {
+            state.released_lock = ReleasedLock::Last;
+        }
     }
 
     /// The program has set the file's times: this counts as a change by this process now, whatever the times are.

@@ -1,11 +1,11 @@
 //! The clean end of a growing file: everything is committed, and the mark is removed.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING, PLAIN};
 use crate::file::lease;
 use crate::file::session::sync::failed;
 use crate::file::state::growing_state::State;
-use crate::journal::mark;
+use crate::journal::{GrowingMark, mark};
 use crate::recovery::end_growing;
 use crate::settings::Durability;
 use core::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl AtomicFile {
     pub(super) fn leave_unmarked(&self) -> Result<bool> {
         let _inner = self.inner();
         let mut growing = self.growing.state.lock();
-        if growing.as_ref().is_none_or(State::is_marked) {
+        if growing.as_ref().is_none_or(|state| state.is_marked()) {
             return Ok(false);
         }
         self.give_up_growing_lease(None)?;
@@ -47,7 +47,8 @@ impl AtomicFile {
     }
 
     /// The file does not grow any more, and has no session.
-    pub(super) fn has_grown(&self, growing: &mut Option<State>) {
+    pub(super) fn has_grown(&self, growing: &mut Option<Box<State>>) {
+        self.growing.is_overwritten.store(false, Ordering::Relaxed);
         self.state.store(PLAIN, Ordering::SeqCst);
         *growing = None;
         lease::Watched::end();
@@ -75,19 +76,25 @@ impl AtomicFile {
 impl State {
     /// Commits everything in the file, whose size is `size`, and removes the mark.
     fn finish(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-        if self.durability() == Durability::Process && !self.is_suspect {
+        let has_overwrites = !self.overwrites.is_empty() || !self.mark.overwrites.is_empty();
+        if self.durability() == Durability::Process && !self.is_suspect && self.overwrites.is_empty() {
             return mark::remove(fd); // without a mark everything is committed
         }
-        if self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && self.finish_at_once(fd, size)? {
+        let may_be_at_once = self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && !has_overwrites;
+        if may_be_at_once && self.finish_at_once(fd, size)? {
             return Ok(());
         }
         self.commit(fd, size)?;
-        self.unmark(fd)
+        match self.unmark(fd) {
+            // A full disk that needs room to change a mark (xfs). It commits what the file has, too.
+            Err(e) if e.is_full() && !self.is_unapplied && !self.mark.overwrites.is_empty() => Ok(()),
+            unmarked => unmarked,
+        }
     }
 
     /// Writes new bytes to the disk, removes the mark, and makes both durable by one flush: if a crash finds the mark
-    /// gone, the bytes had reached the disk before. Not with a hash in the mark: after a kill before the flush,
-    /// others may overwrite the file, and a power cut bring the mark back. Returns whether it was possible.
+    /// gone, the bytes had reached the disk before. Not with a hash or overwrites in the mark: after a kill before the
+    /// flush, others may overwrite the file, and a power cut bring the mark back. Returns whether it was possible.
     fn finish_at_once(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<bool> {
         if size == self.committed() && !self.mark.is_found {
             return mark::remove(fd).map(|()| true);
@@ -107,14 +114,36 @@ impl State {
         })
     }
 
-    /// Sets the mark, whether it was removed or not.
-    pub(super) fn mark_again(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        mark::set_growing(fd, &self.mark, true).or_else(|_| mark::set_growing(fd, &self.mark, false))
+    /// Sets the mark, whether it was removed or not; without the room reserved in it, if there is none any more.
+    pub(super) fn mark_again(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        let set =
+            |mark: &GrowingMark| mark::set_growing(fd, mark, true).or_else(|_| mark::set_growing(fd, mark, false));
+        match set(&self.mark) {
+            Err(e) if e.is_full() && self.mark.reserved > 0 => {
+                self.mark.reserved = 0;
+                set(&self.mark)
+            }
+            marked => marked,
+        }
     }
 
     /// Removes the mark of a file of which everything is committed.
-    pub(super) fn unmark(&self, fd: BorrowedFd<'_>) -> Result<()> {
+    pub(super) fn unmark(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.is_unapplied {
+            let what = "what is committed finds no room in the file: its next open writes it, or famio recover";
+            return Err(Error::with(libc::ENOSPC, what));
+        }
+        if !self.overwrites.is_empty() {
+            return Err(failed(Error::new(libc::EIO))); // committed, but the file could not get them
+        }
+        self.write_out_overwrites(fd).map_err(failed)?;
         let size = self.committed();
-        end_growing(fd, &self.mark, (size, size), self.durability(), self.medium)
+        end_growing(fd, &self.mark, (size, size), self.durability(), self.medium).inspect_err(|e| {
+            if !e.is_full() && !self.mark.overwrites.is_empty() {
+                // The flush failed, and the file may not have them.
+                self.is_suspect = true;
+                let _ = self.mark_again(fd);
+            }
+        })
     }
 }

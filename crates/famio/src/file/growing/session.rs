@@ -8,7 +8,7 @@ use crate::file::engine::home::preallocate_again;
 use crate::file::growing::tail::{Bytes, Tail};
 use crate::file::lease;
 use crate::file::session::Session;
-use crate::file::state::growing_state::{SUSPECT, State};
+use crate::file::state::growing_state::{ReleasedLock, SUSPECT, State};
 use crate::index::Membership;
 use crate::journal::{Marked, mark};
 use crate::recovery::end_growing;
@@ -28,7 +28,7 @@ impl AtomicFile {
     /// Before [`stop_growing`](Self::stop_growing), which cuts the kernel's file to its committed size. Without this,
     /// processes that do not open the file, and so do not wait for its lease, would take that for its size.
     pub(in crate::file) fn announce_end_of_growth(&self) -> Option<Announced<'_>> {
-        let is_marked = || self.growing.state.lock().as_ref().is_some_and(State::is_marked);
+        let is_marked = || self.growing.state.lock().as_ref().is_some_and(|state| state.is_marked());
         if self.state.load(Ordering::Acquire) != GROWING || !is_marked() {
             return None;
         }
@@ -61,7 +61,8 @@ impl AtomicFile {
             }
             let from = state.committed();
             let bytes = Bytes::of(fd, from, to.max(from))?;
-            if state.mark.is_found && from > 0 {
+            state.apply_again(fd)?;
+            if state.mark.is_found && from > 0 || !state.mark.overwrites.is_empty() {
                 state.flush_if_power(fd)?; // the mark is to say that these bytes are durable
             }
             end_growing(fd, &state.mark, (from, to), state.durability(), state.medium)
@@ -76,9 +77,11 @@ impl AtomicFile {
         let moved = keeping_bits(&self.fds, || self.fds.with(true, take_back));
         let (from, to, bytes) = moved.map_err(|e| self.named(e))?;
         let Some(state) = growing.take() else { return Ok(None) };
+        self.growing.is_overwritten.store(false, Ordering::Relaxed);
         self.state.store(PLAIN, Ordering::SeqCst);
         self.plain.forget_size();
-        Ok(Some(Tail { from, to, bytes, state, is_taken: from == to, _moving: moving }))
+        let is_taken = from == to && state.overwrites.is_empty();
+        Ok(Some(Tail { from, to, bytes, state, is_taken, _moving: moving }))
     }
 
     /// Checks the mark: if the process was stopped for so long that the kernel took its lease away, another process may
@@ -109,13 +112,18 @@ impl AtomicFile {
             return Ok(());
         }
         let doing = crate::file::base::doing::doing();
-        let taken = session
-            .set_size(&self.fds, tail.to)
-            .map_err(Error::from)
-            .and_then(|()| tail.bytes.each(tail.from, tail.to, |offset, piece| self.put_all(session, offset, piece)));
+        let put = |offset: u64, piece: &[u8]| self.put_all(session, offset, piece);
+        let is_longer = tail.to > tail.from;
+        let grown = if is_longer { session.set_size(&self.fds, tail.to).map_err(Error::from) } else { Ok(()) };
+        let taken = grown
+            .and_then(|()| tail.bytes.each(tail.from, tail.to, put))
+            .and_then(|()| tail.state.overwrites.each(put));
         drop(doing);
         taken?;
         tail.is_taken = true;
+        if tail.state.released_lock != ReleasedLock::No {
+            self.release_writes_of(session, tail.state.released_lock == ReleasedLock::Before);
+        }
         self.show_in_shadow(session)
     }
 
@@ -126,7 +134,7 @@ impl AtomicFile {
     /// It could not be put back; the file is as it was.
     pub(in crate::file) fn demote_with_tail(&self, tail: &mut Option<Tail<'_>>) -> Result<()> {
         if let Some(tail) = tail.as_mut().filter(|tail| !tail.is_taken) {
-            self.fds.with(true, |fd| tail.put_back(fd))?;
+            self.fds.with(true, |fd| tail.put_back(fd).and_then(|()| tail.state.put_overwrites(fd)))?;
             tail.is_taken = true;
         }
         self.state.store(DEMOTED, Ordering::SeqCst);
@@ -139,23 +147,28 @@ impl AtomicFile {
     /// # Errors
     /// `EIO`: it could not be put back and is lost; the committed state is there.
     pub(in crate::file) fn tail_is_taken(&self, tail: Option<Tail<'_>>) -> Result<()> {
-        let Some(tail) = tail else { return Ok(()) };
+        let Some(mut tail) = tail else { return Ok(()) };
         let state = self.state.load(Ordering::Acquire);
         let put_back = self.fds.with(true, |fd| {
             if tail.is_taken {
                 return Ok(());
             }
             if state == PLAIN {
-                mark::set_growing(fd, &tail.state.mark.of_size(tail.from), true)?;
+                tail.state.mark = tail.state.mark.of_size_with_room(tail.from);
+                tail.state.mark_again(fd)?;
+            } else {
+                tail.state.put_overwrites(fd)?; // otherwise they stay in memory
             }
             tail.put_back(fd)
         });
         debug_assert!([PLAIN, ATTACHED, DEMOTED].contains(&state));
         if state == PLAIN && !tail.is_taken {
             let Tail { mut state, from, .. } = tail;
-            state.mark = state.mark.of_size(from);
             let put_back = put_back.or_else(|e| self.fds.with(true, |fd| Err(state.lost(fd, from, e))));
-            *self.growing.state.lock() = Some(state);
+            let mut growing = self.growing.state.lock();
+            self.growing.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
+            *growing = Some(state);
+            drop(growing);
             self.state.store(GROWING, Ordering::SeqCst);
             if put_back.is_err() {
                 let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{AtomicFile, GROWING};
 use crate::file::lease;
 use crate::file::session::sync::failed;
-use crate::file::state::growing_state::State;
+use crate::file::state::growing_state::{ReleasedLock, State};
 use crate::journal::GrowingMark;
 use crate::recovery::hash_of;
 use crate::settings::Durability;
@@ -17,6 +17,9 @@ use std::os::fd::BorrowedFd;
 const MOST_HASHED: u64 = 16 << 20;
 /// Commits until a file gets a session, if a commit in a session takes no system call.
 const COMMITS_MAX: u32 = 64;
+/// Writes that overwrite committed bytes until a file gets a session, in which they are cheaper: in memory, and on a
+/// disk, where the mark costs more than a record in a journal.
+const OVERWRITING_WRITES_MAX: [u32; 2] = [64, 16];
 
 impl AtomicFile {
     /// SYNC of a growing file. `None`: it does not grow any more.
@@ -27,6 +30,7 @@ impl AtomicFile {
             return None;
         }
         let state = growing.as_mut()?;
+        let mut has_ended = false;
         let synced = self.fds.with_size(|fd, size| {
             if lease::is_broken(fd) {
                 return Ok(None);
@@ -34,22 +38,28 @@ impl AtomicFile {
             let is_marked = state.mark_if_new(fd)?;
             if is_marked {
                 state.commit(fd, size)?;
+                self.growing.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
             } else {
                 state.flush(fd)?; // the kernel's until now, in a session from its next change on
             }
             // After this many SYNCs a session is faster.
-            let is_over = state.durability() == Durability::Process && state.commits >= COMMITS_MAX;
-            if is_marked && is_over {
-                state.unmark(fd)?;
-            }
-            if is_over || !is_marked {
-                self.growing.is_over.store(true, Ordering::Relaxed);
-            }
+            let is_in_memory = state.durability() == Durability::Process;
+            let is_over = is_in_memory && state.commits >= COMMITS_MAX
+                || state.overwriting_writes >= OVERWRITING_WRITES_MAX[usize::from(!is_in_memory)];
+            has_ended = !is_marked || is_over && state.unmark(fd).is_ok(); // everything is committed in any case
             Ok(Some(()))
         });
-        if self.growing.is_over.load(Ordering::Relaxed) {
+        if has_ended {
+            self.growing.is_over.store(true, Ordering::Relaxed);
             let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
             self.has_grown(&mut growing);
+        }
+        let is_full = synced.as_ref().is_err_and(Error::is_full);
+        if is_full && self.growing.is_overwritten.load(Ordering::Relaxed) {
+            drop(growing);
+            // There may be room for a journal, which takes them up.
+            let refused = self.session_for_write().err().filter(|refusal| !refusal.is_session_ended());
+            return refused.map(|refusal| Err(self.named(refusal.into())));
         }
         synced.map_err(|e| self.named(e)).transpose()
     }
@@ -76,7 +86,7 @@ impl State {
         if self.is_suspect {
             return Ok(false);
         }
-        let mut mark = self.mark;
+        let mut mark = self.mark.clone();
         mark.renew();
         let is_marked = order.mark_later(fd, &mark)?;
         if is_marked {
@@ -101,16 +111,20 @@ impl State {
         self.medium.fsync(fd).inspect_err(|_| self.is_suspect = true)
     }
 
-    /// Commits everything in the file, whose size is `size`. Earlier commits stay in any case.
+    /// Commits everything in the file, whose size is `size`, and the overwrites. Earlier commits stay in any case.
     pub(super) fn commit(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
         if self.is_suspect {
             return Err(failed(Error::new(libc::EIO)));
         }
-        if size == self.committed() && !self.mark.is_found {
+        if size == self.committed() && !self.mark.is_found && self.overwrites.is_empty() {
             return Ok(());
         }
         match self.commit_size(fd, size) {
-            Ok(()) => self.commits = self.commits.saturating_add(1),
+            Ok(()) => {
+                self.commits = self.commits.saturating_add(1);
+                self.released_lock = ReleasedLock::No;
+                self.apply_overwrites(fd);
+            }
             Err(NotCommitted::NoRoom(e)) => return Err(e),
             // Data of a failed flush may be lost even if a retry succeeds.
             Err(NotCommitted::Failed(e)) => {
@@ -135,26 +149,35 @@ impl State {
 
     fn commit_size(&mut self, fd: BorrowedFd<'_>, size: u64) -> core::result::Result<(), NotCommitted> {
         let base = self.committed();
-        let plain = self.mark.of_size(size);
+        // It does not become shorter meanwhile: xfs makes a short attribute long in two steps, and has none in between.
+        let mut next = GrowingMark { overwrites: self.overwrites.clone(), ..self.mark.of_size_with_room(size) };
+        if !self.overwrites.is_empty() {
+            next.renew(); // they change the file once they are committed
+        }
         if self.durability() == Durability::Process {
-            return self.store_committing_mark(fd, plain);
+            return self.store_committing_mark(fd, next);
         }
         if self.write_out_first(fd)? {
             // If a crash leaves the new mark, it leaves the bytes.
-            self.store_committing_mark(fd, plain)?;
+            self.store_committing_mark(fd, next)?;
             self.medium.fsync(fd)?;
             self.mark.is_found = false;
             return Ok(());
         }
-        let hash = if (1..=MOST_HASHED).contains(&size.saturating_sub(base)) { hash_of(fd, base, size)? } else { None };
+        let has_overwrites = !self.overwrites.is_empty() || !self.mark.overwrites.is_empty();
+        let is_hashed = (1..=MOST_HASHED).contains(&size.saturating_sub(base)) && !has_overwrites;
+        let hash = if is_hashed { hash_of(fd, base, size)? } else { None };
         match hash {
             Some(hash) => {
-                self.store_committing_mark(fd, GrowingMark { base, new: size, hash, ..self.mark })?;
+                self.store_committing_mark(fd, GrowingMark { base, new: size, hash, ..self.mark.clone() })?;
                 self.medium.fsync(fd)?;
             }
             None => {
-                self.medium.fdatasync(fd)?;
-                self.store_committing_mark(fd, plain)?;
+                // What the file has got since the last mark, or before the first.
+                if size != base || self.mark.is_found || !self.mark.overwrites.is_empty() {
+                    self.medium.fdatasync(fd)?;
+                }
+                self.store_committing_mark(fd, next)?;
                 self.medium.fsync(fd)?;
             }
         }

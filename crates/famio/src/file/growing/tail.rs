@@ -12,14 +12,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The most bytes of an open epoch that move through memory; more go through a file.
 const IN_MEMORY: u64 = 1 << 20;
 
-/// The bytes beyond the committed size, and the state of the file that they were cut off.
+/// The bytes beyond the committed size, and the state of the file that they were cut off, with its overwrites.
 pub(in crate::file) struct Tail<'a> {
     /// The committed size, where the bytes begin.
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) bytes: Bytes,
     /// The state while it grew.
-    pub(super) state: State,
+    pub(super) state: Box<State>,
     pub(super) is_taken: bool,
     pub(super) _moving: Moving<'a>,
 }
@@ -97,7 +97,7 @@ impl State {
         (from, to): (u64, u64),
         error: Error,
     ) -> Error {
-        self.mark = self.mark.of_size(from);
+        self.mark = self.mark.of_size_with_room(from);
         let is_again = self.mark_again(fd).and_then(|()| bytes.put_back(fd, (from, to), self.medium));
         self.is_suspect |= error.errno() == libc::EIO || is_again.is_err();
         match is_again {

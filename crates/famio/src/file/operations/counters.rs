@@ -20,7 +20,7 @@ pub struct Counters {
     pub epoch_reads: u64,
     /// Bytes that are mapped; those mapped twice count twice.
     pub mapped: u64,
-    /// 1: it has a journal. A file that is new, or only grows, may have none.
+    /// 1: it has a journal. A file that is new, only grows, or has a few bytes overwritten, may have none.
     pub attached: u32,
     /// 1: calls have written since the last SYNC. Stores in maps are only found by the next SYNC.
     pub dirty: u32,

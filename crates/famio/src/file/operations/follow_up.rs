@@ -7,7 +7,7 @@ use crate::file::atomic::AtomicFile;
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::base::waiting::{WAITS, wait_for};
 use crate::file::state::shadow_pages::PIECE;
-use crate::file::{UserBuf, copy_in};
+use crate::file::{UserBuf, copied_in};
 use core::ops::Range;
 
 impl AtomicFile {
@@ -53,7 +53,7 @@ impl AtomicFile {
         let changed = |done: usize| offset..offset + done as u64;
         let is_shown = refusal.is_needs_follow_up() && self.shadow().is_some();
         // SAFETY: the caller's promise.
-        let copied = if is_shown { unsafe { copied(bufs) } } else { None };
+        let copied = if is_shown { unsafe { copied_in(PIECE, bufs) } } else { None };
         let Some(mut bytes) = copied else {
             // SAFETY: the caller's promise.
             let again = || unsafe { self.write_file(offset, bufs) };
@@ -120,24 +120,4 @@ impl AtomicFile {
             None => Ok(()),
         }
     }
-}
-
-/// A copy of the caller's bytes, if there are few. `None`: otherwise, or if a buffer is bad.
-///
-/// # Safety
-/// The buffers may be read; they may be bad.
-unsafe fn copied(bufs: &[UserBuf]) -> Option<Vec<u8>> {
-    let total = UserBuf::total(bufs);
-    if total > PIECE {
-        return None;
-    }
-    let mut bytes = Vec::<u8>::with_capacity(total);
-    for buf in bufs {
-        // SAFETY: all buffers together fit; what the caller promises for theirs.
-        unsafe {
-            copy_in(bytes.as_mut_ptr().add(bytes.len()), buf.base, buf.len).ok()?;
-            bytes.set_len(bytes.len() + buf.len);
-        }
-    }
-    Some(bytes)
 }

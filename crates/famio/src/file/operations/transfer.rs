@@ -147,7 +147,8 @@ impl AtomicFile {
                         continue;
                     }
                     if state == GROWING {
-                        let read = self.read_kernel(offset, bufs);
+                        // SAFETY: the caller's promise.
+                        let read = unsafe { self.read_growing(offset, bufs) };
                         if self.growing.is_unmoved(unmoved) {
                             return read;
                         }
@@ -186,7 +187,7 @@ impl AtomicFile {
         }
     }
 
-    fn read_kernel(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
+    pub(in crate::file) fn read_kernel(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         self.fds.with(false, |fd| read_by_kernel(fd, offset, bufs))
     }
 
@@ -203,7 +204,8 @@ impl AtomicFile {
     pub unsafe fn write(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
         Self::may_lock()?;
         if self.may_grow_with_a_change()
-            && let Some(done) = self.write_growing(Some(offset), bufs)
+            // SAFETY: the caller's promise.
+            && let Some(done) = unsafe { self.write_growing(Some(offset), bufs) }
         {
             return done.map(|(_, done)| done);
         }
@@ -277,7 +279,8 @@ impl AtomicFile {
     pub unsafe fn append(&self, bufs: &[UserBuf]) -> Result<(u64, usize)> {
         Self::may_lock()?;
         if self.may_grow_with_a_change()
-            && let Some(done) = self.write_growing(None, bufs)
+            // SAFETY: the caller's promise.
+            && let Some(done) = unsafe { self.write_growing(None, bufs) }
         {
             return done;
         }

@@ -94,7 +94,8 @@ impl AtomicFile {
             // SAFETY: the caller's promise.
             return unsafe { self.put(at, bufs) }.map(|place| (place, false));
         }
-        if let Some(done) = self.grow_whole(at, bufs, whole) {
+        // SAFETY: the caller's promise.
+        if let Some(done) = unsafe { self.grow_whole(at, bufs, whole) } {
             return done.map(|place| (place, false));
         }
         let mut most = UserBuf::total(bufs);
@@ -150,12 +151,19 @@ impl AtomicFile {
         }
     }
 
-    /// Writes to a file that only grows. `None`: this needs a session.
-    fn grow_whole(&self, at: Option<u64>, bufs: &[UserBuf], whole: Whole) -> Option<Result<(u64, usize)>> {
+    /// Writes to a growing file. `None`: this needs a session.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    unsafe fn grow_whole(&self, at: Option<u64>, bufs: &[UserBuf], whole: Whole) -> Option<Result<(u64, usize)>> {
         if ![PLAIN, GROWING].contains(&self.state.load(Ordering::Acquire)) {
             return None;
         }
-        if whole == Whole::Shorter { self.write_growing(at, bufs) } else { self.append_growing(at, bufs) }
+        if whole != Whole::Shorter {
+            return self.append_growing(at, bufs);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.write_growing(at, bufs) }
     }
 }
 

@@ -55,6 +55,7 @@ impl AtomicFile {
         if self.settings.group.is_some() {
             return Ok(()); // a kill takes all files of a group back to the same SYNC
         }
+        self.note_released_lock_growing();
         // With before-images each change names its tenure, so changes of this tenure need nothing more.
         let is_dirty = |session: &Session| {
             let is_told_apart = session.saves_images() && !session.keeps;
@@ -94,13 +95,18 @@ impl AtomicFile {
     /// There is no other member, or ownership could not be handed over: a process that comes later finds what was
     /// written until now as other members would have.
     fn release_writes(&self) {
-        self.with_session(|session| {
-            self.ownership.has_released_lock.store(true, Ordering::Release); // before `released`: a SYNC in between ends both
-            let shared = session.arena.shared();
-            shared.released.store(1, Ordering::SeqCst);
+        self.with_session(|session| self.release_writes_of(session, false));
+    }
+
+    /// As [`release_writes`](Self::release_writes). `more`: the process has written since.
+    pub(in crate::file) fn release_writes_of(&self, session: &Session, more: bool) {
+        self.ownership.has_released_lock.store(true, Ordering::Release); // before `released`: a SYNC in between ends both
+        let shared = session.arena.shared();
+        shared.released.store(1, Ordering::SeqCst);
+        if !more {
             let dirty = &shared.dirty;
             let _ = dirty.compare_exchange(1, RELEASED, Ordering::AcqRel, Ordering::Relaxed);
-        });
+        }
     }
 
     /// The writer under which this process hands over its session's changes. What it wrote before it released a lock,

@@ -1,16 +1,21 @@
 //! Two processes in one: the other one only has a control page of its own.
 
-use crate::Settings;
 use crate::file::base::background_wakeup::Watched;
 use crate::file::state::hand_over_image::HandOverImage;
 use crate::file::state::hand_over_image::{Change, What};
 use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::{HAS_IMAGE, ImageKind, Membership, SESSION, WriterState, follow_up};
 use crate::pmem::TestHooks;
+use crate::settings::{JournalChoice, Settings};
 use crate::sys::Word;
 use core::sync::atomic::Ordering;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+
+/// The other has no descriptor, as a process has, and does not keep the file from being changed without a journal.
+fn with_journal() -> Settings {
+    Settings { journal: JournalChoice::Always, ..Settings::default() }
+}
 
 /// Another process may have stored any words in a page.
 #[test]
@@ -19,7 +24,7 @@ fn writes_are_alone_again_once_what_others_wrote_is_committed() {
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
-    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &with_journal()).unwrap();
 
     let other = Membership::new();
     other.attach(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
@@ -72,7 +77,7 @@ fn a_process_that_was_killed_in_a_session_that_is_not_its_any_more_is_not_waited
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
-    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &with_journal()).unwrap();
     let write = || {
         // SAFETY: the test's memory.
         assert_eq!(unsafe { mine.write(10, &[UserBuf::of(&mut b"mine".to_owned())]) }.unwrap(), 4);
@@ -98,7 +103,7 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
     std::fs::write(&path, [b'-'; 100]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
-    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &with_journal()).unwrap();
     let write = |at: u64, text: &str| {
         let mut bytes = text.to_owned().into_bytes();
         // SAFETY: the test's memory.
@@ -118,7 +123,7 @@ fn what_travels_is_committed_when_the_journal_is_closed_and_gone_when_its_writer
         (2, HAS_IMAGE),
         "{between:?}"
     );
-    let hand_overs = || crate::recovery::hand_overs(path.as_ref(), &Settings::default()).unwrap();
+    let hand_overs = || crate::recovery::hand_overs(path.as_ref(), &with_journal()).unwrap();
     assert_eq!(hand_overs(), Some(1));
     assert_eq!((&std::fs::read(&path).unwrap()[..5], &*seen(5)), (&b"-----"[..], "-one-"));
     mine.checkpoint().unwrap(); // as before a rename
@@ -150,7 +155,7 @@ fn a_request_that_cannot_be_answered_yet_keeps_the_background_asleep() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let name = std::ffi::CString::new(path.clone()).unwrap();
     TestHooks { still: true, ..TestHooks::default() }.enter();
-    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+    let mine = AtomicFile::open(file.as_fd(), Access::Write, &name, &with_journal()).unwrap();
     let other = Membership::new();
     other.attach(|| crate::journal::control::find_or_make(file.as_fd(), None), || Ok(false)).unwrap();
     let write = || {

@@ -31,7 +31,10 @@ impl AtomicFile {
     /// again. Returns whether no thread has changed it so far.
     fn grows_never(&self) -> bool {
         let _inner = self.inner();
-        self.growing.is_over.store(true, Ordering::Relaxed);
-        self.state.load(Ordering::Acquire) == PLAIN
+        let is_unchanged = self.state.load(Ordering::Acquire) == PLAIN;
+        if is_unchanged {
+            self.growing.is_over.store(true, Ordering::Relaxed);
+        }
+        is_unchanged
     }
 }

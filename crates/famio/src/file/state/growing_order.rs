@@ -1,7 +1,7 @@
 //! Whether a file's mark and its size reach the disk in the order in which they changed: growing files rely on that.
 
 use crate::error::Result;
-use crate::journal::{GrowingMark, mark};
+use crate::journal::{GrowingMark, OVERWRITES_MAX, mark};
 use crate::pmem::{Detected, Domain};
 use crate::sys::write_out;
 use std::os::fd::BorrowedFd;
@@ -52,6 +52,18 @@ impl Order {
             write_out(fd)?; // so that its number of blocks changes only by the mark
         }
         self.mark(fd, mark)
+    }
+}
+
+/// The most bytes that overwrites may take in the mark: where the file system changes an attribute as a whole, as much as
+/// it keeps without much work. `keeps_order`: as [`crate::pmem::keeps_order`] says.
+pub(in crate::file) fn room_for_overwrites(detected: &Detected, keeps_order: bool) -> usize {
+    match detected.file_system {
+        "tmpfs" => OVERWRITES_MAX,
+        "xfs" if keeps_order => 8 << 10,
+        "btrfs" => 8 << 10,
+        "ext2/3/4" if keeps_order => 3 << 10, // all attributes of a file share a block
+        _ => 0,
     }
 }
 

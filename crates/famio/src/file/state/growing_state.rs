@@ -1,7 +1,7 @@
 //! What a process keeps of a file that grows.
 
 use super::growing_order::Order;
-use crate::journal::GrowingMark;
+use crate::journal::{GrowingMark, Overwrites};
 use crate::pmem::Medium;
 use crate::settings::Durability;
 use crate::thread::{Mutex, current};
@@ -16,13 +16,24 @@ pub(in crate::file) struct Growing {
     pub(in crate::file) mover: AtomicUsize,
     /// It has been growing for long: its next change begins a session.
     pub(in crate::file) is_over: AtomicBool,
+    /// The open epoch has overwrites, which the kernel's file does not have.
+    pub(in crate::file) is_overwritten: AtomicBool,
     /// While it grows. Locked after `AtomicFile::inner`.
-    pub(in crate::file) state: Mutex<Option<State>>,
+    pub(in crate::file) state: Mutex<Option<Box<State>>>,
 }
 
 pub(in crate::file) struct State {
     /// The mark on the file, if there is one; bytes below its `new` are committed.
     pub(in crate::file) mark: GrowingMark,
+    /// Overwrites of committed bytes in the open epoch: in memory until the SYNC has put them into the mark.
+    pub(in crate::file) overwrites: Overwrites,
+    /// The mark commits overwrites that the kernel's file does not have yet, for want of room: they are still among
+    /// those above.
+    pub(in crate::file) is_unapplied: bool,
+    /// The process has released a lock on the file in the open epoch.
+    pub(in crate::file) released_lock: ReleasedLock,
+    /// The most bytes of the mark that overwrites may take; 0: it may have none.
+    pub(in crate::file) room: usize,
     /// With `on-close = leave`: a new file that is the kernel's until its first SYNC, and gets its mark then, in this
     /// order.
     pub(in crate::file) marked_later: Option<Order>,
@@ -33,8 +44,21 @@ pub(in crate::file) struct State {
     pub(in crate::file) is_suspect: bool,
     /// Commits until now.
     pub(in crate::file) commits: u32,
+    /// Writes until now that overwrote committed bytes, also by the same.
+    pub(in crate::file) overwriting_writes: u32,
     /// The end of the space that the program has preallocated, if that is beyond the end of the file.
     pub(in crate::file) preallocated: u64,
+}
+
+/// Whether the process has released a lock on the file since it changed it first in the open epoch: then other processes
+/// may rely on what it has written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::file) enum ReleasedLock {
+    No,
+    /// And has not changed the file since.
+    Last,
+    /// And has changed the file since.
+    Before,
 }
 
 impl State {

@@ -249,6 +249,10 @@ fn check_against_mark(file: BorrowedFd<'_>, examined: &Examined, checked: &mut C
             checked
                 .remarks
                 .push(format!("it grew without a journal: recovery cuts off {cut} bytes that no SYNC covers"));
+            if !mark.overwrites.is_empty() {
+                let bytes = mark.overwrites.bytes();
+                checked.remarks.push(format!("its mark has {bytes} committed bytes: recovery writes them to the file"));
+            }
         }
         if examined.verdict != Verdict::Nothing {
             checked.conclude(0);

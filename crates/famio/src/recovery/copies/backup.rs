@@ -23,7 +23,7 @@ use crate::journal::tiered::scan as scan_tiered;
 use crate::journal::{Header, State, Verdict, control, lock};
 use crate::pmem::{Domain, medium};
 use crate::recovery::examine::{Examined, examine};
-use crate::recovery::formats::{Source, in_place, tiered};
+use crate::recovery::formats::{Source, growing, in_place, tiered};
 use crate::recovery::found_file::FoundFile;
 use crate::recovery::unfinished::Unfinished;
 use crate::settings::Settings;
@@ -222,8 +222,9 @@ fn of_file_alone(before: &Examined, file: BorrowedFd<'_>, to: BorrowedFd<'_>, se
     let first = seen(before)?;
     let is_reflink = copy_all(file, to)?;
     if let Some(mark) = &before.growing {
-        // As a killed process left it: bytes beyond the last SYNC are not part of the file.
-        let size = crate::recovery::formats::growing::committed(to, mark, fstat(to)?.st_size as u64)?;
+        // As a killed process left it: bytes beyond the last SYNC are not part of the file, and overwrites are.
+        let size = growing::committed(to, mark, fstat(to)?.st_size as u64)?;
+        growing::put_overwrites(to, mark, size, medium(Domain::PageCache, false))?;
         rustix::fs::ftruncate(to, size)?;
     }
     let after = examine(file, None, settings, false, FoundFile::default())?;

@@ -3,17 +3,17 @@
 
 use crate::error::{Error, Result};
 use crate::index::OwnerLock;
-use crate::journal::Verdict;
 use crate::journal::header::Kind;
 use crate::journal::records::apply;
+use crate::journal::{GrowingMark, Verdict};
 use crate::pmem::{Medium, medium};
 use crate::recovery::examine::{Examined, conflict, examine};
-use crate::recovery::formats::{Source, in_place, tiered};
+use crate::recovery::formats::{Source, growing, in_place, tiered};
 use crate::recovery::found_file::FoundFile;
 use crate::settings::Settings;
 use crate::thread::Mutex;
 use core::sync::atomic::AtomicU64;
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fstat};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A step of a recovery.
@@ -36,12 +36,13 @@ pub(crate) fn is_immutable(file: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// `EIO`: file and journal contradict each other, or the journal is damaged. `EFBIG`: there is more data.
 pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Settings, most: u64) -> Result<Vec<Step>> {
-    let Examined { verdict, header, journal, pool, .. } =
+    let Examined { verdict, growing, header, journal, pool, .. } =
         examine(file, Some(owner_lock), settings, false, FoundFile::default())?;
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),
-        Verdict::Nothing | Verdict::Leftover | Verdict::Growing => return Ok(Vec::new()), // the file has everything
+        Verdict::Growing => return growing.map_or(Ok(Vec::new()), |mark| steps_of_growing(file, &mark)),
+        Verdict::Nothing | Verdict::Leftover => return Ok(Vec::new()), // the file has everything
     }
     let (Some(header), Some((journal, length))) = (header, journal) else { return Ok(Vec::new()) };
     // A program that reads committed data relies on it, so the journal is made durable first.
@@ -57,6 +58,21 @@ pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Set
     let epoch = listed.map_err(|e| e.context("its journal can't be read"))?;
     crate::recovery::formats::joint::refuse_unfinished(pool.as_ref(), file, &header, epoch)?;
     Ok(core::mem::take(&mut *list.steps.lock()))
+}
+
+/// The steps for a file that grew without a journal.
+fn steps_of_growing(file: BorrowedFd<'_>, mark: &GrowingMark) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    let size = fstat(file)?.st_size as u64;
+    let committed = growing::committed(file, mark, size)?;
+    mark.overwrites.each_within(0, usize::try_from(committed).unwrap_or(usize::MAX), |offset, bytes| {
+        steps.push(Step::Bytes { offset, data: bytes.to_vec() });
+        Ok(())
+    })?;
+    if committed != size {
+        steps.push(Step::Size(committed));
+    }
+    Ok(steps)
 }
 
 /// A medium for the file that only lists the changes it is told to make.

@@ -1,12 +1,13 @@
-//! Recovery of a growing file, which has no journal: bytes beyond its committed size are cut off.
+//! Recovery of a growing file, which has no journal: the overwrites in its mark are written to it, and bytes beyond its
+//! committed size are cut off.
 
 use crate::error::{Error, Result};
 use crate::journal::live::durability_of;
-use crate::journal::{BootId, GrowingMark, Identity, RangeHash, Stamp, mark};
+use crate::journal::{BootId, GrowingMark, Identity, Marked, RangeHash, Stamp, mark};
 use crate::pmem::{Domain, Medium, detect, medium};
 use crate::recovery::{Options, Outcome};
 use crate::settings::{Durability, Settings};
-use crate::sys::each_piece;
+use crate::sys::{each_piece, read_at};
 use core::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -24,7 +25,7 @@ pub(in crate::recovery) fn conflict(
         &"what was committed of it was not made to survive the end of its boot, which has ended"
     } else if stamp.size < mark.base && !mark.is_found {
         &format_args!("the file has {} bytes, and {} were committed", stamp.size, mark.base)
-    } else if stamp.changed().0 > i64::from(mark.until) && stamp.size != mark.base {
+    } else if stamp.changed().0 > i64::from(mark.until) && (stamp.size != mark.base || !mark.overwrites.is_empty()) {
         &"another program changed the file after the crash"
     } else {
         return Ok(None);
@@ -71,10 +72,17 @@ pub(in crate::recovery) fn recover(
     let size = rustix::fs::fstat(file)?.st_size as u64;
     let committed = if keeps_all { size } else { committed(file, mark, size)? };
     if !options.dry_run {
-        let mut mark = *mark;
+        let mut mark = mark.clone();
         let found = detect(file, settings).map_or(Domain::PageCache, |found| found.domain);
-        let medium = medium(found, false);
-        let durability = durability_of(found);
+        // What its process has made to survive a power cut stays so, whatever the settings are here.
+        let durability = if mark.boot.is_none() { Durability::Power } else { durability_of(found) };
+        let medium = medium(if durability == Durability::Power { Domain::PageCache } else { found }, false);
+        if !keeps_all && !mark.overwrites.is_empty() {
+            if durability == Durability::Power {
+                medium.fsync(file)?; // after a kill, the mark may be in the kernel's cache only, and must not come later
+            }
+            write_overwrites(file, &mut mark, committed, medium)?;
+        }
         if durability == Durability::Power {
             if mark.new > mark.base && committed >= mark.new {
                 write_again(file, &mut mark, medium)?;
@@ -83,21 +91,33 @@ pub(in crate::recovery) fn recover(
         }
         match end(file, &mark, (committed, size), durability, medium) {
             // A full disk, and one that needs room to remove a mark (xfs): this one says what is so.
-            Err(e) if e.is_full() && has_just_what_is_committed(file, &mark) && committed == mark.base => {}
+            Err(e) if e.is_full() && is_left_with(file, committed) => {}
             ended => ended?,
         }
     }
     let outcome = match keeps_all {
         true => Outcome::Discarded,
-        false if committed == size => Outcome::Clean,
+        false if committed == size && mark.overwrites.is_empty() => Outcome::Clean,
         false => Outcome::Recovered,
     };
     Ok((outcome, size.saturating_sub(committed)))
 }
 
-/// Whether the file has exactly the bytes that its mark alone says are committed.
+/// Whether the file shows exactly the bytes that its mark alone says are committed.
 pub(in crate::recovery) fn has_just_what_is_committed(file: BorrowedFd<'_>, mark: &GrowingMark) -> bool {
-    mark.is_plain() && rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == mark.base)
+    let has_size = || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == mark.base);
+    let has_bytes = |at: u64, bytes: &[u8]| {
+        let mut found = vec![0; bytes.len()];
+        let is_same = read_at(file, at, &mut found)? == bytes.len() && found == bytes;
+        if is_same { Ok(()) } else { Err(Error::new(libc::ENODATA)) }
+    };
+    mark.base == mark.new && !mark.is_found && has_size() && mark.overwrites.each(has_bytes).is_ok()
+}
+
+/// Whether the file shows just what the mark on it says is committed, so many bytes.
+fn is_left_with(file: BorrowedFd<'_>, committed: u64) -> bool {
+    matches!(mark::get_any(file), Ok(Some(Marked::Growing(mark)))
+        if mark.base == committed && has_just_what_is_committed(file, &mark))
 }
 
 /// Writes the hashed bytes once more: if the kernel failed to write them, it still shows them and believes them
@@ -108,6 +128,33 @@ fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium
         medium.pwritev(file, &[piece], at)
     })?;
     Ok(())
+}
+
+/// Writes the overwrites of the mark to the file, of which `committed` bytes stay. A crash in between must not count as
+/// a change by an outsider.
+fn write_overwrites(file: BorrowedFd<'_>, mark: &mut GrowingMark, committed: u64, medium: &dyn Medium) -> Result<()> {
+    let overwrites = mark.overwrites.clone();
+    overwrites.each_within(0, len_of(committed), |at, bytes| {
+        match mark::renew_own_change_time(file, mark) {
+            Err(e) if e.is_full() => {} // they can be written all the same
+            renewed => renewed?,
+        }
+        medium.pwritev(file, &[bytes], at)
+    })
+}
+
+/// Writes the overwrites of the mark to a file that has, or will have, `committed` bytes.
+pub(in crate::recovery) fn put_overwrites(
+    file: BorrowedFd<'_>,
+    mark: &GrowingMark,
+    committed: u64,
+    medium: &dyn Medium,
+) -> Result<()> {
+    mark.overwrites.each_within(0, len_of(committed), |at, bytes| medium.pwritev(file, &[bytes], at))
+}
+
+fn len_of(committed: u64) -> usize {
+    usize::try_from(committed).unwrap_or(usize::MAX)
 }
 
 /// Ends a growing file of `size` bytes, at least `committed` of them durable, as one of `committed` bytes without a
@@ -134,7 +181,6 @@ pub(crate) fn end(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Marked;
     use crate::journal::testing::Scratch;
     use std::fs::File;
     use std::os::fd::AsFd;
@@ -147,8 +193,7 @@ mod tests {
         let identity = Identity::of_path(&path).unwrap();
         let hash = hash_of(file.as_fd(), 3, 7).unwrap().unwrap();
         let identity_hash = identity.hash128() as u64;
-        let mark =
-            GrowingMark { base: 3, new: 7, hash, is_found: false, boot: None, until: 1000, identity: identity_hash };
+        let mark = GrowingMark { new: 7, hash, until: 1000, ..GrowingMark::new(3, None, identity_hash) };
         mark::set_growing(file.as_fd(), &mark, true).unwrap();
         (file, mark, identity)
     }

@@ -63,7 +63,7 @@ impl Found {
     pub const MISSING: &str = "missing";
     /// The file or folder could not be examined: it may have one or more journals.
     pub const UNEXAMINED: &str = "unexamined";
-    /// The kind of a file that only grows and so has no journal.
+    /// The kind of a growing file, which has no journal.
     pub const GROWING: &str = "growing";
 
     fn of_file(file: &Path, journal: PathBuf, state: &'static str, why: Option<String>) -> Self {

@@ -34,6 +34,7 @@ fn on_disk(name: &str) -> (Grown, &'static Disk) {
     grown.write(0, &[b'a'; 5000]);
     grown.atomic.sync().unwrap();
     assert_eq!(grown.state(), GROWING);
+    grown.take_no_overwrites();
     grown.atomic.growing.state.lock().as_mut().unwrap().medium = disk;
     TestHooks { medium: Some(disk), ..TestHooks::default() }.enter(); // for the session
     (grown, disk)
