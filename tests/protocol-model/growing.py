@@ -9,8 +9,9 @@ S SYNC (two flushes, no hash)  W SYNC with one flush and no hash (ordered only) 
 c close  C close with one flush (ordered only)  x an outsider overwrites the last half of the closed file  y an outsider appends to it
 With redo: v overwrite half 0, V the last committed half, in memory until the SYNC  X an outsider overwrites half 0 and calls fdatasync
 Configurations: `ordered`: attribute and size reach the disk in the order in which they changed (ext4 with its journal, xfs, btrfs);
-`unordered`: each at any time (ext4 without, others). An attribute is never torn. `-stale`: blocks show old bytes until they are written. `ordered-redo`: the mark has committed bytes that
-are overwritten without a journal. `ordered-redo-two`: where nothing orders data before a later mark, only fdatasync does (btrfs).
+`unordered`: each at any time (ext4 without, others). An attribute is never torn. `-stale`: blocks show old bytes until they are written.
+`ordered-redo`: committed bytes are overwritten without a journal, and the mark has them. `-two`: only fdatasync brings data to the disk
+before a later mark (btrfs), no write-out does.
 """
 import sys
 
@@ -50,8 +51,8 @@ class Growing(Model):
         pass
 
     def rule(self, name):
-        """With redo only its own rules are left out: the other configurations try the others."""
-        return "redo" in self.config and "redo" not in name or super().rule(name)
+        """Mutants leave out the rules of redo in its configurations, and the others in the others."""
+        return ("redo" in self.config) != ("redo" in name) or super().rule(name)
 
     # --- the kernel
     @property
