@@ -10,7 +10,7 @@ use super::overwrites::Overwrites;
 use crate::error::{Error, Result};
 use crate::rule::{Rule, holds};
 use crate::sys::coarse_now;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::Xxh3;
 
 /// The version of the attribute's format.
 pub(super) const VERSION_GROWING: u32 = 2;
@@ -151,12 +151,8 @@ impl GrowingMark {
 
 /// Covers everything but the checksum itself.
 fn checksum(mark: &[u8]) -> u64 {
-    let first = &mark[..CHECKSUM];
-    if mark.len() == LEN {
-        return xxh3_64(first);
-    }
     let mut hash = Xxh3::new();
-    hash.update(first);
+    hash.update(&mark[..CHECKSUM]);
     hash.update(&mark[LEN..]);
     hash.digest()
 }
@@ -207,6 +203,8 @@ mod tests {
     #[test]
     fn the_layout_is_fixed() {
         assert_eq!([VERSION, UNTIL, BASE, NEW, HASH, IDENTITY, CHECKSUM, LEN], [8, 12, 16, 24, 32, 48, 56, 64]);
+        let mark = sample().encode(MAGIC_OF_TEST);
+        assert_eq!(u64_at(&mark, CHECKSUM), xxhash_rust::xxh3::xxh3_64(&mark[..CHECKSUM]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::bytes::{put, u32_at, u64_at};
 use crate::error::Result;
+use core::ops::Range;
 
 /// Bytes of a run's header on the medium: offset, length.
 const HEADER: usize = 12;
@@ -38,11 +39,6 @@ impl Overwrites {
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.bytes.len() as u64).sum()
-    }
-
-    /// The end of the last run; 0 if there is none.
-    pub fn end(&self) -> u64 {
-        self.runs.last().map_or(0, Run::end)
     }
 
     /// Adds those of the bytes `new` at `offset` that differ from `old`, which is what the file shows there now.
@@ -85,12 +81,11 @@ impl Overwrites {
         self.runs.iter().try_for_each(|run| work(run.offset, &run.bytes))
     }
 
-    /// As [`each`](Self::each), of what lies in `len` bytes from `offset` on.
-    pub fn each_within(&self, offset: u64, len: usize, mut work: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        let end = offset + len as u64;
-        let first = self.runs.partition_point(|run| run.end() <= offset);
-        self.runs[first..].iter().take_while(|run| run.offset < end).try_for_each(|run| {
-            let (from, to) = (run.offset.max(offset), run.end().min(end));
+    /// As [`each`](Self::each), of what lies in a range of the file.
+    pub fn each_within(&self, range: Range<u64>, mut work: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let first = self.runs.partition_point(|run| run.end() <= range.start);
+        self.runs[first..].iter().take_while(|run| run.offset < range.end).try_for_each(|run| {
+            let (from, to) = (run.offset.max(range.start), run.end().min(range.end));
             work(from, &run.bytes[(from - run.offset) as usize..(to - run.offset) as usize])
         })
     }
@@ -165,7 +160,7 @@ mod tests {
         all.add_differences(1000, &old, &new);
         let first: Vec<u8> = (0..=GAP).map(|i| [1, 0, 2][usize::from(i > 0) + usize::from(i == GAP)]).collect();
         assert_eq!(runs(&all), [(1003, first), (1150, vec![3])]);
-        assert_eq!((all.bytes(), all.end()), (GAP as u64 + 2, 1151));
+        assert_eq!(all.bytes(), GAP as u64 + 2);
         assert_eq!(all.encoded_len(), 2 * HEADER + GAP + 2);
     }
 
@@ -195,7 +190,7 @@ mod tests {
             let file = vec![1u8; LEN];
             let shown = |all: &Overwrites, offset: usize, len: usize| {
                 let mut bytes = file[offset..offset + len].to_vec();
-                all.each_within(offset as u64, len, |at, run| {
+                all.each_within(offset as u64..(offset + len) as u64, |at, run| {
                     bytes[at as usize - offset..][..run.len()].copy_from_slice(run);
                     Ok(())
                 })
@@ -213,7 +208,8 @@ mod tests {
             }
             let mut encoded = vec![0; all.encoded_len()];
             all.encode(&mut encoded);
-            prop_assert_eq!(Overwrites::decode(&encoded, all.end()), Some(all));
+            let end = all.runs.last().map_or(0, Run::end);
+            prop_assert_eq!(Overwrites::decode(&encoded, end), Some(all));
         }
     }
 }

@@ -76,11 +76,11 @@ impl AtomicFile {
 impl State {
     /// Commits everything in the file, whose size is `size`, and removes the mark.
     fn finish(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-        let has_overwrites = !self.overwrites.is_empty() || !self.mark.overwrites.is_empty();
         if self.durability() == Durability::Process && !self.is_suspect && self.overwrites.is_empty() {
             return mark::remove(fd); // without a mark everything is committed
         }
-        let may_be_at_once = self.keeps_order && !self.is_suspect && self.mark.new == self.mark.base && !has_overwrites;
+        let has_hash = self.mark.new != self.mark.base;
+        let may_be_at_once = self.keeps_order && !self.is_suspect && !has_hash && !self.has_overwrites();
         if may_be_at_once && self.finish_at_once(fd, size)? {
             return Ok(());
         }

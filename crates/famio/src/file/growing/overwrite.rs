@@ -42,7 +42,7 @@ impl AtomicFile {
         let new = unsafe { copied_in(COMPARED_MAX, bufs) }?;
         self.change_growing(Reach::Within(at, &new), |state, fd| {
             let done = state.overwrite(fd, at, &new)?;
-            self.growing.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
+            self.growing.show_overwrites_of(state);
             Ok(done)
         })
     }
@@ -59,7 +59,7 @@ impl AtomicFile {
         let growing = self.growing.state.lock();
         let read = self.read_kernel(offset, bufs)?;
         if let Some(state) = growing.as_ref() {
-            state.overwrites.each_within(offset, read, |at, bytes| {
+            state.overwrites.each_within(offset..offset + read as u64, |at, bytes| {
                 // SAFETY: the caller's promise.
                 unsafe { show((at - offset) as usize, bytes, bufs) }
             })?;
@@ -75,7 +75,7 @@ impl State {
         if read_at(fd, at, &mut bytes)? < len {
             return Ok(None);
         }
-        self.overwrites.each_within(at, len, |from, run| {
+        self.overwrites.each_within(at..at + len as u64, |from, run| {
             bytes[(from - at) as usize..][..run.len()].copy_from_slice(run);
             Ok(())
         })?;

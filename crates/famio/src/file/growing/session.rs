@@ -166,7 +166,7 @@ impl AtomicFile {
             let Tail { mut state, from, .. } = tail;
             let put_back = put_back.or_else(|e| self.fds.with(true, |fd| Err(state.lost(fd, from, e))));
             let mut growing = self.growing.state.lock();
-            self.growing.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
+            self.growing.show_overwrites_of(&state);
             *growing = Some(state);
             drop(growing);
             self.state.store(GROWING, Ordering::SeqCst);

@@ -17,9 +17,10 @@ use std::os::fd::BorrowedFd;
 const MOST_HASHED: u64 = 16 << 20;
 /// Commits until a file gets a session, if a commit in a session takes no system call.
 const COMMITS_MAX: u32 = 64;
-/// Writes that overwrite committed bytes until a file gets a session, in which they are cheaper: in memory, and on a
-/// disk, where the mark costs more than a record in a journal.
-const OVERWRITING_WRITES_MAX: [u32; 2] = [64, 16];
+/// Writes that overwrite committed bytes until a file in memory gets a session, in which they are cheaper.
+const OVERWRITES_IN_MEMORY_MAX: u32 = 64;
+/// The same on a disk, where the mark costs more than a record in a journal.
+const OVERWRITES_ON_DISK_MAX: u32 = 16;
 
 impl AtomicFile {
     /// SYNC of a growing file. `None`: it does not grow any more.
@@ -38,14 +39,17 @@ impl AtomicFile {
             let is_marked = state.mark_if_new(fd)?;
             if is_marked {
                 state.commit(fd, size)?;
-                self.growing.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
+                self.growing.show_overwrites_of(state);
             } else {
                 state.flush(fd)?; // the kernel's until now, in a session from its next change on
             }
             // After this many SYNCs a session is faster.
-            let is_in_memory = state.durability() == Durability::Process;
-            let is_over = is_in_memory && state.commits >= COMMITS_MAX
-                || state.overwriting_writes >= OVERWRITING_WRITES_MAX[usize::from(!is_in_memory)];
+            let is_over = match state.durability() {
+                Durability::Process => {
+                    state.commits >= COMMITS_MAX || state.overwriting_writes >= OVERWRITES_IN_MEMORY_MAX
+                }
+                Durability::Power => state.overwriting_writes >= OVERWRITES_ON_DISK_MAX,
+            };
             has_ended = !is_marked || is_over && state.unmark(fd).is_ok(); // everything is committed in any case
             Ok(Some(()))
         });
@@ -164,8 +168,7 @@ impl State {
             self.mark.is_found = false;
             return Ok(());
         }
-        let has_overwrites = !self.overwrites.is_empty() || !self.mark.overwrites.is_empty();
-        let is_hashed = (1..=MOST_HASHED).contains(&size.saturating_sub(base)) && !has_overwrites;
+        let is_hashed = (1..=MOST_HASHED).contains(&size.saturating_sub(base)) && !self.has_overwrites();
         let hash = if is_hashed { hash_of(fd, base, size)? } else { None };
         match hash {
             Some(hash) => {

@@ -70,6 +70,11 @@ impl State {
         self.mark.new
     }
 
+    /// Whether the open epoch has overwrites, or the mark has committed ones that the file may lack after a crash.
+    pub(in crate::file) fn has_overwrites(&self) -> bool {
+        !self.overwrites.is_empty() || !self.mark.overwrites.is_empty()
+    }
+
     pub(in crate::file) fn durability(&self) -> Durability {
         if self.mark.boot.is_some() { Durability::Process } else { Durability::Power }
     }
@@ -96,6 +101,12 @@ impl Growing {
     pub fn is_unmoved(&self, before: Unmoved) -> bool {
         core::sync::atomic::fence(Ordering::Acquire);
         Unmoved(self.moves.load(Ordering::Relaxed)) == before
+    }
+
+    /// To be called with the lock, when the overwrites of the open epoch may have changed: tells readers whether there
+    /// are some.
+    pub(in crate::file) fn show_overwrites_of(&self, state: &State) {
+        self.is_overwritten.store(!state.overwrites.is_empty(), Ordering::Release);
     }
 
     /// While this lives the file neither stops growing nor begins to.

@@ -223,9 +223,7 @@ fn of_file_alone(before: &Examined, file: BorrowedFd<'_>, to: BorrowedFd<'_>, se
     let is_reflink = copy_all(file, to)?;
     if let Some(mark) = &before.growing {
         // As a killed process left it: bytes beyond the last SYNC are not part of the file, and overwrites are.
-        let size = growing::committed(to, mark, fstat(to)?.st_size as u64)?;
-        growing::put_overwrites(to, mark, size, medium(Domain::PageCache, false))?;
-        rustix::fs::ftruncate(to, size)?;
+        growing::apply(to, mark, medium(Domain::PageCache, false))?;
     }
     let after = examine(file, None, settings, false, FoundFile::default())?;
     done(seen(&after)? == first, to, 0, is_reflink)

@@ -6,14 +6,14 @@ use crate::index::OwnerLock;
 use crate::journal::header::Kind;
 use crate::journal::records::apply;
 use crate::journal::{GrowingMark, Verdict};
-use crate::pmem::{Medium, medium};
+use crate::pmem::{Domain, Medium, medium};
 use crate::recovery::examine::{Examined, conflict, examine};
 use crate::recovery::formats::{Source, growing, in_place, tiered};
 use crate::recovery::found_file::FoundFile;
 use crate::settings::Settings;
 use crate::thread::Mutex;
 use core::sync::atomic::AtomicU64;
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fstat};
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A step of a recovery.
@@ -41,7 +41,7 @@ pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Set
     match verdict {
         Verdict::Recover => {}
         Verdict::Conflict(text) => return Err(conflict(&text)),
-        Verdict::Growing => return growing.map_or(Ok(Vec::new()), |mark| steps_of_growing(file, &mark)),
+        Verdict::Growing => return growing.map_or(Ok(Vec::new()), |mark| steps_of_growing(file, &mark, most)),
         Verdict::Nothing | Verdict::Leftover => return Ok(Vec::new()), // the file has everything
     }
     let (Some(header), Some((journal, length))) = (header, journal) else { return Ok(Vec::new()) };
@@ -61,18 +61,11 @@ pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Set
 }
 
 /// The steps for a file that grew without a journal.
-fn steps_of_growing(file: BorrowedFd<'_>, mark: &GrowingMark) -> Result<Vec<Step>> {
-    let mut steps = Vec::new();
-    let size = fstat(file)?.st_size as u64;
-    let committed = growing::committed(file, mark, size)?;
-    mark.overwrites.each_within(0, usize::try_from(committed).unwrap_or(usize::MAX), |offset, bytes| {
-        steps.push(Step::Bytes { offset, data: bytes.to_vec() });
-        Ok(())
-    })?;
-    if committed != size {
-        steps.push(Step::Size(committed));
-    }
-    Ok(steps)
+fn steps_of_growing(file: BorrowedFd<'_>, mark: &GrowingMark, most: u64) -> Result<Vec<Step>> {
+    let native = medium(Domain::PageCache, false);
+    let list = List { native, steps: Mutex::default(), left: Mutex::new(most) };
+    growing::apply(file, mark, &list)?;
+    Ok(core::mem::take(&mut *list.steps.lock()))
 }
 
 /// A medium for the file that only lists the changes it is told to make.

@@ -134,7 +134,7 @@ fn write_again(file: BorrowedFd<'_>, mark: &mut GrowingMark, medium: &dyn Medium
 /// a change by an outsider.
 fn write_overwrites(file: BorrowedFd<'_>, mark: &mut GrowingMark, committed: u64, medium: &dyn Medium) -> Result<()> {
     let overwrites = mark.overwrites.clone();
-    overwrites.each_within(0, len_of(committed), |at, bytes| {
+    overwrites.each_within(0..committed, |at, bytes| {
         match mark::renew_own_change_time(file, mark) {
             Err(e) if e.is_full() => {} // they can be written all the same
             renewed => renewed?,
@@ -143,18 +143,12 @@ fn write_overwrites(file: BorrowedFd<'_>, mark: &mut GrowingMark, committed: u64
     })
 }
 
-/// Writes the overwrites of the mark to a file that has, or will have, `committed` bytes.
-pub(in crate::recovery) fn put_overwrites(
-    file: BorrowedFd<'_>,
-    mark: &GrowingMark,
-    committed: u64,
-    medium: &dyn Medium,
-) -> Result<()> {
-    mark.overwrites.each_within(0, len_of(committed), |at, bytes| medium.pwritev(file, &[bytes], at))
-}
-
-fn len_of(committed: u64) -> usize {
-    usize::try_from(committed).unwrap_or(usize::MAX)
+/// Makes what is shown of a growing file, or a copy of it, what the mark commits.
+pub(in crate::recovery) fn apply(file: BorrowedFd<'_>, mark: &GrowingMark, medium: &dyn Medium) -> Result<()> {
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    let committed = committed(file, mark, size)?;
+    mark.overwrites.each_within(0..committed, |at, bytes| medium.pwritev(file, &[bytes], at))?;
+    if committed == size { Ok(()) } else { medium.ftruncate(file, committed) }
 }
 
 /// Ends a growing file of `size` bytes, at least `committed` of them durable, as one of `committed` bytes without a

@@ -1,31 +1,12 @@
 //! A growing file that has to get a session while nothing can be written: its disk is full.
 
 use super::Grown;
-use crate::error::{Error, Result};
+use super::disk::Disk;
+use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::GROWING;
-use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
-use crate::pmem::{Medium, TestHooks};
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// A disk that is full from some moment on.
-#[derive(Default)]
-struct Disk {
-    is_full: AtomicBool,
-}
-
-// SAFETY: as the kernel's.
-unsafe impl Medium for Disk {
-    kernels_memory!();
-    kernels_calls!(fence fsync fdatasync ftruncate);
-    fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err(Error::new(libc::ENOSPC));
-        }
-        KERNEL.pwritev(fd, bufs, offset)
-    }
-}
+use crate::pmem::TestHooks;
+use std::os::fd::AsRawFd;
 
 /// A file of 5000 committed bytes on such a disk.
 fn on_disk(name: &str) -> (Grown, &'static Disk) {
@@ -57,11 +38,11 @@ impl Grown {
 fn a_hole_at_its_end_stays() {
     let (grown, disk) = on_disk("full-hole");
     grown.atomic.set_size(200_000).unwrap();
-    disk.is_full.store(true, Ordering::Relaxed);
+    disk.fail(libc::ENOSPC);
     assert_eq!(errno(grown.overwrite()), libc::ENOSPC);
     assert_eq!((grown.state(), grown.atomic.size()), (GROWING, 200_000));
     grown.atomic.sync().unwrap();
-    disk.is_full.store(false, Ordering::Relaxed);
+    disk.fail(0);
     assert_eq!(grown.overwrite().unwrap(), 1);
     let bytes = grown.read();
     assert!(bytes.len() == 200_000 && bytes[..9] == *b"aaaaaaaca" && bytes[5000..].iter().all(|&byte| byte == 0));
@@ -75,10 +56,10 @@ fn a_hole_at_its_end_stays() {
 fn what_cannot_be_put_back_is_lost_with_an_error() {
     let (grown, disk) = on_disk("full-lost");
     grown.write(5000, &[b'b'; 3000]);
-    disk.is_full.store(true, Ordering::Relaxed);
+    disk.fail(libc::ENOSPC);
     assert_eq!(errno(grown.overwrite()), libc::EIO);
     assert_eq!(errno(grown.atomic.sync()), libc::EIO);
-    disk.is_full.store(false, Ordering::Relaxed);
+    disk.fail(0);
     assert_eq!(errno(grown.atomic.sync()), libc::EIO);
     assert_eq!(errno(grown.overwrite()), libc::EIO);
     assert!(grown.read() == [b'a'; 5000]);

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod disk;
 mod full;
 mod overwrites;
 mod space;

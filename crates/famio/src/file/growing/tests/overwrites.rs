@@ -1,16 +1,14 @@
 //! Overwrites of a few committed bytes, without a journal.
 
+use super::disk::Disk;
 use super::{Grown, is_marked, recover};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::UserBuf;
 use crate::file::atomic::{ATTACHED, GROWING, PLAIN};
 use crate::file::state::growing_state::State;
-use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
 use crate::journal::{GrowingMark, Marked, mark};
-use crate::pmem::Medium;
 use crate::recovery::{Outcome, backup};
 use crate::settings::Settings;
-use core::sync::atomic::{AtomicI32, Ordering};
 use proptest::prelude::*;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -208,24 +206,6 @@ fn many_bytes_and_holes_and_set_id_bits_need_a_journal() {
     std::fs::remove_file(&grown.path).unwrap();
 }
 
-/// A disk that takes no writes while this is an error's number.
-#[derive(Default)]
-struct Disk {
-    error: AtomicI32,
-}
-
-// SAFETY: as the kernel's.
-unsafe impl Medium for Disk {
-    kernels_memory!();
-    kernels_calls!(fence fsync fdatasync ftruncate);
-    fn pwritev(&self, fd: BorrowedFd<'_>, bufs: &[&[u8]], offset: u64) -> Result<()> {
-        match self.error.load(Ordering::Relaxed) {
-            0 => KERNEL.pwritev(fd, bufs, offset),
-            errno => Err(Error::new(errno)),
-        }
-    }
-}
-
 fn on_disk(name: &str) -> (Grown, &'static Disk) {
     let disk: &'static Disk = Box::leak(Box::default());
     let grown = of_content(name);
@@ -239,7 +219,7 @@ fn on_disk(name: &str) -> (Grown, &'static Disk) {
 fn what_is_committed_and_finds_no_room_is_written_later() {
     for end in ["SYNC", "kill", "session", "close"] {
         let (grown, disk) = on_disk("no-room");
-        disk.error.store(libc::ENOSPC, Ordering::Relaxed);
+        disk.fail(libc::ENOSPC);
         grown.atomic.sync().unwrap(); // it is committed
         assert_eq!((grown.read(), grown.kernels()), (b"01xy456789".to_vec(), CONTENT.to_vec()));
         grown.write(8, b"-");
@@ -265,7 +245,7 @@ fn what_is_committed_and_finds_no_room_is_written_later() {
             assert_eq!(grown.atomic.grow_no_more().unwrap_err().errno(), libc::ENOSPC);
             assert_eq!((grown.read(), mark_of(grown.file.as_fd()).overwrites.bytes()), (b"01xy4567-9".to_vec(), 3));
         }
-        disk.error.store(0, Ordering::Relaxed);
+        disk.fail(0);
         if end == "SYNC" {
             grown.atomic.sync().unwrap();
             assert_eq!(grown.kernels(), b"01xy4567-9");
@@ -282,7 +262,7 @@ fn what_is_committed_and_finds_no_room_is_written_later() {
 #[test]
 fn what_is_committed_and_cannot_be_written_stays_in_the_mark() {
     let (grown, disk) = on_disk("bad");
-    disk.error.store(libc::EIO, Ordering::Relaxed);
+    disk.fail(libc::EIO);
     grown.atomic.sync().unwrap(); // it is committed
     assert_eq!((grown.read(), grown.kernels()), (b"01xy456789".to_vec(), CONTENT.to_vec()));
     assert_eq!(grown.try_write(5, b"-").unwrap_err().errno(), libc::EIO);
