@@ -63,6 +63,9 @@ pub(crate) fn steps(file: BorrowedFd<'_>, owner_lock: &OwnerLock, settings: &Set
 /// The steps for a file that grew without a journal.
 fn steps_of_growing(file: BorrowedFd<'_>, mark: &GrowingMark, most: u64) -> Result<Vec<Step>> {
     let native = medium(Domain::PageCache, false);
+    if mark.boot.is_none() && !mark.overwrites.is_empty() {
+        native.fsync(file)?; // as a journal: after a kill, the mark may be in the kernel's cache only
+    }
     let list = List { native, steps: Mutex::default(), left: Mutex::new(most) };
     growing::apply(file, mark, &list)?;
     Ok(core::mem::take(&mut *list.steps.lock()))
