@@ -1,7 +1,7 @@
 //! A sound journal in place, edited with its checks corrected, is recovered or refused; nothing else happens.
 #![no_main]
 
-use famio::{PolicyChoice, Settings};
+use famio::{JournalChoice, PolicyChoice, Settings};
 use famio_fuzz::in_place::{Edit, apply};
 use famio_fuzz::{Crashed, Stage};
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ static CRASHES: LazyLock<(Stage, Vec<(Settings, Crashed)>)> = LazyLock::new(|| {
     for (policy, blocks) in
         [(PolicyChoice::Undo, 3), (PolicyChoice::Redo, 3), (PolicyChoice::Alternate, 3), (PolicyChoice::Redo, 70)]
     {
-        let settings = Settings { policy, ..Settings::default() };
+        let settings = Settings { policy, journal: JournalChoice::Always, ..Settings::default() };
         let initial: Vec<u8> = (0..16_000u32).map(|i| (i % 251) as u8).collect();
         let crashed = stage.crash(&initial, &settings, |opened| {
             for (round, byte) in [1u8, 2, 3].into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! A sound journal of records, edited with its checks corrected, is recovered or refused; nothing else happens.
 #![no_main]
 
-use famio::Settings;
+use famio::{JournalChoice, Settings};
 use famio_fuzz::records::{Edit, apply};
 use famio_fuzz::{Crashed, Stage};
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ static CRASHES: LazyLock<(Stage, Vec<Crashed>)> = LazyLock::new(|| {
     let stage = Stage::on_tmpfs("records");
     let mut crashes = Vec::new();
     for (epochs, len) in [(3u64, 700usize), (6, 30_000), (60, 20_000)] {
-        let settings = Settings { journal_limit: 1 << 20, ..Settings::default() };
+        let settings = Settings { journal_limit: 1 << 20, journal: JournalChoice::Always, ..Settings::default() };
         let initial: Vec<u8> = (0..16_000u32).map(|i| (i % 251) as u8).collect();
         let mut crashed = disk.crash(&initial, &settings, |opened| {
             for epoch in 0..epochs {

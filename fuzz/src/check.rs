@@ -40,3 +40,9 @@ pub fn seal_segment(page: &mut [u8]) {
     let hash = xxh3_128(&bytes);
     page[80..96].copy_from_slice(&hash.to_le_bytes());
 }
+
+/// The checksum of the mark of a file without a journal.
+pub fn seal_growing_mark(mark: &mut [u8]) {
+    let sum = xxh3_64(&[&mark[..56], &mark[64..]].concat());
+    mark[56..64].copy_from_slice(&sum.to_le_bytes());
+}

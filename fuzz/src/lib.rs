@@ -3,6 +3,7 @@
 
 pub mod atomic;
 pub mod check;
+pub mod growing_mark;
 pub mod in_place;
 pub mod records;
 pub mod stage;

@@ -162,7 +162,7 @@ impl Stage {
     }
 
     fn mark(&self) -> Option<Vec<u8>> {
-        let mut bytes = vec![0u8; 4096];
+        let mut bytes = vec![0u8; 64 << 10];
         let path = c_path(&self.file());
         // SAFETY: two strings and a buffer with its length.
         let n =
