@@ -100,6 +100,6 @@ pub use map::Advice;
 pub use open::{AtomicFile, OpenOptions, Tx, TxFile};
 pub use region::Region;
 pub use settings::{
-    Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+    Atomicity, DeferClose, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
     WriteBackRange,
 };

@@ -75,6 +75,16 @@ pub enum OnClose {
     Leave,
 }
 
+/// Whether the library may close a file a moment later than the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DeferClose {
+    /// A file that the program closes and opens again and again. The default.
+    #[default]
+    Auto,
+    /// No file.
+    Never,
+}
+
 /// Whether a file on a disk has a tiered journal if its pool lies in memory that persists by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TierChoice {
@@ -162,6 +172,8 @@ pub struct Settings {
     pub journal: JournalChoice,
     /// What a close does with a new file that was never synced.
     pub on_close: OnClose,
+    /// Whether a close may be deferred.
+    pub defer_close: DeferClose,
     /// Whether a pool on persistent memory forms a tier above files on a disk.
     pub tier: TierChoice,
     /// How much of the tier is a write cache.
@@ -194,6 +206,7 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
+            defer_close: DeferClose::Auto,
             tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,

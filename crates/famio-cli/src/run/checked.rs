@@ -81,6 +81,7 @@ fn gather(protect: &Protect) -> Result<Vec<(settings::Source, Layer)>, String> {
     top.locks = protect.locks;
     top.journal = protect.journal;
     top.on_close = protect.on_close;
+    top.defer_close = protect.defer_close;
     top.journal_limit = protect.journal_limit;
     top.map_memory = protect.map_memory;
     top.write_back = protect.write_back;

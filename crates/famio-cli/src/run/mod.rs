@@ -45,7 +45,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Settings also come from the environment (FAMIO_ATOMIC, one glob per line, FAMIO_POOL, FAMIO_SHM, FAMIO_DURABILITY, \
-FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_APPLICATION, FAMIO_POOL_WEIGHT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_GROUPS, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
+FAMIO_DOMAIN, FAMIO_POLICY, FAMIO_LOCKS, FAMIO_JOURNAL, FAMIO_ON_CLOSE, FAMIO_DEFER_CLOSE, FAMIO_JOURNAL_LIMIT, FAMIO_MAP_MEMORY, FAMIO_TIER, FAMIO_WRITE_BACK, FAMIO_APPLICATION, FAMIO_POOL_WEIGHT, FAMIO_ON_KILL, FAMIO_ATOMICITY, FAMIO_GROUPS, FAMIO_ASYNC_IO, FAMIO_REQUIRE, FAMIO_LOG, \
 FAMIO_LOG_LEVEL) \
 and from famio.toml in this folder or one above:
 
@@ -58,6 +58,7 @@ and from famio.toml in this folder or one above:
   locks = \"auto\"
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
+  defer-close = \"auto\"                 # or \"never\"
   journal-limit = \"4GiB\"
   tier = \"auto\"                         # or \"off\": any pool as one on a disk
   write-back = \"30:10\"                  # percent of the limit

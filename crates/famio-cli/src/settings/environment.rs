@@ -5,7 +5,8 @@ use super::globs::absolute;
 use super::layer::Layer;
 use super::log::{LogLevelName, LogTarget};
 use super::names::{
-    AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName, name_of,
+    AsyncIoName, DeferCloseName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
+    name_of,
 };
 use super::size::Size;
 use clap::ValueEnum;
@@ -30,6 +31,8 @@ pub const LOCKS: &str = "FAMIO_LOCKS";
 pub const JOURNAL: &str = "FAMIO_JOURNAL";
 /// `commit` or `leave`.
 pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
+/// `auto` or `never`.
+pub const DEFER_CLOSE: &str = "FAMIO_DEFER_CLOSE";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
 /// `auto` or `off`.
@@ -96,6 +99,7 @@ pub fn read(variable: impl Fn(&str) -> Option<OsString>, here: &Path) -> Result<
         locks: word::<LocksName>(LOCKS, get(LOCKS))?,
         journal: word::<JournalName>(JOURNAL, get(JOURNAL))?,
         on_close: word::<OnCloseName>(ON_CLOSE, get(ON_CLOSE))?,
+        defer_close: word::<DeferCloseName>(DEFER_CLOSE, get(DEFER_CLOSE))?,
         journal_limit: size(JOURNAL_LIMIT)?,
         map_memory: size(MAP_MEMORY)?,
         tier: word::<TierName>(TIER, get(TIER))?,
@@ -162,6 +166,7 @@ impl Layer {
         add(LOCKS, self.locks.map(name_of));
         add(JOURNAL, self.journal.map(name_of));
         add(ON_CLOSE, self.on_close.map(name_of));
+        add(DEFER_CLOSE, self.defer_close.map(name_of));
         add(JOURNAL_LIMIT, self.journal_limit.map(|Size(bytes)| bytes.to_string().into()));
         add(TIER, self.tier.map(name_of));
         add(WRITE_BACK, self.write_back.map(|range| range.to_string().into()));
@@ -199,6 +204,7 @@ mod tests {
         assert_eq!(with(LOCKS, "kernel").unwrap().locks, Some(LocksName::Kernel));
         assert_eq!(with(JOURNAL, "always").unwrap().journal, Some(JournalName::Always));
         assert_eq!(with(ON_CLOSE, "leave").unwrap().on_close, Some(OnCloseName::Leave));
+        assert_eq!(with(DEFER_CLOSE, "never").unwrap().defer_close, Some(DeferCloseName::Never));
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
         assert_eq!(with(LOG_LEVEL, "info").unwrap().log_level, Some(LogLevelName::Info));
         assert_eq!(with(LOG, "a.log").unwrap().log.unwrap().text(), "/tmp/a.log");
@@ -242,6 +248,7 @@ mod tests {
             locks: Some(LocksName::Kernel),
             journal: Some(JournalName::Always),
             on_close: Some(OnCloseName::Leave),
+            defer_close: Some(DeferCloseName::Never),
             journal_limit: Some(Size(5)),
             tier: Some(TierName::Off),
             write_back: Some("50:20".parse().unwrap()),
@@ -265,6 +272,7 @@ mod tests {
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
+            ("FAMIO_DEFER_CLOSE", "never"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "50:20"),

@@ -3,12 +3,14 @@
 use super::by_glob::ByGlob;
 use super::log::{LogLevelName, LogTarget};
 use super::names::{
-    AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
+    AsyncIoName, DeferCloseName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
 };
 use super::size::Size;
 use super::weight::Weight;
 use super::write_back::WriteBack;
-use famio::{Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice};
+use famio::{
+    Atomicity, DeferClose, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -37,6 +39,8 @@ pub struct Layer {
     pub journal: Option<JournalName>,
     /// What the last close of a file does.
     pub on_close: Option<OnCloseName>,
+    /// Whether a close may be deferred.
+    pub defer_close: Option<DeferCloseName>,
     /// The size to which a journal may grow.
     pub journal_limit: Option<Size>,
     /// Whether a pool on persistent memory is a tier.
@@ -90,6 +94,7 @@ impl Layer {
             locks: self.locks.or(below.locks),
             journal: self.journal.or(below.journal),
             on_close: self.on_close.or(below.on_close),
+            defer_close: self.defer_close.or(below.defer_close),
             journal_limit: self.journal_limit.or(below.journal_limit),
             tier: self.tier.or(below.tier),
             write_back: self.write_back.or(below.write_back),
@@ -133,6 +138,10 @@ impl Layer {
             on_close: match self.on_close {
                 Some(OnCloseName::Leave) => OnClose::Leave,
                 Some(OnCloseName::Commit) | None => OnClose::Commit,
+            },
+            defer_close: match self.defer_close {
+                Some(DeferCloseName::Never) => DeferClose::Never,
+                Some(DeferCloseName::Auto) | None => DeferClose::Auto,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             tier: match self.tier {

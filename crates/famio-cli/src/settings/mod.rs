@@ -21,7 +21,9 @@ pub use environment::APPLICATION;
 pub use globs::{absolute, alternatives, folder_of};
 pub use layer::Layer;
 pub use log::{LogLevelName, LogTarget};
-pub use names::{AsyncIoName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName};
+pub use names::{
+    AsyncIoName, DeferCloseName, DomainName, DurabilityName, JournalName, LocksName, OnCloseName, PolicyName, TierName,
+};
 pub use options::{ConfigChoice, Options};
 pub use origins::{Glob, Origins, Setting, Source};
 pub use size::Size;

@@ -76,6 +76,16 @@ pub enum OnCloseName {
     Leave,
 }
 
+/// Whether a close may be deferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeferCloseName {
+    /// Of a file that is closed and opened again and again
+    Auto,
+    /// Every file is closed at once
+    Never,
+}
+
 /// Whether a program may set up io_uring or kernel AIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,7 +1,9 @@
 /* Executes commands on a file, one per line of stdin, and answers each with a line. */
 #include "check.h"
+#include <dirent.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 int main(void) {
   char line[256], word[16], text[200], other[200];
@@ -80,6 +82,21 @@ int main(void) {
       printf("%s\n", mprotect(map, 4096, PROT_READ | PROT_WRITE) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "unlink %199s", text) == 1) {
       printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "list %199s", text) == 1) { /* how many names of the library's are in a folder */
+      DIR *folder = opendir(text);
+      long found = 0;
+      for (struct dirent *entry; folder && (entry = readdir(folder));) found += strstr(entry->d_name, "famio") != NULL;
+      printf("%ld\n", found);
+      if (folder) closedir(folder);
+    } else if (sscanf(line, "child %199s", text) == 1) { /* a forked child writes a file */
+      pid_t child = fork();
+      if (!child) {
+        int own = open(text, O_RDWR);
+        _exit(own < 0 || pwrite(own, "child", 5, 0) != 5 || fsync(own) < 0 || close(own) < 0);
+      }
+      int status = -1;
+      waitpid(child, &status, 0);
+      printf("%s\n", status ? "failed" : "ok");
     } else if (!strcmp(word, "unmap")) {
       printf("%s\n", munmap(map, 4096) < 0 ? strerror(errno) : "ok");
     } else if (!strcmp(word, "mapread")) {

@@ -6,6 +6,7 @@ use super::shadow::Slot;
 use super::transaction::{Commits, Joint};
 use crate::error::Error;
 use crate::file::state::arrivals::Arrivals;
+use crate::file::state::deferred::Deferred;
 use crate::file::state::growing_state::Growing;
 use crate::file::state::hand_over_image::OpenChanges;
 use crate::file::state::kernels_size::KernelsSize;
@@ -72,6 +73,7 @@ pub struct AtomicFile {
     pub(super) shadow: Slot,
     /// A descriptor of ours, while there are maps and the program has closed all its own.
     pub(super) keeper: Mutex<Option<InternalFd>>,
+    pub(super) deferred: Deferred,
     pub(super) ownership: Ownership,
     pub(super) commits: Commits,
     pub(super) arrivals: Arrivals,

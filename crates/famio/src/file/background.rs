@@ -24,6 +24,8 @@ const LOOKS_MAX: usize = 80;
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
+/// Between two looks while the close of a file is deferred.
+const DEFERRED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const SECOND: u64 = 1_000_000_000;
 
 /// Between two looks for dead members, if they are too many to wait for.
@@ -147,6 +149,8 @@ struct Round {
     waiting: Vec<Weak<super::AtomicFile>>,
     /// A request is to be answered soon.
     has_request: bool,
+    /// The close of a file is deferred.
+    is_deferred: bool,
     /// There is something else to do again.
     remind: bool,
     looked_at_all: u64,
@@ -159,7 +163,8 @@ impl Round {
     }
 
     fn limit(&self) -> Option<&'static Timespec> {
-        if self.has_request { Some(&SOON) } else { self.is_pending().then_some(&IDLE) }
+        let pause = if self.is_deferred { &DEFERRED } else { &IDLE };
+        if self.has_request { Some(&SOON) } else { self.is_pending().then_some(pause) }
     }
 
     /// A look at the waiting files if certainly only time has passed (`idle`), otherwise at all. Of thousands of
@@ -168,14 +173,16 @@ impl Round {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
         let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;
-        self.has_request = false;
+        (self.has_request, self.is_deferred) = (false, false);
         loop {
             if all {
                 some = files().values().map(Arc::downgrade).collect();
                 self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                look_at_file(file, &mut self.waiting, &mut self.has_request);
+                let deferred = file.1.end_deferred_close(false);
+                self.is_deferred |= deferred;
+                look_at_file(file, deferred, &mut self.waiting, &mut self.has_request);
             }
             if all || !self.waiting.is_empty() {
                 break;
@@ -203,6 +210,7 @@ fn keep_lives() {
 /// One file's part of a round: whether to look at it again soon, or later.
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
+    deferred: bool,
     waiting: &mut Vec<Weak<super::AtomicFile>>,
     has_request: &mut bool,
 ) {
@@ -220,7 +228,7 @@ fn look_at_file(
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || flushes || is_unowned || left == Left::ForLater {
+    if requested || flushes || is_unowned || deferred || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

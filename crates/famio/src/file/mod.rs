@@ -39,6 +39,7 @@ pub(crate) use engine::home::{Home, copied_in, copy_in, copy_out, zero_out};
 pub use lease::bar_leases;
 pub(crate) use lease::end_lease_of_others;
 pub use lifetime::copies::{backup, restore};
+pub(crate) use lifetime::deferred_close::{any_deferred_close, end_deferred_closes};
 pub use lifetime::demotion_note::{note_demotions_again, remove_demotion_notes, remove_demotion_notes_but};
 pub use lifetime::flush::{Flush, Flushed, Waiting, flush_path};
 pub(crate) use lifetime::opening::{OpenedBy, open_latest};

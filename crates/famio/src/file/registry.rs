@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// By device and inode: a program may have thousands.
-type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
+pub(super) type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
 
 static FILES: Mutex<List> = Mutex::new(BTreeMap::new());
 /// Null: [`FILES`]. If the parent was changing the list at the fork, the child has a list of its own, since the

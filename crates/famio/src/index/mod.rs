@@ -24,7 +24,9 @@ pub(crate) use self::members::before_images::{
 };
 pub use self::members::control::Owner;
 pub(crate) use self::members::control::{Control, random};
-pub(crate) use self::members::control_page::{HAS_IMAGE, KERNELS, MOVED, SESSION, SIZE as CONTROL_SIZE, STORES};
+pub(crate) use self::members::control_page::{
+    FlushWords, HAS_IMAGE, KERNELS, MOVED, SESSION, SIZE as CONTROL_SIZE, STORES,
+};
 pub(crate) use self::members::dead::{DeadArena, PLACE};
 pub(crate) use self::members::flush::{Asked, FlushRequest};
 pub(crate) use self::members::glance::Glance;

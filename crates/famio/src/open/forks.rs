@@ -16,6 +16,7 @@ extern "C" fn before() {
     if thread.locks_held.get() != 0 || thread.posix_locks.get() != 0 {
         return; // from a signal handler that interrupted the library
     }
+    crate::file::end_deferred_closes(None);
     crate::file::replace_nameless_control_files();
     crate::file::bar_leases();
     crate::file::shadow::before_fork();

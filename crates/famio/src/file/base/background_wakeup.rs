@@ -53,6 +53,11 @@ pub(in crate::file) fn start() {
     }
 }
 
+/// Whether the thread was started.
+pub(in crate::file) fn is_there() -> bool {
+    PROCESS.load(Ordering::Acquire) == crate::sys::process_id() && !crate::pmem::TestHooks::current().still
+}
+
 /// Starts the thread, if a call wanted it and could not start it.
 pub(in crate::file) fn start_if_wanted() {
     if WANTED.load(Ordering::Relaxed) {

@@ -2,6 +2,7 @@
 //! kernel.
 
 pub(super) mod copies;
+pub(super) mod deferred_close;
 pub(super) mod demotion_note;
 pub(super) mod flush;
 pub(super) mod flush_wanted;

@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, DEMOTED, DISOWNED, GROWING, Inner, PLAIN, disowned};
 use crate::file::base::{background_wakeup, lease_wakeup};
 use crate::file::groups;
-use crate::file::registry::files;
+use crate::file::registry::{List, files};
 use crate::file::shadow::Slot;
 use crate::file::state::arrivals::Arrivals;
+use crate::file::state::deferred::Deferred;
 use crate::file::state::growing_state::Growing;
 use crate::file::state::kernels_size::KernelsSize;
 use crate::file::state::lease_state::Lease;
@@ -180,6 +181,7 @@ impl AtomicFile {
             shadowed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             keeper: Mutex::default(),
+            deferred: Deferred::default(),
             ownership: Ownership::new(Membership::new()),
             commits: Commits::default(),
             arrivals: Arrivals::default(),
@@ -197,6 +199,7 @@ impl AtomicFile {
             return Err(disowned());
         }
         self.add_descriptor(fd.as_raw_fd(), access);
+        self.keep_after_deferred_close();
         Ok(())
     }
 
@@ -233,6 +236,9 @@ impl AtomicFile {
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
         self.drop_process_locks();
         self.remove_note_with_last_writable(fd);
+        if !self.is_disowned() {
+            self.defer_close(fd); // then it is not the last
+        }
         // Once it is not the last, it stays so: another thread closes the last one, and may be doing so already.
         let mut is_last = self.fds.begin_close_is_last(fd);
         if !self.is_disowned() {
@@ -253,27 +259,7 @@ impl AtomicFile {
             let is_attached = self.state.load(Ordering::Acquire) == ATTACHED || self.ownership.membership.is_attached();
             let _undisturbed = is_attached.then(Undisturbed::begin);
             let mut files = files();
-            if self.fds.begin_close_is_last(fd) {
-                if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
-                    files.remove(&self.key());
-                }
-                let closed = self.leave_membership();
-                if closed.is_ok() && self.settings.group.is_none() {
-                    undisturbed::call_off(); // the background has nothing left to do for it
-                }
-                groups::leave(self); // not before: a failure concerns the others
-                if closed.is_err()
-                    && let Some(session) = self.session()
-                {
-                    // The next owner recovers the file: nothing of ours, such as the background, may touch it then.
-                    session.arena.shared().closed.store(1, Ordering::Release);
-                    // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
-                    session.engine.journal().leave();
-                }
-                closed
-            } else {
-                Ok(())
-            }
+            if self.fds.begin_close_is_last(fd) { self.close_last(&mut files) } else { Ok(()) }
         } else {
             Ok(())
         };
@@ -287,6 +273,27 @@ impl AtomicFile {
             self.ownership.membership.set_writes(false);
         }
         result
+    }
+
+    /// The last descriptor goes: leaves the files of the process, and ends the session or leaves it to others.
+    pub(super) fn close_last(&self, files: &mut List) -> Result<()> {
+        if files.get(&self.key()).is_some_and(|file| core::ptr::eq(&**file, self)) {
+            files.remove(&self.key());
+        }
+        let closed = self.leave_membership();
+        if closed.is_ok() && self.settings.group.is_none() {
+            undisturbed::call_off(); // the background has nothing left to do for it
+        }
+        groups::leave(self); // not before: a failure concerns the others
+        if closed.is_err()
+            && let Some(session) = self.session()
+        {
+            // The next owner recovers the file: nothing of ours, such as the background, may touch it then.
+            session.arena.shared().closed.store(1, Ordering::Release);
+            // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
+            session.engine.journal().leave();
+        }
+        closed
     }
 }
 

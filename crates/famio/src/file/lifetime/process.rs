@@ -65,6 +65,9 @@ pub fn disown_all() {
         if let Some(mut keeper) = file.keeper.try_lock() {
             core::mem::forget(keeper.take());
         }
+        if let Some(mut stand_in) = file.deferred.stand_in.try_lock() {
+            core::mem::forget(stand_in.take());
+        }
         // Closing our copies does not affect the parent's lock; keeping them would let it outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {
             inner.owner_lock = None;

@@ -5,6 +5,7 @@ pub(super) mod arrivals;
 pub(super) mod burst;
 pub(super) mod commits;
 pub(super) mod cow_maps;
+pub(super) mod deferred;
 pub(super) mod growing_order;
 pub(super) mod growing_state;
 pub(super) mod hand_over_image;

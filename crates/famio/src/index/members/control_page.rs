@@ -69,8 +69,9 @@ pub(in crate::index) fn is_later(number: u32, than: u32) -> bool {
 }
 
 /// Requests to write back what is committed (`flush`).
+#[derive(Default)]
 #[repr(C)]
-pub(in crate::index) struct FlushWords {
+pub(crate) struct FlushWords {
     /// The number of the last request.
     pub(in crate::index) asked: AtomicU32,
     /// Counts the looks of requesting processes for the answer.

@@ -39,6 +39,9 @@ pub fn before_change() {
         return;
     }
     CHANGES.store(true, Ordering::Relaxed);
+    if crate::posix::call::lock::not_reentered().is_ok() {
+        crate::file::end_deferred_closes(None);
+    }
     take_all_home();
     bar_leases(); // only the file's owner or root can give a lease back
     each_live(AtomicFile::checkpoint_with_bits);

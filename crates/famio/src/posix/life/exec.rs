@@ -33,7 +33,7 @@ pub fn before_exec(managed: bool) -> Passing {
         return Passing::nothing(lowered);
     }
     // A file that is only mapped has no descriptor, but stores to commit.
-    let mut own = file::shadow::any() || table::Unlisted::any();
+    let mut own = file::shadow::any() || table::Unlisted::any() || file::any_deferred_close();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
     if own && crate::posix::call::lock::not_reentered().is_ok() {
         crate::posix::descriptors::inherit::demote_out_of_reach("an exec after");

@@ -122,6 +122,7 @@ fn begin(config: Config) {
 pub fn before_fork() {
     tell_of_standard_error();
     if may_share() {
+        file::end_deferred_closes(None);
         inherit::demote_out_of_reach("a fork after");
         file::shadow::before_fork();
         before_spawn();
@@ -141,9 +142,18 @@ pub fn after_fork_in_parent() {
 pub fn before_spawn() {
     tell_of_standard_error();
     if may_share() {
+        file::end_deferred_closes(None);
         file::replace_nameless_control_files();
         file::bar_leases();
         inherit::share_all();
+    }
+}
+
+/// Before the program lists or removes a folder: nothing of the library's is to lie there beside a file that the program
+/// has closed.
+pub fn make_deferred_closes() {
+    if file::any_deferred_close() && may_share() {
+        file::end_deferred_closes(None);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Calls that change the size of a file by its name, or its names (`prepared.rs`).
 
-use super::foresee;
+use super::foresee::{self, Name};
 use super::open::openat;
 use super::prepared::{Change, Named, Prepared};
-use crate::file::AtomicFile;
+use crate::file::{AtomicFile, any_deferred_close, end_deferred_closes};
 use crate::posix::call::lock;
 use crate::posix::call::look::stat_at;
 use crate::posix::data::size;
@@ -78,6 +78,24 @@ fn own_all(key: (u64, u64)) -> bool {
     true
 }
 
+/// Before names are removed or given to others: makes the closes that are deferred of these files, and of what may lie in
+/// these folders. The program has closed them, and may expect that nothing of the library's is left.
+///
+/// # Safety
+/// The names are C strings, or pointers that the kernel refuses.
+unsafe fn before_names_go<const N: usize>(names: [Name; N]) {
+    if !any_deferred_close() || in_vfork_child() || lock::not_reentered().is_err() {
+        return;
+    }
+    for (dirfd, path) in names {
+        // SAFETY: the caller's promise.
+        if let Ok(stat) = unsafe { stat_at(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) } {
+            let is_folder = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+            end_deferred_closes((!is_folder).then_some((stat.st_dev, stat.st_ino)));
+        }
+    }
+}
+
 /// `unlinkat(2)`, and with `AT_FDCWD` `unlink`.
 ///
 /// # Safety
@@ -86,10 +104,11 @@ pub unsafe fn unlinkat(dirfd: i32, path: *const c_char, flags: i32) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
         let kernel = || raw!(SYS_unlinkat, dirfd, path, flags);
+        let name = (dirfd, path);
+        before_names_go([name]);
         if flags != 0 {
             return kernel(); // removes a folder, or nothing
         }
-        let name = (dirfd, path);
         let prepared = Prepared::for_call([Named::new(name, Change::Goes)], || foresee::unlink(name));
         let done = kernel();
         if done == 0 {
@@ -120,6 +139,7 @@ pub unsafe fn remove(path: *const c_char) -> Ret {
 pub unsafe fn renameat2(from: i32, old: *const c_char, to: i32, new: *const c_char, flags: u32) -> Ret {
     // SAFETY: the caller's promise.
     unsafe {
+        before_names_go([(from, old), (to, new)]);
         let replaced = if flags & libc::RENAME_EXCHANGE != 0 { Change::Moves } else { Change::Goes };
         let names = [Named::new((from, old), Change::Moves), Named::new((to, new), replaced)];
         let prepared = Prepared::for_call(names, || foresee::rename((from, old), (to, new), flags));

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::journal::WEIGHTS;
 use crate::posix::raw;
 use crate::settings::{
-    Atomicity, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
+    Atomicity, DeferClose, Durability, JournalChoice, LocksChoice, OnClose, OnKill, PolicyChoice, Settings, TierChoice,
     check_journal_limit, parse_size,
 };
 use crate::sys::log;
@@ -213,6 +213,11 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         None | Some("commit") => OnClose::Commit,
         Some("leave") => OnClose::Leave,
         Some(other) => return bad("FAMIO_ON_CLOSE", other, "commit or leave"),
+    };
+    settings.defer_close = match text("FAMIO_DEFER_CLOSE")? {
+        None | Some("auto") => DeferClose::Auto,
+        Some("never") => DeferClose::Never,
+        Some(other) => return bad("FAMIO_DEFER_CLOSE", other, "auto or never"),
     };
     if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
         let limit = parse_size(value).and_then(check_journal_limit);

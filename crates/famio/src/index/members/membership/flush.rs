@@ -36,7 +36,8 @@ impl Membership {
 }
 
 impl<'a> FlushWanted<'a> {
-    fn new(words: &'a FlushWords) -> Self {
+    /// The request in these words: those of a control page, or a process's own.
+    pub fn new(words: &'a FlushWords) -> Self {
         let asked = words.asked.load(Ordering::SeqCst);
         Self { words, asked, served: Cell::new(asked) }
     }

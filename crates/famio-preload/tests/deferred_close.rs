@@ -1,0 +1,189 @@
+//! A program that closes a file and opens it again and again: the file stays open in the library for a moment. What a
+//! close promises holds at once.
+
+mod common;
+
+use common::Folder;
+use common::agent::{Agent, everywhere, nothing_left};
+use std::time::{Duration, Instant};
+
+/// With a journal for each change, so that there is a session.
+const JOURNAL: (&str, &str) = ("FAMIO_JOURNAL", "always");
+/// Far more than a deferred close takes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn agent(folder: &Folder, domain: &str) -> Agent {
+    Agent::set(folder, domain, &[JOURNAL])
+}
+
+fn has_pool(folder: &Folder) -> bool {
+    folder.names().iter().any(|name| name == ".famio")
+}
+
+/// Writes, and closes, until the close is deferred; each time `before_close` first. Returns what was written last.
+fn deferred(agent: &mut Agent, folder: &Folder, before_close: &[&str]) -> String {
+    for round in 100..200 {
+        let text = format!("round{round}");
+        agent.each(&["open atomic", &format!("write 20 {text}")]);
+        agent.each(before_close);
+        agent.ok("close");
+        if has_pool(folder) {
+            return text;
+        }
+    }
+    panic!("no close was deferred");
+}
+
+fn bytes(folder: &Folder) -> String {
+    String::from_utf8(folder.read("atomic")[20..28].to_vec()).unwrap()
+}
+
+fn wait_until_closed(folder: &Folder) {
+    let begun = Instant::now();
+    while has_pool(folder) {
+        assert!(begun.elapsed() < LONG, "it is not closed: {:?}", folder.names());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn it_is_closed_a_moment_later() {
+    everywhere("deferred", |folder, domain| {
+        let mut a = agent(folder, domain);
+        let text = deferred(&mut a, folder, &[]);
+        assert_eq!(bytes(folder), text, "without a SYNC, and without a session's end");
+        wait_until_closed(folder);
+        nothing_left(folder);
+        a.each(&["open atomic", "write 20 afterwards", "close"]);
+        a.end();
+        assert_eq!(bytes(folder), "afterwar");
+    });
+}
+
+#[test]
+fn never_means_never() {
+    let folder = Folder::new("deferred-never");
+    std::fs::write(folder.path().join("atomic"), [b'.'; 100]).unwrap();
+    let mut a = Agent::set(&folder, "process", &[JOURNAL, ("FAMIO_DEFER_CLOSE", "never")]);
+    for _ in 0..20 {
+        a.each(&["open atomic", "write 20 text", "close"]);
+        nothing_left(&folder);
+    }
+    a.end();
+}
+
+/// The session goes on between processes, neither of which has the file open.
+#[test]
+fn others_that_open_it_meanwhile_find_everything() {
+    everywhere("deferred-others", |folder, domain| {
+        let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
+        for round in 100..140 {
+            let [one, other] = ["one", "two"].map(|who| format!("{who}{round}"));
+            a.each(&["open atomic", &format!("write 20 {one}"), "sync", "close"]);
+            b.ok("open atomic");
+            b.sees(20, &one);
+            b.each(&[&format!("write 20 {other}"), "close"]);
+            a.ok("open atomic");
+            a.sees(20, &other);
+            a.ok("close");
+        }
+        assert_eq!(&bytes(folder)[..6], "two139");
+        wait_until_closed(folder);
+        a.end();
+        b.end();
+        assert_eq!(&bytes(folder)[..6], "two139");
+    });
+}
+
+#[test]
+fn a_kill_meanwhile_loses_nothing() {
+    everywhere("deferred-kill", |folder, domain| {
+        let mut a = agent(folder, domain);
+        let text = deferred(&mut a, folder, &[]);
+        a.kill();
+        assert_eq!(bytes(folder), text, "before any recovery");
+        let mut b = agent(folder, domain);
+        b.ok("open atomic");
+        b.sees(20, &text);
+        let mut c = agent(folder, domain);
+        let later = deferred(&mut c, folder, &["sync"]);
+        c.kill(); // while b has it open
+        b.sees(20, &later);
+        b.ok("write 20 survivor");
+        b.end();
+        assert_eq!(bytes(folder), "survivor");
+    });
+}
+
+#[test]
+fn the_programs_locks_go_with_its_close() {
+    everywhere("deferred-locks", |folder, domain| {
+        let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
+        deferred(&mut a, folder, &["lock", "range o w 0 10", "range p w 30 10"]);
+        b.each(&["open atomic", "range o w 0 10", "range p w 30 10", "lock", "close"]);
+        // Those that it takes when it has the file open again stay.
+        deferred(&mut a, folder, &[]);
+        a.each(&["open atomic", "range p w 0 10"]);
+        b.ok("open atomic");
+        let refused = |b: &mut Agent| assert_eq!(b.tell("range p w 0 10"), "Resource temporarily unavailable");
+        refused(&mut b);
+        a.idle(); // no close is deferred now, and none is made
+        refused(&mut b);
+        a.ok("close");
+        b.ok("range p w 0 10");
+        a.end();
+        b.end();
+    });
+}
+
+#[test]
+fn nothing_is_left_when_the_program_looks() {
+    everywhere("deferred-names", |folder, domain| {
+        let mut a = agent(folder, domain);
+        deferred(&mut a, folder, &[]);
+        assert_eq!(a.tell("list ."), "0");
+        nothing_left(folder);
+        deferred(&mut a, folder, &[]);
+        a.ok("exec");
+        nothing_left(folder);
+        deferred(&mut a, folder, &[]);
+        a.ok("rename atomic another");
+        nothing_left(folder);
+        a.ok("rename another atomic");
+        deferred(&mut a, folder, &[]);
+        a.ok("unlink atomic");
+        nothing_left(folder);
+        a.ok("open atomic");
+        deferred(&mut a, folder, &[]);
+        a.end();
+        nothing_left(folder);
+    });
+}
+
+/// The file would be its parent's.
+#[test]
+fn a_forked_child_opens_it() {
+    everywhere("deferred-fork", |folder, domain| {
+        let mut a = agent(folder, domain);
+        deferred(&mut a, folder, &[]);
+        a.ok("child atomic");
+        a.ok("open atomic");
+        a.sees(0, "child");
+        a.end();
+        assert_eq!(&folder.read("atomic")[..5], b"child");
+    });
+}
+
+/// It has its name and its space until then.
+#[test]
+fn another_program_removes_it() {
+    everywhere("deferred-removed", |folder, domain| {
+        let mut a = agent(folder, domain);
+        deferred(&mut a, folder, &[]);
+        std::fs::remove_file(folder.path().join("atomic")).unwrap();
+        wait_until_closed(folder);
+        a.each(&["open atomic", "write 0 new", "close"]);
+        a.end();
+        assert_eq!(folder.read("atomic"), b"new");
+    });
+}
