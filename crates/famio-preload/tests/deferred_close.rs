@@ -5,6 +5,7 @@ mod common;
 
 use common::Folder;
 use common::agent::{Agent, everywhere, nothing_left};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// With a journal for each change, so that there is a session.
@@ -127,7 +128,7 @@ fn the_programs_locks_go_with_its_close() {
         b.ok("open atomic");
         let refused = |b: &mut Agent| assert_eq!(b.tell("range p w 0 10"), "Resource temporarily unavailable");
         refused(&mut b);
-        a.idle(); // no close is deferred now, and none is made
+        a.idle();
         refused(&mut b);
         a.ok("close");
         b.ok("range p w 0 10");
@@ -171,6 +172,46 @@ fn a_forked_child_opens_it() {
         a.sees(0, "child");
         a.end();
         assert_eq!(&folder.read("atomic")[..5], b"child");
+    });
+}
+
+/// It is not in use: what a program without the library writes stays.
+#[test]
+fn another_program_changes_it() {
+    everywhere("deferred-changed", |folder, domain| {
+        let path = folder.path().join("atomic");
+        let append = |text: &[u8]| {
+            let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+            file.write_all(text).unwrap();
+        };
+        let end = |from: usize| folder.read("atomic")[from..].to_vec();
+        let mut a = agent(folder, domain);
+        deferred(&mut a, folder, &[]);
+        append(b"appended");
+        wait_until_closed(folder);
+        assert_eq!(end(10_000), b"appended");
+        // The program opens it again before it is closed; and another one does.
+        deferred(&mut a, folder, &[]);
+        append(b" again");
+        a.ok("open atomic");
+        a.sees(10_000, "appended again");
+        a.each(&["append !", "sync", "close"]);
+        let mut b = agent(folder, domain);
+        deferred(&mut a, folder, &[]);
+        append(b" thrice");
+        b.ok("open atomic");
+        b.sees(10_000, "appended again! thrice");
+        b.each(&["append !", "close"]);
+        deferred(&mut a, folder, &[]);
+        std::fs::write(&path, "all of it").unwrap();
+        b.each(&["open atomic", "write 4 or"]);
+        b.sees(0, "all or it");
+        b.ok("close");
+        wait_until_closed(folder);
+        a.end();
+        b.end();
+        assert_eq!(end(0), b"all or it");
+        nothing_left(folder);
     });
 }
 

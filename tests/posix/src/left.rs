@@ -5,9 +5,24 @@ mod shared_memory;
 
 use famio_kill::harness::has_mark;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Checks these files, and their folder.
+/// Far longer than the close of a file may be deferred.
+const DEFERRED: Duration = Duration::from_secs(20);
+
+/// Checks these files, and their folder; waits for a close that is deferred.
 pub fn of(folder: &Path, files: &[&Path]) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        match now(folder, files) {
+            Err(_) if begun.elapsed() < DEFERRED => std::thread::yield_now(),
+            left => return left,
+        }
+    }
+}
+
+/// As [`of`], without waiting.
+pub fn now(folder: &Path, files: &[&Path]) -> Result<(), String> {
     let mut left = Vec::new();
     if folder.join(".famio").exists() {
         left.push(".famio".to_owned());

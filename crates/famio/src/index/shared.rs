@@ -190,6 +190,11 @@ pub(crate) struct Shared {
     pub counts: EpochCounts,
     /// Blocks (plus one) that may have unflushed lines: the last one of each group of threads.
     pub pending: [OwnLine; PENDING],
+    /// The generation in which the file has exactly what was written, all of it committed, so that it can be closed
+    /// (`file::lifetime::deferred_close`).
+    pub exact: AtomicU64,
+    /// The file then: its size, and the time of its last change.
+    pub exact_file: [AtomicU64; 3],
 }
 
 /// A word that the threads of one group change, in a line of its own.

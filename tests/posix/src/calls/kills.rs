@@ -237,7 +237,7 @@ impl Run<'_> {
     /// it.
     fn nothing_is_left(&mut self) -> Result<(), String> {
         let path = name(self.folder, "atomic");
-        if left::of(self.folder, &[&path]).is_ok() {
+        if left::now(self.folder, &[&path]).is_ok() {
             return Ok(());
         }
         let mut agent = Agent::start(self.setup, self.folder, self.seed, &["--alone"])?;

@@ -192,15 +192,8 @@ impl Descriptors {
     /// `fd` is about to be closed. Returns whether it is the last descriptor. If not, it is no longer counted at later
     /// closes: of threads that close the last descriptors at the same time, exactly one must close the last.
     pub fn begin_close_is_last(&self, fd: RawFd) -> bool {
-        self.begin_close_is_last_but(fd, None)
-    }
-
-    /// As [`begin_close_is_last`](Self::begin_close_is_last), of the program's; `ours` stands in for those that it has
-    /// closed.
-    pub fn begin_close_is_last_but(&self, fd: RawFd, ours: Option<RawFd>) -> bool {
         let mut list = self.list();
-        let goes = |known: RawFd| known == fd || Some(known) == ours || list.closing.contains(&known);
-        let is_last = list.open.iter().all(|known| goes(known.fd));
+        let is_last = list.open.iter().all(|known| known.fd == fd || list.closing.contains(&known.fd));
         if !is_last && !list.closing.contains(&fd) {
             list.closing.push(fd);
         }

@@ -22,6 +22,16 @@ impl Descriptors {
         }
     }
 
+    /// A descriptor of ours that is not one of the file's any more: closed when the program closes one of its own.
+    pub fn keep_until_close(&self, ours: InternalFd) {
+        self.list().leftover.push(Arc::new(ours));
+    }
+
+    /// A number is not one of the file's any more.
+    pub fn forget_number(&self, fd: RawFd) {
+        self.list().take(fd);
+    }
+
     /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose
     /// name exists, from now on. Returns whether there is one.
     pub fn prefer_named(&self) -> bool {

@@ -199,7 +199,7 @@ impl AtomicFile {
             return Err(disowned());
         }
         self.add_descriptor(fd.as_raw_fd(), access);
-        self.keep_after_deferred_close();
+        self.is_open_again();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::file::base::calls;
 use crate::file::groups;
 use crate::file::lifetime::demotion_note::note_in_child;
 use crate::file::registry::{files, inherited};
+use crate::file::state::deferred::StandIn;
 use crate::file::state::joint_records;
 use crate::thread::Held;
 use core::sync::atomic::Ordering;
@@ -41,6 +42,7 @@ impl crate::file::AtomicFile {
         for file in all {
             file.fds.renumber(old, new);
             file.lease.renumber(old, new);
+            file.deferred.renumber(old, new);
         }
     }
 }
@@ -66,7 +68,7 @@ pub fn disown_all() {
             core::mem::forget(keeper.take());
         }
         if let Some(mut stand_in) = file.deferred.stand_in.try_lock() {
-            core::mem::forget(stand_in.take());
+            core::mem::forget(stand_in.take().map(StandIn::into_fd));
         }
         // Closing our copies does not affect the parent's lock; keeping them would let it outlive the parent.
         if let Some(mut inner) = file.inner.try_lock() {

@@ -78,8 +78,12 @@ impl AtomicFile {
                 let taken = if may_take_session { self.take_session_over(inner) } else { self.end_unowned(inner) };
                 match taken {
                     Ok(true) if !may_take_session => continue, // the session has ended
-                    // A dead member's changes are rolled back before the session is used.
-                    Ok(true) if self.has_foreign_of(WriterState::Dead) => {
+                    // A dead member's changes are rolled back before the session is used. If another program has changed
+                    // the file, a new session begins with what is there.
+                    Ok(true)
+                        if self.has_foreign_of(WriterState::Dead)
+                            || self.ownership.is_file_changed.load(Ordering::Acquire) =>
+                    {
                         self.ownership.is_owner.store(true, Ordering::Release);
                         if let Err(e) = self.end_with_arena(inner) {
                             self.give_up_unless_held(inner);

@@ -21,9 +21,14 @@ use std::sync::Arc;
 /// Calls after each of which a process leaves a session that it got from another one: as long as they change the file
 /// alternately, neither waits for the other while that is idle.
 const CALLS_IN_TENURE: u32 = 16;
-impl Session {}
-
 impl AtomicFile {
+    /// As [`hand_session_over`](Self::hand_session_over), although no process wants it now.
+    pub(in crate::file) fn leave_to_any(&self) -> Result<bool> {
+        Self::may_lock()?;
+        let _changing = self.shadow.lock();
+        self.hand_session_over(&mut self.inner())
+    }
+
     /// Leaves the session, and with it the owner lock, to the next owner. False: it cannot be handed over as it is.
     pub(super) fn hand_session_over(&self, inner: &mut Inner) -> Result<bool> {
         let membership = &self.ownership.membership;
@@ -105,6 +110,7 @@ impl AtomicFile {
                 return Ok(false);
             }
         };
+        let is_changed = self.has_changed_since_exact(session.arena.shared());
         // From here on a kill is that of an owner.
         self.register_for_death_notice();
         membership.set_unowned(false);
@@ -112,6 +118,9 @@ impl AtomicFile {
         let taken = session.take_over(&self.fds).and_then(|closed| {
             self.ownership.has_taken_image.store(membership.state() & HAS_IMAGE != 0, Ordering::Release);
             self.note_writers(&session)?;
+            if is_changed {
+                session.take_file_as_it_is(&self.fds)?;
+            }
             drop(closed);
             Ok(())
         });
@@ -119,6 +128,7 @@ impl AtomicFile {
             inner.old.push(OldSession::new(session)); // as above
             return Err(self.named(e));
         }
+        self.ownership.is_file_changed.store(is_changed, Ordering::Release);
         inner.arena = Some(session.arena.clone());
         self.session.store(core::ptr::from_ref(&*session).cast_mut(), Ordering::Release);
         inner.session = Some(session);

@@ -38,6 +38,12 @@ impl Ownership {
         Ok(Look::Changing)
     }
 
+    /// Joins the session, if this process has not. Returns whether it has just done so.
+    pub(super) fn joins(&self, settings: &Settings) -> bool {
+        let has_joined = |joined: &Arc<OwnerSession>| joined.is_current(&self.membership);
+        !self.joined.lock().as_ref().is_some_and(has_joined) && matches!(self.join(settings), Ok(Look::Done(_)))
+    }
+
     fn join(&self, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
         let mut here = self.joined.lock();
         if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.membership)) {

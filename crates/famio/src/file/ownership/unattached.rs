@@ -106,10 +106,16 @@ impl AtomicFile {
     /// it may have changed, and then has a mark, or a control file: what a growing file has that is not committed is
     /// handed over without a mark.
     fn is_unchanged(&self, quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
-        let stamps_each = || *self.ownership.unattached.stamps_each.get_or_init(|| has_fine_times(file));
+        let stamps_each = || *self.ownership.unattached.stamps_each.get_or_init(|| stamps_each_change(file));
         let is_fine = || stat.st_ctime_nsec != 0 && stamps_each();
         let is_unused = || control::is_unused(file, self.settings.pool.as_deref(), self.path_if_still());
         same(state_of(stat), quiet) && (quiet & RECENT == 0 || is_fine() || is_unused())
+    }
+
+    /// Whether each change of the file gets a time of its own.
+    pub(in crate::file) fn has_fine_times(&self) -> bool {
+        let ask = || self.fds.with(false, |fd| Ok(stamps_each_change(fd))).unwrap_or(false);
+        *self.ownership.unattached.stamps_each.get_or_init(ask)
     }
 
     /// Attaches if there is a control file; otherwise returns the state.
@@ -200,7 +206,7 @@ impl AtomicFile {
     }
 }
 
-fn has_fine_times(file: BorrowedFd<'_>) -> bool {
+fn stamps_each_change(file: BorrowedFd<'_>) -> bool {
     FileSystem::of(file).is_ok_and(|system| system.stamps_each_change())
 }
 

@@ -114,6 +114,18 @@ impl Session {
         }
     }
 
+    /// Another program has changed the file since everything committed was in it: what is there is the file from now on.
+    /// The gate is closed.
+    pub(super) fn take_file_as_it_is(&self, fds: &crate::file::Descriptors) -> Result<()> {
+        let shared = self.arena.shared();
+        let size = fds.stat()?.st_size as u64;
+        for word in [&shared.size, &shared.committed_size, &shared.physical, &shared.physical_next] {
+            word.store(size, Ordering::Release);
+        }
+        shared.modified.iter().for_each(|word| word.store(0, Ordering::Release)); // its time stays, too
+        Ok(())
+    }
+
     /// Continues where the last owner has left the session. This process has the owner lock. No thread enters until
     /// the result is dropped.
     pub(super) fn take_over(&self, fds: &crate::file::Descriptors) -> Result<ClosedGate<'_>> {

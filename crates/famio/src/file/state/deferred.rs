@@ -3,58 +3,87 @@
 use crate::fast_path::FAST_PATH;
 use crate::sys::{InternalFd, monotonic_now};
 use crate::thread::Mutex;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::RawFd;
 
-/// A descriptor of the library, which stands in for those that the program has closed.
-pub(in crate::file) struct StandIn(pub InternalFd);
+/// How many files a process has of which the close is deferred.
+static SLOTS: AtomicUsize = AtomicUsize::new(0);
+/// The most.
+const SLOTS_MAX: usize = 16;
 
-/// How many there are.
-static STAND_INS: AtomicUsize = AtomicUsize::new(0);
-/// The most files whose close a process defers.
-const STAND_INS_MAX: usize = 16;
+/// One of the files of which the close may be deferred: the program has a file open, although it has no descriptor.
+pub(in crate::file) struct Slot(());
 
-impl StandIn {
+impl Slot {
     /// `None`: there are too many.
-    pub fn new(fd: InternalFd) -> Option<Self> {
-        if STAND_INS.fetch_add(1, Ordering::Relaxed) >= STAND_INS_MAX {
-            STAND_INS.fetch_sub(1, Ordering::Relaxed);
+    pub fn reserve() -> Option<Self> {
+        if SLOTS.fetch_add(1, Ordering::Relaxed) >= SLOTS_MAX {
+            SLOTS.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         FAST_PATH.descriptors.fetch_add(1, Ordering::Relaxed);
-        Some(Self(fd))
+        Some(Self(()))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        FAST_PATH.descriptors.fetch_sub(1, Ordering::Relaxed);
+        SLOTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor of the library, which stands in for those that the program has closed.
+pub(in crate::file) struct StandIn {
+    fd: InternalFd,
+    _slot: Slot,
+}
+
+impl StandIn {
+    pub fn new(fd: InternalFd, slot: Slot) -> Self {
+        Self { fd, _slot: slot }
     }
 
-    /// Whether there are any.
+    /// Whether there may be any.
     pub fn any() -> bool {
-        STAND_INS.load(Ordering::Relaxed) != 0
+        SLOTS.load(Ordering::Relaxed) != 0
     }
 
     /// It is no stand-in any more.
     pub fn into_fd(self) -> InternalFd {
-        FAST_PATH.descriptors.fetch_sub(1, Ordering::Relaxed);
-        STAND_INS.fetch_sub(1, Ordering::Relaxed);
-        self.0
+        self.fd
     }
 }
 
 #[derive(Default)]
 pub(in crate::file) struct Deferred {
-    /// It stays while the program has the file open again.
+    /// There while the program has the file closed.
     pub stand_in: Mutex<Option<StandIn>>,
-    /// When the stand-in goes, in nanoseconds of the monotonic clock. 0: there is none.
+    /// Its number, as the file's descriptors have it: the program may have closed it unseen.
+    pub number: AtomicI32,
+    /// When the file is to be closed, in nanoseconds of the monotonic clock; if the program has it open again, until when
+    /// the background looks at it. 0: neither.
     pub due: AtomicU64,
 }
 
-/// A file that was closed, and how often, each time soon after the last.
-#[derive(Clone, Copy)]
-struct Closed {
-    key: (u64, u64),
-    times: u32,
-    last: u64,
+impl Deferred {
+    /// The stand-in has another number.
+    pub fn renumber(&self, old: RawFd, new: RawFd) {
+        let _ = self.number.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
-/// The files that were closed last.
-static CLOSED: Mutex<[Closed; 16]> = Mutex::new([Closed { key: (0, 0), times: 0, last: 0 }; 16]);
+/// A file that was closed, and how often, each time soon after the last. Threads that change it at once may lose a
+/// count.
+struct Closed {
+    key: AtomicU64,
+    times: AtomicU32,
+    last: AtomicU64,
+}
+
+/// The files that were closed last. No lock, which a forked child might find locked.
+static CLOSED: [Closed; 16] =
+    [const { Closed { key: AtomicU64::new(0), times: AtomicU32::new(0), last: AtomicU64::new(0) } }; 16];
 
 /// From this close on, a file is one that is closed and opened again and again, if no more than [`SOON`] nanoseconds
 /// lie between each two.
@@ -62,14 +91,16 @@ const OFTEN: u32 = 3;
 const SOON: u64 = 1_000_000_000;
 
 /// Notes a close of the file; whether it is one that is closed again and again.
-pub(in crate::file) fn is_closed_often(key: (u64, u64)) -> bool {
+pub(in crate::file) fn is_closed_often((device, inode): (u64, u64)) -> bool {
     let now = monotonic_now();
-    let mut closed = CLOSED.lock();
-    let known = closed.iter().position(|one| one.key == key);
-    let oldest = || (0..closed.len()).min_by_key(|&i| closed[i].last).unwrap_or(0);
-    let place = known.unwrap_or_else(oldest);
-    let one = &mut closed[place];
-    let again = known.is_some() && now <= one.last + SOON;
-    *one = Closed { key, times: if again { one.times.saturating_add(1) } else { 1 }, last: now };
-    one.times >= OFTEN
+    let key = device.rotate_left(32) ^ inode;
+    let known = CLOSED.iter().find(|one| one.key.load(Ordering::Relaxed) == key);
+    let oldest = || CLOSED.iter().min_by_key(|one| one.last.load(Ordering::Relaxed));
+    let Some(one) = known.or_else(oldest) else { return false };
+    let again = known.is_some() && now <= one.last.load(Ordering::Relaxed) + SOON;
+    let times = if again { one.times.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
+    one.key.store(key, Ordering::Relaxed);
+    one.times.store(times, Ordering::Relaxed);
+    one.last.store(now, Ordering::Relaxed);
+    times >= OFTEN
 }

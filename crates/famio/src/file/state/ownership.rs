@@ -65,6 +65,8 @@ pub(in crate::file) struct Ownership {
     /// Commits of this process that have ended. Changed while no thread writes.
     pub(in crate::file) commits: AtomicU64,
     pub(in crate::file) unattached: Unattached,
+    /// The session was taken over with a file that another program has changed (`lifetime/deferred_close.rs`).
+    pub is_file_changed: AtomicBool,
     /// The session of another process that is read along.
     pub(in crate::file) joined: crate::thread::Mutex<Option<Arc<OwnerSession>>>,
     /// The number of an arena that could not be joined.
@@ -105,6 +107,7 @@ impl Ownership {
             has_released_lock: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             unattached: Unattached::default(),
+            is_file_changed: AtomicBool::new(false),
             joined: crate::thread::Mutex::default(),
             unjoined: AtomicU64::new(0),
             calls_in_tenure: AtomicU32::new(0),
