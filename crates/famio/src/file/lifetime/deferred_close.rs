@@ -75,6 +75,7 @@ impl AtomicFile {
             && self.settings.group.is_none()
             && self.settings.pool.is_none()
             && !self.is_demoted()
+            && !self.lease.is_barred() // as long as it is open
             && background_wakeup::is_there()
             && is_closed_often(self.key())
             && !is_mapped(self.key())
@@ -175,6 +176,7 @@ impl AtomicFile {
         let number = self.deferred.number.load(Ordering::Acquire);
         self.fds.forget_number(number);
         self.lease_leaves(number);
+        self.lease.state().failures = 0;
         drop(stand_in);
         self.look_at_exact_file();
     }

@@ -63,6 +63,11 @@ impl Lease {
         self.state.lock()
     }
 
+    /// Whether it is never to be taken again while the program has the file open.
+    pub fn is_barred(&self) -> bool {
+        self.state().barred
+    }
+
     /// A session has begun.
     pub fn begin(&self, session: &Session) {
         let mut state = self.state();
