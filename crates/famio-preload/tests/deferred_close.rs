@@ -3,18 +3,18 @@
 
 mod common;
 
-use common::Folder;
 use common::agent::{Agent, everywhere, nothing_left};
+use common::{Folder, build, under};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// With a journal for each change, so that there is a session.
-const JOURNAL: (&str, &str) = ("FAMIO_JOURNAL", "always");
+const SETTINGS: [(&str, &str); 2] = [("FAMIO_JOURNAL", "always"), ("FAMIO_DEFER_CLOSE", "auto")];
 /// Far more than a deferred close takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn agent(folder: &Folder, domain: &str) -> Agent {
-    Agent::set(folder, domain, &[JOURNAL])
+    Agent::set(folder, domain, &SETTINGS)
 }
 
 fn has_pool(folder: &Folder) -> bool {
@@ -62,10 +62,10 @@ fn it_is_closed_a_moment_later() {
 }
 
 #[test]
-fn never_means_never() {
+fn without_the_setting_it_is_closed_at_once() {
     let folder = Folder::new("deferred-never");
     std::fs::write(folder.path().join("atomic"), [b'.'; 100]).unwrap();
-    let mut a = Agent::set(&folder, "process", &[JOURNAL, ("FAMIO_DEFER_CLOSE", "never")]);
+    let mut a = Agent::set(&folder, "process", &SETTINGS[..1]);
     for _ in 0..20 {
         a.each(&["open atomic", "write 20 text", "close"]);
         nothing_left(&folder);
@@ -114,6 +114,41 @@ fn a_kill_meanwhile_loses_nothing() {
         b.end();
         assert_eq!(bytes(folder), "survivor");
     });
+}
+
+/// The session's end needs a descriptor to write the file by.
+#[test]
+fn the_next_open_is_for_reading_only() {
+    everywhere("deferred-reading", |folder, domain| {
+        let mut a = agent(folder, domain);
+        let text = deferred(&mut a, folder, &[]);
+        a.ok("look atomic");
+        a.sees(20, &text);
+        a.ok("close");
+        wait_until_closed(folder);
+        nothing_left(folder);
+        deferred(&mut a, folder, &[]);
+        std::fs::write(folder.path().join("atomic"), "another's").unwrap();
+        a.ok("look atomic");
+        a.sees(0, "another's");
+        a.ok("close");
+        wait_until_closed(folder);
+        a.end();
+        assert_eq!(folder.read("atomic"), b"another's");
+        nothing_left(folder);
+    });
+}
+
+#[test]
+fn what_stays_after_a_kill_is_closed_at_once() {
+    let folder = Folder::new("deferred-keep");
+    std::fs::write(folder.path().join("atomic"), [b'.'; 100]).unwrap();
+    let mut a = Agent::set(&folder, "process", &[SETTINGS[0], SETTINGS[1], ("FAMIO_ON_KILL", "keep")]);
+    for _ in 0..10 {
+        a.each(&["open atomic", "write 20 text", "close"]);
+        nothing_left(&folder);
+    }
+    a.end();
 }
 
 #[test]
@@ -175,9 +210,48 @@ fn a_forked_child_opens_it() {
     });
 }
 
+/// Processes and threads that close it while others open it.
+#[test]
+fn each_finds_what_it_wrote_last() {
+    const ROUNDS: usize = 300;
+    let program = build("again");
+    everywhere("deferred-again", |folder, domain| {
+        let begin = |at: &str| {
+            let mut command = under(folder, &program);
+            command.args(["atomic", at, &ROUNDS.to_string()]).envs(SETTINGS);
+            if domain == "emulated" {
+                command.env("FAMIO_DOMAIN", domain);
+            }
+            command.spawn().unwrap()
+        };
+        for mut process in ["0", "5000"].map(begin) {
+            assert!(process.wait().unwrap().success());
+        }
+        let last = b'a' + ((ROUNDS - 1) % 26) as u8;
+        let expected = |at: usize| if at % 5000 < 2100 { last } else { b'.' };
+        assert!(folder.read("atomic").iter().enumerate().all(|(at, &byte)| byte == expected(at)));
+    });
+    let _ = std::fs::remove_file(program);
+}
+
 /// It is not in use: what a program without the library writes stays.
 #[test]
 fn another_program_changes_it() {
+    // Also a session that is old when the file is closed; one with the lease, after many SYNCs; and one of which
+    // nobody but the program has been an owner.
+    for way in ["", "old", "synced"] {
+        changed_elsewhere(way);
+    }
+}
+
+fn changed_elsewhere(way: &str) {
+    let before_close: &[&str] = match way {
+        "old" => &["pause 350"],
+        "synced" => {
+            &["sync", "write 9000 x", "sync", "write 9000 y", "sync", "write 9000 z", "sync", "write 9000 x", "sync"]
+        }
+        _ => &[],
+    };
     everywhere("deferred-changed", |folder, domain| {
         let path = folder.path().join("atomic");
         let append = |text: &[u8]| {
@@ -186,23 +260,24 @@ fn another_program_changes_it() {
         };
         let end = |from: usize| folder.read("atomic")[from..].to_vec();
         let mut a = agent(folder, domain);
-        deferred(&mut a, folder, &[]);
+        deferred(&mut a, folder, before_close);
+        a.idle();
         append(b"appended");
         wait_until_closed(folder);
         assert_eq!(end(10_000), b"appended");
         // The program opens it again before it is closed; and another one does.
-        deferred(&mut a, folder, &[]);
+        deferred(&mut a, folder, before_close);
         append(b" again");
         a.ok("open atomic");
         a.sees(10_000, "appended again");
         a.each(&["append !", "sync", "close"]);
         let mut b = agent(folder, domain);
-        deferred(&mut a, folder, &[]);
+        deferred(&mut a, folder, before_close);
         append(b" thrice");
         b.ok("open atomic");
         b.sees(10_000, "appended again! thrice");
         b.each(&["append !", "close"]);
-        deferred(&mut a, folder, &[]);
+        deferred(&mut a, folder, before_close);
         std::fs::write(&path, "all of it").unwrap();
         b.each(&["open atomic", "write 4 or"]);
         b.sees(0, "all or it");

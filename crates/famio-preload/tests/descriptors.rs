@@ -113,8 +113,7 @@ fn a_limit_that_is_lowered_lets_the_file_be_closed() {
 fn a_first_write_without_descriptors_fails_and_leaves_nothing() {
     let program = build("emfile");
     for (folder, domain) in folders("emfile") {
-        // What a deferred close leaves for a moment is not what is meant.
-        succeed(run(&folder, &program, "", domain).env("FAMIO_DEFER_CLOSE", "never"));
+        succeed(&mut run(&folder, &program, "", domain));
         assert_eq!(folder.names(), ["atomic"]);
         assert_eq!(folder.read("atomic"), b"written");
     }

@@ -78,10 +78,10 @@ pub enum OnClose {
 /// Whether the library may close a file a moment later than the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DeferClose {
-    /// A file that the program closes and opens again and again. The default.
-    #[default]
+    /// A file that the program closes and opens again and again.
     Auto,
-    /// No file.
+    /// No file. The default.
+    #[default]
     Never,
 }
 
@@ -206,7 +206,7 @@ impl Default for Settings {
             locks: LocksChoice::Auto,
             journal: JournalChoice::Auto,
             on_close: OnClose::Commit,
-            defer_close: DeferClose::Auto,
+            defer_close: DeferClose::Never,
             tier: TierChoice::Auto,
             write_back: WriteBackRange::default(),
             atomicity: Atomicity::Epoch,

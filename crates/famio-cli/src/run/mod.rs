@@ -58,7 +58,7 @@ and from famio.toml in this folder or one above:
   locks = \"auto\"
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
-  defer-close = \"auto\"                 # or \"never\"
+  defer-close = \"never\"                # or \"auto\": files that are closed again and again stay open
   journal-limit = \"4GiB\"
   tier = \"auto\"                         # or \"off\": any pool as one on a disk
   write-back = \"30:10\"                  # percent of the limit

@@ -33,9 +33,9 @@ pub struct Protect {
     /// [default: commit]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "commit|leave")]
     pub on_close: Option<OnCloseName>,
-    /// When a file that the program closes and opens again and again is closed: auto: up to half a second later, so
-    /// that it is still there at the next open; never later: at once [default: auto]
-    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|never")]
+    /// When a file that the program closes and opens again and again is closed: never: at once; auto: up to half a second
+    /// later, so that it is still there at the next open [default: never]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "never|auto")]
     pub defer_close: Option<DeferCloseName>,
     /// Largest size of the journal of one file, at least 1MiB, for example 512MiB [default: 4GiB]
     #[arg(long, value_name = "SIZE")]

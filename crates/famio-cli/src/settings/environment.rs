@@ -31,7 +31,7 @@ pub const LOCKS: &str = "FAMIO_LOCKS";
 pub const JOURNAL: &str = "FAMIO_JOURNAL";
 /// `commit` or `leave`.
 pub const ON_CLOSE: &str = "FAMIO_ON_CLOSE";
-/// `auto` or `never`.
+/// `never` or `auto`.
 pub const DEFER_CLOSE: &str = "FAMIO_DEFER_CLOSE";
 /// Bytes.
 pub const JOURNAL_LIMIT: &str = "FAMIO_JOURNAL_LIMIT";
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(with(LOCKS, "kernel").unwrap().locks, Some(LocksName::Kernel));
         assert_eq!(with(JOURNAL, "always").unwrap().journal, Some(JournalName::Always));
         assert_eq!(with(ON_CLOSE, "leave").unwrap().on_close, Some(OnCloseName::Leave));
-        assert_eq!(with(DEFER_CLOSE, "never").unwrap().defer_close, Some(DeferCloseName::Never));
+        assert_eq!(with(DEFER_CLOSE, "auto").unwrap().defer_close, Some(DeferCloseName::Auto));
         assert_eq!(with(REQUIRE, "1").unwrap().require, Some(true));
         assert_eq!(with(LOG_LEVEL, "info").unwrap().log_level, Some(LogLevelName::Info));
         assert_eq!(with(LOG, "a.log").unwrap().log.unwrap().text(), "/tmp/a.log");
@@ -248,7 +248,7 @@ mod tests {
             locks: Some(LocksName::Kernel),
             journal: Some(JournalName::Always),
             on_close: Some(OnCloseName::Leave),
-            defer_close: Some(DeferCloseName::Never),
+            defer_close: Some(DeferCloseName::Auto),
             journal_limit: Some(Size(5)),
             tier: Some(TierName::Off),
             write_back: Some("50:20".parse().unwrap()),
@@ -272,7 +272,7 @@ mod tests {
             ("FAMIO_LOCKS", "kernel"),
             ("FAMIO_JOURNAL", "always"),
             ("FAMIO_ON_CLOSE", "leave"),
-            ("FAMIO_DEFER_CLOSE", "never"),
+            ("FAMIO_DEFER_CLOSE", "auto"),
             ("FAMIO_JOURNAL_LIMIT", "5"),
             ("FAMIO_TIER", "off"),
             ("FAMIO_WRITE_BACK", "50:20"),

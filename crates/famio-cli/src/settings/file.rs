@@ -205,7 +205,7 @@ mod tests {
         let path = root.join(NAME);
         let text = "atomic = ['./app.db', '/x/*.db']\npool = 'pool'\nshm = 'shm'\ndurability = 'process'\ndomain = 'emulated'\n\
                     policy = 'undo'\nlocks = 'kernel'\njournal = 'always'\njournal-limit = '1GiB'\nmap-memory = '2GiB'\ntier = 'off'\nwrite-back = '40:5'\napplication = 'web'\npool-weight = 300\nasync-io = 'allow'\nrequire = true\non-kill = ['x/*.db', 'b.db']\n\
-                    atomicity = ['*.log']\n                    on-close = 'leave'\ndefer-close = 'never'\nlog = 'a.log'\nlog-level = 'error'\n";
+                    atomicity = ['*.log']\n                    on-close = 'leave'\ndefer-close = 'auto'\nlog = 'a.log'\nlog-level = 'error'\n";
         std::fs::write(&path, text).unwrap();
         let layer = read(&path).unwrap();
         assert_eq!(layer.atomic, [root.join("app.db").as_os_str(), OsStr::new("/x/*.db")]);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(layer.locks, Some(LocksName::Kernel));
         assert_eq!(layer.journal, Some(JournalName::Always));
         assert_eq!(layer.on_close, Some(OnCloseName::Leave));
-        assert_eq!(layer.defer_close, Some(DeferCloseName::Never));
+        assert_eq!(layer.defer_close, Some(DeferCloseName::Auto));
         assert_eq!((layer.journal_limit, layer.map_memory), (Some(Size(1 << 30)), Some(Size(2 << 30))));
         assert_eq!((layer.tier, layer.write_back), (Some(TierName::Off), Some("40:5".parse().unwrap())));
         assert_eq!((layer.application.as_deref(), layer.pool_weight), (Some("web"), Some(Weight(300))));

@@ -140,8 +140,8 @@ impl Layer {
                 Some(OnCloseName::Commit) | None => OnClose::Commit,
             },
             defer_close: match self.defer_close {
-                Some(DeferCloseName::Never) => DeferClose::Never,
-                Some(DeferCloseName::Auto) | None => DeferClose::Auto,
+                Some(DeferCloseName::Auto) => DeferClose::Auto,
+                Some(DeferCloseName::Never) | None => DeferClose::Never,
             },
             journal_limit: self.journal_limit.map_or(default.journal_limit, |Size(bytes)| bytes),
             tier: match self.tier {

@@ -100,7 +100,7 @@ impl Origins {
             setting("locks", "auto", &|layer| layer.locks.map(name_of)),
             setting("journal", "auto", &|layer| layer.journal.map(name_of)),
             setting("on-close", "commit", &|layer| layer.on_close.map(name_of)),
-            setting("defer-close", "auto", &|layer| layer.defer_close.map(name_of)),
+            setting("defer-close", "never", &|layer| layer.defer_close.map(name_of)),
             setting("journal-limit", "4.0 GiB", &|layer| size(layer.journal_limit)),
             setting("map-memory", "a quarter of this machine's", &|layer| size(layer.map_memory)),
             setting("tier", "auto", &|layer| layer.tier.map(name_of)),

@@ -82,6 +82,8 @@ int main(void) {
       printf("%s\n", mprotect(map, 4096, PROT_READ | PROT_WRITE) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "unlink %199s", text) == 1) {
       printf("%s\n", unlink(text) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "pause %ld", &len) == 1) { /* so many milliseconds */
+      printf("%s\n", usleep((useconds_t)len * 1000) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "list %199s", text) == 1) { /* how many names of the library's are in a folder */
       DIR *folder = opendir(text);
       long found = 0;

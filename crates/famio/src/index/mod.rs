@@ -41,5 +41,5 @@ pub(crate) use arena::Arena;
 pub(crate) use lock::{Locked, SharedLock, Stuck};
 pub(crate) use radix::Index;
 pub(crate) use shared::{
-    CLOSED, MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,
+    CLOSED, Exact, MAGIC as ARENA_MAGIC, OwnLine, PENDING, RELEASED, Shared, follow_up, images, lease, policy_name,
 };

@@ -7,7 +7,9 @@ use crate::index::calls::entered::Entered;
 use crate::index::calls::gate::Gate;
 use crate::index::calls::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
 use core::sync::atomic::AtomicU8;
+use rustix::fs::Stat;
 
 /// Words for pending blocks: threads are spread over them.
 pub(crate) const PENDING: usize = 8;
@@ -192,9 +194,21 @@ pub(crate) struct Shared {
     pub pending: [OwnLine; PENDING],
     /// The generation in which the file has exactly what was written, all of it committed, so that it can be closed
     /// (`file::lifetime::deferred_close`).
-    pub exact: AtomicU64,
-    /// The file then: its size, and the time of its last change.
-    pub exact_file: [AtomicU64; 3],
+    exact_in: AtomicU64,
+    /// The file then ([`Exact`]).
+    exact_file: [AtomicU64; 3],
+}
+
+/// A file that has exactly what is committed: its size, and the time of its last change. Another program that changes
+/// it changes one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exact([u64; 3]);
+
+impl Exact {
+    /// The file as it is now.
+    pub fn of(stat: &Stat) -> Self {
+        Self([stat.st_size as u64, stat.st_ctime as u64, stat.st_ctime_nsec])
+    }
 }
 
 /// A word that the threads of one group change, in a line of its own.
@@ -232,6 +246,18 @@ impl Shared {
     #[inline]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// Of a session that has no owner: the file, if the last owner has left it with exactly what is committed.
+    pub fn exact_file(&self) -> Option<Exact> {
+        let is_exact = self.exact_in.load(Ordering::Acquire) == self.generation.load(Ordering::Acquire);
+        is_exact.then(|| Exact(self.exact_file.each_ref().map(|word| word.load(Ordering::Acquire))))
+    }
+
+    /// The file is exact while the session is in this generation, which begins after the call.
+    pub fn set_exact_file(&self, exact: Exact, generation: u64) {
+        self.exact_file.iter().zip(exact.0).for_each(|(to, word)| to.store(word, Ordering::Release));
+        self.exact_in.store(generation, Ordering::Release);
     }
 
     /// An outsider may have the file open.

@@ -22,14 +22,22 @@ impl Descriptors {
         }
     }
 
-    /// A descriptor of ours that is not one of the file's any more: closed when the program closes one of its own.
-    pub fn keep_until_close(&self, ours: InternalFd) {
-        self.list().leftover.push(Arc::new(ours));
+    /// The program has closed the descriptors for which this one, with that number, stood in, and has opened the file
+    /// again. Closes it, unless work on the journal may need it.
+    pub fn replace_stand_in(&self, number: RawFd, ours: InternalFd) {
+        let mut list = self.list();
+        let was_writable = list.is_writable(number);
+        list.take(number);
+        if was_writable && list.writable().is_none() && list.parked.is_none() {
+            list.parked = Some(Arc::new(ours));
+        }
     }
 
-    /// A number is not one of the file's any more.
-    pub fn forget_number(&self, fd: RawFd) {
-        self.list().take(fd);
+    /// As [`leave`](Self::leave), of one that stands in with that number.
+    pub fn leave_stand_in(&self, number: RawFd, ours: InternalFd) {
+        let mut list = self.list();
+        list.take(number);
+        list.leftover.push(Arc::new(ours));
     }
 
     /// The program has removed the name by which the writable descriptor in use was opened: uses another one, whose

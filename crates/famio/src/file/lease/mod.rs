@@ -73,7 +73,7 @@ impl Lease {
     }
 
     /// Shows the committed state, then releases the lease: for a waiting outsider, or before one can come.
-    fn give_up(&self, file: &AtomicFile, state: &mut State) {
+    pub(in crate::file) fn give_up(&self, file: &AtomicFile, state: &mut State) {
         if let Some(fd) = state.fd {
             // SAFETY: as in `unlock`.
             let broken = kernel::is_broken(unsafe { BorrowedFd::borrow_raw(fd) });

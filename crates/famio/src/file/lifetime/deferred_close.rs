@@ -18,10 +18,10 @@ use crate::file::session::flush::FlushStep;
 use crate::file::session::flush_tries::FlushTries;
 use crate::file::shadow::is_mapped;
 use crate::file::state::deferred::{Slot, StandIn, is_closed_often};
-use crate::index::{FlushWanted, FlushWords, Shared};
-use crate::settings::DeferClose;
+use crate::index::{Exact, FlushWanted, FlushWords, Shared};
+use crate::settings::{DeferClose, OnKill};
 use crate::sys::{high_duplicate, monotonic_now};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use rustix::fs::{FlockOperation, Stat, flock, fstat};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -39,25 +39,26 @@ impl AtomicFile {
             return;
         }
         let Some(slot) = Slot::reserve() else { return };
-        if !self.is_ready_for_deferred_close() {
+        // To the end: no thread opens the file meanwhile, and it is deferred for all or for none.
+        let _files = files();
+        if !self.fds.begin_close_is_last(fd) {
             return;
         }
         // SAFETY: the program's descriptor, which it closes after this.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let Ok(ours) = high_duplicate(fd) else { return };
+        let Some(ours) = self.is_ready_for_deferred_close().then(|| high_duplicate(fd).ok()).flatten() else {
+            self.ownership.membership.set_writes(self.fds.has_writable());
+            return;
+        };
         // The description stays, and the program's locks must not.
         let _ = flock(fd, FlockOperation::Unlock);
         crate::sys::locks::unlock(fd, 0..0);
         ours.keep_in_children();
-        let access = self.fds.access_of(fd.as_raw_fd());
-        let is_watched = self.deferred.due.swap(monotonic_now() + FOR, Ordering::AcqRel) != 0;
-        let mut stand_in = self.deferred.stand_in.lock();
         let number = ours.as_raw_fd();
+        self.fds.add(number, self.fds.access_of(fd.as_raw_fd()));
         self.deferred.number.store(number, Ordering::Release);
-        self.fds.add(number, access);
-        *stand_in = Some(StandIn::new(ours, slot));
-        drop(stand_in);
-        if !is_watched {
+        *self.deferred.stand_in.lock() = Some(StandIn::new(ours, slot));
+        if self.deferred.due.swap(monotonic_now() + FOR, Ordering::AcqRel) == 0 {
             background_wakeup::wake(); // to look at it from time to time from now on
         }
     }
@@ -74,6 +75,7 @@ impl AtomicFile {
             && self.settings.defer_close == DeferClose::Auto
             && self.settings.group.is_none()
             && self.settings.pool.is_none()
+            && self.settings.on_kill == OnKill::Rollback
             && !self.is_demoted()
             && !self.lease.is_barred() // as long as it is open
             && background_wakeup::is_there()
@@ -89,6 +91,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         // First: a process that closes the file now, too, must not leave to this one what is not committed.
         membership.set_writes(false);
+        fence(Ordering::SeqCst);
         if membership.has_other_writers() {
             // It is left to them, as by any close.
             if self.ownership.is_owner.load(Ordering::Acquire) && self.hand_over_ownership().is_err() {
@@ -103,17 +106,17 @@ impl AtomicFile {
 
     /// The size and the time of change that the file had when the last owner left the session, with everything committed
     /// and in the file. `None`: it is not so.
-    fn exact_file(&self) -> Option<[u64; 3]> {
+    fn exact_file(&self) -> Option<Exact> {
         let membership = &self.ownership.membership;
         if !membership.has_unowned() {
             return None;
         }
         let number = membership.arena();
         if let Some(left) = self.inner().left.as_ref().filter(|left| left.arena_number == number) {
-            return exact(left.arena.shared());
+            return left.arena.shared().exact_file();
         }
         let joined = self.ownership.joined.lock();
-        joined.as_ref().filter(|joined| joined.is_current(membership)).and_then(|joined| exact(joined.shared()))
+        joined.as_ref().filter(|joined| joined.is_current(membership)).and_then(|joined| joined.shared().exact_file())
     }
 
     /// Commits, brings the file to that, and leaves the session.
@@ -121,47 +124,33 @@ impl AtomicFile {
         if !self.fds.has_writable()
             || self.sync_all(|| false).is_err()
             || self.state.load(Ordering::Acquire) != ATTACHED
-            || self.with_session(|session| self.is_all_in_file(session)) != Some(true)
         {
             return false;
         }
-        if !self.leave_to_any().unwrap_or(false) {
-            // The session stays here, and the background answers those that want it.
-            self.with_session(|session| session.arena.shared().exact.store(0, Ordering::Release));
-        }
-        true
+        self.lease.give_up(self, &mut self.lease.state()); // with it, the session could not be left
+        let committed = self.with_session(|session| self.bring_to_file(session)).flatten();
+        committed.is_some_and(|committed| self.leave_to_any(committed).unwrap_or(false))
     }
 
-    /// Brings the kernel's file, durably, to what is committed. Whether it is exactly that then; the next generation of
-    /// the session finds it noted.
-    fn is_all_in_file(&self, session: &Session) -> bool {
+    /// Brings the kernel's file, durably, to what is committed. Returns the epoch that was the last then.
+    fn bring_to_file(&self, session: &Session) -> Option<u64> {
+        let committed = session.arena.shared().committed();
         let words = FlushWords::default();
         let flushed = session.flush(&self.fds, &FlushWanted::new(&words), &FlushTries::default(), &|| true);
-        let shared = session.arena.shared();
-        let size = shared.size();
-        let Some(stat) = self.fds.stat().ok().filter(|stat| stat.st_size as u64 == size) else { return false };
-        if !flushed.is_ok_and(|step| step == FlushStep::Done) {
-            return false;
-        }
-        shared.exact_file.iter().zip(seen(&stat)).for_each(|(to, word)| to.store(word, Ordering::Release));
-        shared.exact.store(shared.generation.load(Ordering::Acquire) + 1, Ordering::Release);
-        true
+        flushed.is_ok_and(|step| step == FlushStep::Done).then_some(committed)
     }
 
     /// Of a session that has no owner: whether another program has changed the file since it was exact.
     pub(in crate::file) fn has_changed_since_exact(&self, shared: &Shared) -> bool {
-        exact(shared).is_some_and(|exact| self.fds.stat().is_ok_and(|stat| seen(&stat) != exact))
+        shared.exact_file().is_some_and(|exact| !self.fds.stat().is_ok_and(|stat| Exact::of(&stat) == exact))
     }
 
     /// The program opens the file: ends a session without owner if another program has changed the file meanwhile. To
     /// look into the session again is to find that it has ended.
     pub(in crate::file) fn look_at_exact_file(&self) {
-        let is_changed = |exact: [u64; 3]| self.fds.stat().is_ok_and(|stat| seen(&stat) != exact);
+        let is_changed = |exact: Exact| self.fds.stat().is_ok_and(|stat| Exact::of(&stat) != exact);
         if self.exact_file().is_some_and(is_changed) {
-            let mut inner = self.inner();
-            if let Ok(false) = self.acquire_ownership_or_session(&mut inner) {
-                self.release_owner_lock(&mut inner);
-            }
+            self.end_unowned_at_once();
         }
     }
 
@@ -174,10 +163,9 @@ impl AtomicFile {
         self.deferred.due.store(monotonic_now() + OPEN_FOR, Ordering::Release);
         let Some(stand_in) = self.deferred.stand_in.lock().take() else { return };
         let number = self.deferred.number.load(Ordering::Acquire);
-        self.fds.forget_number(number);
+        self.fds.replace_stand_in(number, stand_in.into_fd());
         self.lease_leaves(number);
         self.lease.state().failures = 0;
-        drop(stand_in);
         self.look_at_exact_file();
     }
 
@@ -199,8 +187,7 @@ impl AtomicFile {
         let Some(stand_in) = self.deferred.stand_in.lock().take() else { return false };
         let number = self.deferred.number.load(Ordering::Acquire);
         if !self.fds.begin_close_is_last(number) {
-            self.fds.forget_number(number);
-            self.fds.keep_until_close(stand_in.into_fd());
+            self.fds.leave_stand_in(number, stand_in.into_fd());
             return false;
         }
         if let Err(error) = self.close_last(&mut files) {
@@ -217,21 +204,12 @@ impl AtomicFile {
     /// Whether those that had the file open to write have closed it, and have left to this process what is not committed.
     fn is_left_to_this_one(&self) -> bool {
         let membership = &self.ownership.membership;
-        self.deferred.stand_in.lock().is_some()
+        self.inner.try_lock().is_some() // otherwise a thread is about to change that
+            && self.deferred.stand_in.lock().is_some()
             && membership.has_unowned()
             && !membership.has_other_writers()
             && self.exact_file().is_none()
     }
-}
-
-/// As [`AtomicFile::exact_file`], of one session.
-fn exact(shared: &Shared) -> Option<[u64; 3]> {
-    let is_exact = shared.exact.load(Ordering::Acquire) == shared.generation.load(Ordering::Acquire);
-    is_exact.then(|| shared.exact_file.each_ref().map(|word| word.load(Ordering::Acquire)))
-}
-
-fn seen(stat: &Stat) -> [u64; 3] {
-    [stat.st_size as u64, stat.st_ctime as u64, stat.st_ctime_nsec]
 }
 
 /// Whether the close of any file is deferred.

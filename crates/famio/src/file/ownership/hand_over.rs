@@ -22,15 +22,20 @@ use std::sync::Arc;
 /// alternately, neither waits for the other while that is idle.
 const CALLS_IN_TENURE: u32 = 16;
 impl AtomicFile {
-    /// As [`hand_session_over`](Self::hand_session_over), although no process wants it now.
-    pub(in crate::file) fn leave_to_any(&self) -> Result<bool> {
+    /// As [`hand_session_over`](Self::hand_session_over), although no process wants it now: if epoch `committed` is
+    /// still the last, nothing is open, and the file is exactly that. The next owner finds that noted.
+    pub(in crate::file) fn leave_to_any(&self, committed: u64) -> Result<bool> {
         Self::may_lock()?;
         let _changing = self.shadow.lock();
-        self.hand_session_over(&mut self.inner())
+        self.hand_session_over_as(&mut self.inner(), Some(committed))
     }
 
     /// Leaves the session, and with it the owner lock, to the next owner. False: it cannot be handed over as it is.
     pub(super) fn hand_session_over(&self, inner: &mut Inner) -> Result<bool> {
+        self.hand_session_over_as(inner, None)
+    }
+
+    fn hand_session_over_as(&self, inner: &mut Inner, exact: Option<u64>) -> Result<bool> {
         let membership = &self.ownership.membership;
         let Some(session) = &inner.session else { return Ok(false) };
         if self.state.load(Ordering::Acquire) != ATTACHED
@@ -44,7 +49,7 @@ impl AtomicFile {
         }
         let begun = monotonic_now();
         self.lease.rest();
-        match session.leave_unowned(&self.fds) {
+        match session.leave_unowned(&self.fds, exact) {
             Ok(true) => {}
             left => {
                 self.lease.begin(session);
@@ -212,7 +217,18 @@ impl AtomicFile {
 
     /// As [`end_unowned`](Self::end_unowned), if this process could take the session over and the owner lock is free.
     fn try_to_end_unowned(&self, inner: &mut Inner) {
-        if inner.left.is_none() || inner.owner_lock.is_some() || !self.try_acquire_ownership(inner).unwrap_or(false) {
+        if inner.left.is_some() {
+            self.end_unowned_if_free(inner);
+        }
+    }
+
+    /// As [`end_unowned`](Self::end_unowned), if the owner lock is free.
+    pub(in crate::file) fn end_unowned_at_once(&self) {
+        self.end_unowned_if_free(&mut self.inner());
+    }
+
+    fn end_unowned_if_free(&self, inner: &mut Inner) {
+        if inner.owner_lock.is_some() || !self.try_acquire_ownership(inner).unwrap_or(false) {
             return;
         }
         if !self.ownership.membership.has_unowned() || !matches!(self.end_unowned(inner), Ok(true)) {
@@ -354,13 +370,24 @@ impl AtomicFile {
         if !(is_mine || is_flush_wanted) || !membership.is_attached() {
             return false;
         }
+        if shared.exact_file().is_some() && !is_flush_wanted {
+            return false; // there is nothing to write to the file, which another program may change
+        }
         let left_at = self.ownership.since.load(Ordering::Relaxed);
         if !is_flush_wanted && monotonic_now() < left_at + PATIENCE.tv_nsec as u64 * 30 {
             return true;
         }
         if inner.owner_lock.is_none() && self.try_acquire_ownership(&mut inner).unwrap_or(false) {
-            if membership.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true)) {
+            let is_taken = membership.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true));
+            if is_taken {
                 self.ownership.is_owner.store(true, Ordering::Release);
+            }
+            if is_taken && self.ownership.is_file_changed.load(Ordering::Acquire) {
+                if self.end_with_arena(&mut inner).is_err() {
+                    self.give_up_unless_held(&mut inner);
+                }
+            } else if is_taken {
+                // It goes on here.
             } else {
                 self.give_up_unless_held(&mut inner);
             }

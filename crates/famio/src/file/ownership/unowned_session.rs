@@ -2,11 +2,11 @@
 //! there.
 
 use crate::error::{Error, Result};
-use crate::file::engine::context::Words;
+use crate::file::engine::context::{Context, Words, restore_times};
 use crate::file::session::Session;
 use crate::file::session::closed_gate::ClosedGate;
 use crate::file::state::hand_over_image::MOST;
-use crate::index::{LONG, SHORT, SLOTS, Stuck, follow_up, images, lease};
+use crate::index::{Exact, LONG, SHORT, SLOTS, Stuck, follow_up, images, lease};
 use core::sync::atomic::Ordering;
 
 /// Words for which the first hand-over makes room.
@@ -14,11 +14,11 @@ const ROOM: usize = 1024;
 
 impl Session {
     /// Leaves the session to its next owner, in whatever process. False: that is impossible now, and the session goes
-    /// on.
+    /// on. `exact`: the epoch that the file has, which has to be all that there is; the next owner finds that noted.
     ///
     /// # Errors
     /// `EIO`: a flush failed earlier. `EDEADLK`: a writer is stuck.
-    pub(super) fn leave_unowned(&self, fds: &crate::file::Descriptors) -> Result<bool> {
+    pub(super) fn leave_unowned(&self, fds: &crate::file::Descriptors, exact: Option<u64>) -> Result<bool> {
         let cx = self.context(fds);
         let shared = cx.shared();
         let _closed = self.close_gate(fds)?;
@@ -31,6 +31,13 @@ impl Session {
         {
             return Ok(false);
         }
+        let exact = match exact {
+            None => None,
+            Some(committed) => match self.exact(cx, committed)? {
+                None => return Ok(false),
+                exact => exact,
+            },
+        };
         let mut words = self.home.state().to_vec();
         if !self.engine.leave_state(cx, &mut words)? {
             return Ok(false);
@@ -51,10 +58,31 @@ impl Session {
             shared.images.store(images::ALL, Ordering::Release);
         }
         shared.has_left.store(1, Ordering::Release);
+        if let Some(exact) = exact {
+            shared.set_exact_file(exact, shared.generation.load(Ordering::Acquire) + 1);
+        }
         self.arena.leave();
         // A call that enters now sees that the session is not this process's any more.
         shared.generation.fetch_add(1, Ordering::AcqRel);
         Ok(true)
+    }
+
+    /// The file, if it is exactly what epoch `committed` has left, and nothing has come since. The gate is closed.
+    fn exact(&self, cx: Context<'_>, committed: u64) -> Result<Option<Exact>> {
+        let shared = cx.shared();
+        let size = shared.size();
+        if shared.committed() != committed
+            || shared.dirty.load(Ordering::Acquire) != 0
+            || shared.committed_size.load(Ordering::Acquire) != size
+            || self.engine.is_waiting(cx)
+        {
+            return Ok(None);
+        }
+        cx.fds.with(true, |fd| {
+            restore_times(shared, fd); // other programs see them from now on
+            let stat = rustix::fs::fstat(fd)?;
+            Ok((stat.st_size as u64 == size).then(|| Exact::of(&stat)))
+        })
     }
 
     fn leave_words(&self, words: &[u64]) -> Result<()> {
@@ -119,9 +147,9 @@ impl Session {
     pub(super) fn take_file_as_it_is(&self, fds: &crate::file::Descriptors) -> Result<()> {
         let shared = self.arena.shared();
         let size = fds.stat()?.st_size as u64;
-        for word in [&shared.size, &shared.committed_size, &shared.physical, &shared.physical_next] {
-            word.store(size, Ordering::Release);
-        }
+        // Not `physical`: after a kill, recovery has to see that another program has changed the file.
+        shared.size.store(size, Ordering::Release);
+        shared.committed_size.store(size, Ordering::Release);
         shared.modified.iter().for_each(|word| word.store(0, Ordering::Release)); // its time stays, too
         Ok(())
     }

@@ -215,9 +215,9 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
         Some(other) => return bad("FAMIO_ON_CLOSE", other, "commit or leave"),
     };
     settings.defer_close = match text("FAMIO_DEFER_CLOSE")? {
-        None | Some("auto") => DeferClose::Auto,
-        Some("never") => DeferClose::Never,
-        Some(other) => return bad("FAMIO_DEFER_CLOSE", other, "auto or never"),
+        None | Some("never") => DeferClose::Never,
+        Some("auto") => DeferClose::Auto,
+        Some(other) => return bad("FAMIO_DEFER_CLOSE", other, "never or auto"),
     };
     if let Some(value) = text("FAMIO_JOURNAL_LIMIT")? {
         let limit = parse_size(value).and_then(check_journal_limit);
