@@ -98,6 +98,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
         "JOURNAL_LIMIT",
         "MAP_MEMORY",
         "ON_CLOSE",
+        "DEFER_CLOSE",
         "ON_KILL",
         "ATOMICITY",
         "ASYNC_IO",
