@@ -76,6 +76,11 @@ static void apart(int a, int b) {
   CHECK(!one(a, b) && lease_of(a) == F_UNLCK && lease_of(b) == F_UNLCK);
 }
 
+/* The numbers of one description get another of the kernel one after the other. */
+static void together(int a, int b) {
+  while (!one(a, b) || lease_of(a) < 0 || lease_of(b) < 0) sched_yield();
+}
+
 static long at(int fd) { return lseek(fd, 0, SEEK_CUR); }
 
 
@@ -119,6 +124,7 @@ static void positions_and_flags(void) {
   break_it();
   apart(fd, again);
   apart(fd, twin);
+  together(again, copy);
   CHECK(one(again, copy) && at(copy) == 7 && at(again) == 7 && at(fd) == 100 && at(twin) == SIZE + 4);
   CHECK(fcntl(fd, F_GETFD) == 0 && fcntl(twin, F_GETFD) == FD_CLOEXEC);
   CHECK(fcntl(appends, F_GETFL) == (O_RDWR | O_APPEND | LARGE));
@@ -450,6 +456,8 @@ static void without_a_number(bool locks) {
     CHECK(flock(twin, LOCK_EX) == 0);
   }
   apart(fd, twin);
+  apart(fd, third);
+  together(twin, copy);
   CHECK(!one(fd, third) && !one(twin, third) && one(twin, copy) && at(fd) == 0 && at(copy) == 20 && at(third) == 30);
   CHECK(fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(third, F_GETFD) == 0 && fcntl(copy, F_GETFD) == 0);
   CHECK(fcntl(twin, F_GETFL) == (O_RDWR | LARGE) && fcntl(third, F_GETFL) == (O_RDWR | LARGE));
