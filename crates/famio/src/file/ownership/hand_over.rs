@@ -378,17 +378,14 @@ impl AtomicFile {
             return true;
         }
         if inner.owner_lock.is_none() && self.try_acquire_ownership(&mut inner).unwrap_or(false) {
-            let is_taken = membership.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true));
-            if is_taken {
+            let mut is_done = membership.has_unowned() && matches!(self.take_session_over(&mut inner), Ok(true));
+            if is_done {
                 self.ownership.is_owner.store(true, Ordering::Release);
-            }
-            if is_taken && self.ownership.is_file_changed.load(Ordering::Acquire) {
-                if self.end_with_arena(&mut inner).is_err() {
-                    self.give_up_unless_held(&mut inner);
+                if self.ownership.is_file_changed.load(Ordering::Acquire) {
+                    is_done = self.end_with_arena(&mut inner).is_ok();
                 }
-            } else if is_taken {
-                // It goes on here.
-            } else {
+            }
+            if !is_done {
                 self.give_up_unless_held(&mut inner);
             }
         }
