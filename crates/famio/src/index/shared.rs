@@ -7,7 +7,6 @@ use crate::index::calls::entered::Entered;
 use crate::index::calls::gate::Gate;
 use crate::index::calls::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-
 use core::sync::atomic::AtomicU8;
 use rustix::fs::Stat;
 

@@ -17,7 +17,7 @@ use crate::file::session::Session;
 use crate::file::session::flush::FlushStep;
 use crate::file::session::flush_tries::FlushTries;
 use crate::file::shadow::is_mapped;
-use crate::file::state::deferred::{Slot, StandIn, is_closed_often};
+use crate::file::state::deferred::{Slot, StandIn, is_closed_often, is_exact};
 use crate::index::{Exact, FlushWanted, FlushWords, Shared};
 use crate::settings::{DeferClose, OnKill};
 use crate::sys::{high_duplicate, monotonic_now};
@@ -35,7 +35,10 @@ impl AtomicFile {
     /// The program is about to close `fd`. If that is its last descriptor, and the file one that is closed again and
     /// again, the file stays open.
     pub(super) fn defer_close(&self, fd: RawFd) {
-        if !self.fds.begin_close_is_last(fd) || !self.may_defer_close(fd) {
+        if self.settings.defer_close == DeferClose::Never
+            || !self.fds.begin_close_is_last(fd)
+            || !self.may_defer_close(fd)
+        {
             return;
         }
         let Some(slot) = Slot::reserve() else { return };
@@ -72,7 +75,6 @@ impl AtomicFile {
         let fits =
             |stat: Stat| (stat.st_dev, stat.st_ino) == self.key() && stat.st_nlink > 0 && stat.st_mode & 0o111 == 0;
         self.ownership.membership.is_attached()
-            && self.settings.defer_close == DeferClose::Auto
             && self.settings.group.is_none()
             && self.settings.pool.is_none()
             && self.settings.on_kill == OnKill::Rollback
@@ -142,14 +144,13 @@ impl AtomicFile {
 
     /// Of a session that has no owner: whether another program has changed the file since it was exact.
     pub(in crate::file) fn has_changed_since_exact(&self, shared: &Shared) -> bool {
-        shared.exact_file().is_some_and(|exact| !self.fds.stat().is_ok_and(|stat| Exact::of(&stat) == exact))
+        shared.exact_file().is_some_and(|exact| !is_exact(&self.fds, exact))
     }
 
     /// The program opens the file: ends a session without owner if another program has changed the file meanwhile. To
     /// look into the session again is to find that it has ended.
-    pub(in crate::file) fn look_at_exact_file(&self) {
-        let is_changed = |exact: Exact| self.fds.stat().is_ok_and(|stat| Exact::of(&stat) != exact);
-        if self.exact_file().is_some_and(is_changed) {
+    fn look_at_exact_file(&self) {
+        if self.exact_file().is_some_and(|exact| !is_exact(&self.fds, exact)) {
             self.end_unowned_at_once();
         }
     }

@@ -1,6 +1,8 @@
 //! Looks into another process's session ([`crate::file::state::owner_session`]).
 
 use crate::error::Result;
+use crate::file::Descriptors;
+use crate::file::state::deferred::is_exact;
 use crate::file::state::owner_session::{Look, OwnerSession};
 use crate::file::state::ownership::Ownership;
 use crate::settings::Settings;
@@ -16,7 +18,7 @@ impl Ownership {
     /// Looks into the owner's session, as long as the owner lives.
     pub(super) fn look_into_session<T>(
         &self,
-        settings: &Settings,
+        (fds, settings): (&Descriptors, &Settings),
         mut look: impl FnMut(&OwnerSession) -> Result<Look<T>>,
     ) -> Result<Look<T>> {
         let mut closed = 0;
@@ -24,7 +26,7 @@ impl Ownership {
             if !self.membership.has_living_holder() {
                 return Ok(Look::Unreachable); // or it has just ended
             }
-            match self.join(settings)? {
+            match self.join(fds, settings)? {
                 Look::Done(joined) => match joined.look(&self.membership, &mut look) {
                     Ok(Look::Changing) => {}
                     looked => return looked,
@@ -38,13 +40,7 @@ impl Ownership {
         Ok(Look::Changing)
     }
 
-    /// Joins the session, if this process has not. Returns whether it has just done so.
-    pub(super) fn joins(&self, settings: &Settings) -> bool {
-        let has_joined = |joined: &Arc<OwnerSession>| joined.is_current(&self.membership);
-        !self.joined.lock().as_ref().is_some_and(has_joined) && matches!(self.join(settings), Ok(Look::Done(_)))
-    }
-
-    fn join(&self, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
+    fn join(&self, fds: &Descriptors, settings: &Settings) -> Result<Look<Arc<OwnerSession>>> {
         let mut here = self.joined.lock();
         if let Some(joined) = here.as_ref().filter(|joined| joined.is_current(&self.membership)) {
             return Ok(Look::Done(joined.clone()));
@@ -61,6 +57,8 @@ impl Ownership {
             {
                 Ok(Look::Unreachable)
             }
+            // Another program has changed the file, and the next owner ends the session.
+            Ok(Some(joined)) if self.has_changed_since_exact(fds, &joined) => Ok(Look::Unreachable),
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
             // It may have just gone, or come; or a program in another root cannot find it.
@@ -69,6 +67,10 @@ impl Ownership {
             }
             Err(_) => Ok(Look::Unreachable), // for example another user's
         }
+    }
+
+    fn has_changed_since_exact(&self, fds: &Descriptors, joined: &OwnerSession) -> bool {
+        self.membership.has_unowned() && joined.shared().exact_file().is_some_and(|exact| !is_exact(fds, exact))
     }
 
     /// Drops a session that is not read along any more.

@@ -53,13 +53,7 @@ impl AtomicFile {
                 }
                 continue;
             }
-            if membership.has_unowned() && self.ownership.joins(&self.settings) {
-                self.look_at_exact_file();
-                if membership.state() != state {
-                    continue;
-                }
-            }
-            match self.ownership.look_into_session(&self.settings, &mut along)? {
+            match self.ownership.look_into_session((&self.fds, &self.settings), &mut along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing => {
                     // The owner could neither hand it over nor end it, and has not gone on.

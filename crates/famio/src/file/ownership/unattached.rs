@@ -106,15 +106,18 @@ impl AtomicFile {
     /// it may have changed, and then has a mark, or a control file: what a growing file has that is not committed is
     /// handed over without a mark.
     fn is_unchanged(&self, quiet: u64, file: BorrowedFd<'_>, stat: &Stat) -> bool {
-        let stamps_each = || *self.ownership.unattached.stamps_each.get_or_init(|| stamps_each_change(file));
-        let is_fine = || stat.st_ctime_nsec != 0 && stamps_each();
+        let is_fine = || stat.st_ctime_nsec != 0 && self.stamps_each_change(file);
         let is_unused = || control::is_unused(file, self.settings.pool.as_deref(), self.path_if_still());
         same(state_of(stat), quiet) && (quiet & RECENT == 0 || is_fine() || is_unused())
     }
 
     /// Whether each change of the file gets a time of its own.
     pub(in crate::file) fn has_fine_times(&self) -> bool {
-        let ask = || self.fds.with(false, |fd| Ok(stamps_each_change(fd))).unwrap_or(false);
+        self.fds.with(false, |fd| Ok(self.stamps_each_change(fd))).unwrap_or(false)
+    }
+
+    fn stamps_each_change(&self, file: BorrowedFd<'_>) -> bool {
+        let ask = || FileSystem::of(file).is_ok_and(|system| system.stamps_each_change());
         *self.ownership.unattached.stamps_each.get_or_init(ask)
     }
 
@@ -204,10 +207,6 @@ impl AtomicFile {
         }
         Ok(())
     }
-}
-
-fn stamps_each_change(file: BorrowedFd<'_>) -> bool {
-    FileSystem::of(file).is_ok_and(|system| system.stamps_each_change())
 }
 
 fn same(one: u64, other: u64) -> bool {

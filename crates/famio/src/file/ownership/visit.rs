@@ -37,7 +37,7 @@ impl AtomicFile {
                 }
                 continue;
             }
-            match visit.look_into_session(&self.settings, &mut *along)? {
+            match visit.look_into_session((&self.fds, &self.settings), &mut *along)? {
                 Look::Done(done) => return Ok(Some(done)),
                 Look::Changing if membership.state() != state => continue,
                 Look::Changing => {}

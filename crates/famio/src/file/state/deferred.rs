@@ -1,6 +1,8 @@
 //! The state of a file whose close is deferred (`lifetime/deferred_close.rs`).
 
 use crate::fast_path::FAST_PATH;
+use crate::file::Descriptors;
+use crate::index::Exact;
 use crate::sys::{InternalFd, monotonic_now};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -71,6 +73,11 @@ impl Deferred {
     pub fn renumber(&self, old: RawFd, new: RawFd) {
         let _ = self.number.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
     }
+}
+
+/// Whether the file is as it was left: no other program has changed it since.
+pub(in crate::file) fn is_exact(fds: &Descriptors, exact: Exact) -> bool {
+    fds.stat().is_ok_and(|stat| Exact::of(&stat) == exact)
 }
 
 /// A file that was closed, and how often, each time soon after the last. Threads that change it at once may lose a

@@ -122,7 +122,6 @@ fn begin(config: Config) {
 pub fn before_fork() {
     tell_of_standard_error();
     if may_share() {
-        file::end_deferred_closes(None);
         inherit::demote_out_of_reach("a fork after");
         file::shadow::before_fork();
         before_spawn();
