@@ -18,7 +18,7 @@ use crate::file::session::flush::FlushStep;
 use crate::file::session::flush_tries::FlushTries;
 use crate::file::shadow::is_mapped;
 use crate::file::state::deferred::{Slot, StandIn, is_closed_often, is_exact};
-use crate::index::{Exact, FlushWanted, FlushWords, Shared};
+use crate::index::{Exact, FlushWanted, FlushWords};
 use crate::settings::{DeferClose, OnKill};
 use crate::sys::{high_duplicate, monotonic_now};
 use core::sync::atomic::{Ordering, fence};
@@ -140,11 +140,6 @@ impl AtomicFile {
         let words = FlushWords::default();
         let flushed = session.flush(&self.fds, &FlushWanted::new(&words), &FlushTries::default(), &|| true);
         flushed.is_ok_and(|step| step == FlushStep::Done).then_some(committed)
-    }
-
-    /// Of a session that has no owner: whether another program has changed the file since it was exact.
-    pub(in crate::file) fn has_changed_since_exact(&self, shared: &Shared) -> bool {
-        shared.exact_file().is_some_and(|exact| !is_exact(&self.fds, exact))
     }
 
     /// The program opens the file: ends a session without owner if another program has changed the file meanwhile. To

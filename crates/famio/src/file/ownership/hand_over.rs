@@ -12,6 +12,7 @@ use crate::file::session::attach;
 use crate::file::session::attach::spills_to;
 use crate::file::session::{OldSession, Session};
 use crate::file::state::burst::Ended;
+use crate::file::state::deferred::has_changed_since_exact;
 use crate::file::state::ownership::PATIENCE;
 use crate::index::{Arena, HAS_IMAGE, Images, OwnerLock, WriterState, follow_up};
 use crate::sys::monotonic_now;
@@ -115,7 +116,7 @@ impl AtomicFile {
                 return Ok(false);
             }
         };
-        let is_changed = self.has_changed_since_exact(session.arena.shared());
+        let is_changed = has_changed_since_exact(&self.fds, session.arena.shared());
         // From here on a kill is that of an owner.
         self.register_for_death_notice();
         membership.set_unowned(false);

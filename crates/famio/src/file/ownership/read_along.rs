@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::file::Descriptors;
-use crate::file::state::deferred::is_exact;
+use crate::file::state::deferred::has_changed_since_exact;
 use crate::file::state::owner_session::{Look, OwnerSession};
 use crate::file::state::ownership::Ownership;
 use crate::settings::Settings;
@@ -58,7 +58,9 @@ impl Ownership {
                 Ok(Look::Unreachable)
             }
             // Another program has changed the file, and the next owner ends the session.
-            Ok(Some(joined)) if self.has_changed_since_exact(fds, &joined) => Ok(Look::Unreachable),
+            Ok(Some(joined)) if self.membership.has_unowned() && has_changed_since_exact(fds, joined.shared()) => {
+                Ok(Look::Unreachable)
+            }
             Ok(Some(joined)) => Ok(Look::Done(here.insert(Arc::new(joined)).clone())),
             Ok(None) => Ok(Look::Changing),
             // It may have just gone, or come; or a program in another root cannot find it.
@@ -67,10 +69,6 @@ impl Ownership {
             }
             Err(_) => Ok(Look::Unreachable), // for example another user's
         }
-    }
-
-    fn has_changed_since_exact(&self, fds: &Descriptors, joined: &OwnerSession) -> bool {
-        self.membership.has_unowned() && joined.shared().exact_file().is_some_and(|exact| !is_exact(fds, exact))
     }
 
     /// Drops a session that is not read along any more.

@@ -2,7 +2,7 @@
 
 use crate::fast_path::FAST_PATH;
 use crate::file::Descriptors;
-use crate::index::Exact;
+use crate::index::{Exact, Shared};
 use crate::sys::{InternalFd, monotonic_now};
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -78,6 +78,11 @@ impl Deferred {
 /// Whether the file is as it was left: no other program has changed it since.
 pub(in crate::file) fn is_exact(fds: &Descriptors, exact: Exact) -> bool {
     fds.stat().is_ok_and(|stat| Exact::of(&stat) == exact)
+}
+
+/// Of a session that has no owner: whether another program has changed the file since it was exact.
+pub(in crate::file) fn has_changed_since_exact(fds: &Descriptors, shared: &Shared) -> bool {
+    shared.exact_file().is_some_and(|exact| !is_exact(fds, exact))
 }
 
 /// A file that was closed, and how often, each time soon after the last. Threads that change it at once may lose a
