@@ -4,48 +4,8 @@
 mod common;
 
 use common::agent::{Agent, everywhere, nothing_left};
+use common::deferred::{SETTINGS, agent, bytes, deferred, wait_until_closed};
 use common::{Folder, build, under};
-use std::io::Write;
-use std::time::{Duration, Instant};
-
-/// With a journal for each change, so that there is a session.
-const SETTINGS: [(&str, &str); 2] = [("FAMIO_JOURNAL", "always"), ("FAMIO_DEFER_CLOSE", "auto")];
-/// Far more than a deferred close takes.
-const LONG: Duration = Duration::from_secs(30);
-
-fn agent(folder: &Folder, domain: &str) -> Agent {
-    Agent::set(folder, domain, &SETTINGS)
-}
-
-fn has_pool(folder: &Folder) -> bool {
-    folder.names().iter().any(|name| name == ".famio")
-}
-
-/// Writes, and closes, until the close is deferred; each time `before_close` first. Returns what was written last.
-fn deferred(agent: &mut Agent, folder: &Folder, before_close: &[&str]) -> String {
-    for round in 100..200 {
-        let text = format!("round{round}");
-        agent.each(&["open atomic", &format!("write 20 {text}")]);
-        agent.each(before_close);
-        agent.ok("close");
-        if has_pool(folder) {
-            return text;
-        }
-    }
-    panic!("no close was deferred");
-}
-
-fn bytes(folder: &Folder) -> String {
-    String::from_utf8(folder.read("atomic")[20..28].to_vec()).unwrap()
-}
-
-fn wait_until_closed(folder: &Folder) {
-    let begun = Instant::now();
-    while has_pool(folder) {
-        assert!(begun.elapsed() < LONG, "it is not closed: {:?}", folder.names());
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn it_is_closed_a_moment_later() {
@@ -232,74 +192,4 @@ fn each_finds_what_it_wrote_last() {
         assert!(folder.read("atomic").iter().enumerate().all(|(at, &byte)| byte == expected(at)));
     });
     let _ = std::fs::remove_file(program);
-}
-
-/// It is not in use: what a program without the library writes stays.
-#[test]
-fn another_program_changes_it() {
-    // Also a session that is old when the file is closed; one with the lease, after many SYNCs; and one of which
-    // nobody but the program has been an owner.
-    for way in ["", "old", "synced"] {
-        changed_elsewhere(way);
-    }
-}
-
-fn changed_elsewhere(way: &str) {
-    let before_close: &[&str] = match way {
-        "old" => &["pause 350"],
-        "synced" => {
-            &["sync", "write 9000 x", "sync", "write 9000 y", "sync", "write 9000 z", "sync", "write 9000 x", "sync"]
-        }
-        _ => &[],
-    };
-    everywhere("deferred-changed", |folder, domain| {
-        let path = folder.path().join("atomic");
-        let append = |text: &[u8]| {
-            let mut file = std::fs::File::options().append(true).open(&path).unwrap();
-            file.write_all(text).unwrap();
-        };
-        let end = |from: usize| folder.read("atomic")[from..].to_vec();
-        let mut a = agent(folder, domain);
-        deferred(&mut a, folder, before_close);
-        a.idle();
-        append(b"appended");
-        wait_until_closed(folder);
-        assert_eq!(end(10_000), b"appended");
-        // The program opens it again before it is closed; and another one does.
-        deferred(&mut a, folder, before_close);
-        append(b" again");
-        a.ok("open atomic");
-        a.sees(10_000, "appended again");
-        a.each(&["append !", "sync", "close"]);
-        let mut b = agent(folder, domain);
-        deferred(&mut a, folder, before_close);
-        append(b" thrice");
-        b.ok("open atomic");
-        b.sees(10_000, "appended again! thrice");
-        b.each(&["append !", "close"]);
-        deferred(&mut a, folder, before_close);
-        std::fs::write(&path, "all of it").unwrap();
-        b.each(&["open atomic", "write 4 or"]);
-        b.sees(0, "all or it");
-        b.ok("close");
-        wait_until_closed(folder);
-        a.end();
-        b.end();
-        assert_eq!(end(0), b"all or it");
-        nothing_left(folder);
-    });
-}
-
-/// It has its name and its space until then.
-#[test]
-fn another_program_removes_it() {
-    everywhere("deferred-removed", |folder, domain| {
-        let mut a = agent(folder, domain);
-        deferred(&mut a, folder, &[]);
-        std::fs::remove_file(folder.path().join("atomic")).unwrap();
-        wait_until_closed(folder);
-        a.each(&["open atomic", "write 0 new", "close"]);
-        a.end();
-        assert_eq!(folder.read("atomic"), b"new");
-    });
 }

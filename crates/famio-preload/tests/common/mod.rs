@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod counted;
+pub mod deferred;
 pub mod torture;
 
 use std::ffi::OsStr;

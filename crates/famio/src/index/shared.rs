@@ -7,6 +7,7 @@ use crate::index::calls::entered::Entered;
 use crate::index::calls::gate::Gate;
 use crate::index::calls::totals::Totals;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU8;
 use rustix::fs::Stat;
 
@@ -180,6 +181,15 @@ pub(crate) struct Shared {
     pub first_image: AtomicU64,
     /// The file's inode number, for a process that finds the arena.
     pub inode: AtomicU64,
+    /// The generation in which the file has exactly what was written, all of it committed, so that it can be closed
+    /// (`file::lifetime::deferred_close`).
+    exact_in: AtomicU64,
+    /// The file then ([`Exact`]).
+    exact_file: [AtomicU64; 3],
+    /// The epoch that it had then, plus one; 0 once the file is written again.
+    exact_epoch: AtomicU64,
+    /// When the session began, in nanoseconds of the monotonic clock.
+    pub begun: AtomicU64,
     /// The paths of the file and its journal at the last attach, and their view of paths (`sys::namespaces`), each
     /// with a zero behind it; or nothing. For a process that finds the arena after its processes are gone.
     pub hints: [AtomicU8; HINTS],
@@ -191,11 +201,6 @@ pub(crate) struct Shared {
     pub counts: EpochCounts,
     /// Blocks (plus one) that may have unflushed lines: the last one of each group of threads.
     pub pending: [OwnLine; PENDING],
-    /// The generation in which the file has exactly what was written, all of it committed, so that it can be closed
-    /// (`file::lifetime::deferred_close`).
-    exact_in: AtomicU64,
-    /// The file then ([`Exact`]).
-    exact_file: [AtomicU64; 3],
 }
 
 /// A file that has exactly what is committed: its size, and the time of its last change. Another program that changes
@@ -221,7 +226,7 @@ pub(crate) const HINTS: usize = 2048;
 pub(crate) const SHARED: usize = 8192;
 
 // A reader of a dead process's arena reads only the first page; it needs no totals.
-const _: () = assert!(size_of::<Shared>() <= SHARED && core::mem::offset_of!(Shared, totals) <= 4096);
+const _: () = assert!(size_of::<Shared>() <= SHARED && offset_of!(Shared, totals) <= 4096);
 
 /// "FAMIOARH".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOARH");
@@ -253,10 +258,26 @@ impl Shared {
         is_exact.then(|| Exact(self.exact_file.each_ref().map(|word| word.load(Ordering::Acquire))))
     }
 
+    /// As [`exact_file`](Self::exact_file), by the first page of an arena whose processes are gone.
+    pub fn exact_file_in(page: &[u8; 4096]) -> Option<Exact> {
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
+        let exact_in = word(offset_of!(Self, exact_in));
+        let is_arena = word(offset_of!(Self, magic)) == MAGIC;
+        let is_exact = is_arena && exact_in != 0 && exact_in == word(offset_of!(Self, generation));
+        is_exact.then(|| Exact(core::array::from_fn(|i| word(offset_of!(Self, exact_file) + i * 8))))
+    }
+
     /// The file is exact while the session is in this generation, which begins after the call.
     pub fn set_exact_file(&self, exact: Exact, generation: u64) {
         self.exact_file.iter().zip(exact.0).for_each(|(to, word)| to.store(word, Ordering::Release));
+        self.exact_epoch.store(self.committed() + 1, Ordering::Release);
         self.exact_in.store(generation, Ordering::Release);
+    }
+
+    /// Whether no process of the session has written since the file was exact. It may be another program's by now, and
+    /// has nothing to get from the session.
+    pub fn is_still_exact(&self) -> bool {
+        self.exact_epoch.load(Ordering::Acquire) == self.committed() + 1 && self.dirty.load(Ordering::Acquire) == 0
     }
 
     /// An outsider may have the file open.
@@ -275,6 +296,7 @@ impl Shared {
     #[inline]
     pub fn make_dirty(&self) {
         if self.dirty.load(Ordering::Relaxed) != 1 {
+            self.exact_epoch.store(0, Ordering::Release);
             self.dirty.store(1, Ordering::Release);
         }
     }

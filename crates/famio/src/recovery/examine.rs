@@ -176,9 +176,12 @@ pub(super) fn examine(
     }
     if decided == Verdict::Recover
         && let Some(owner_lock) = owner_lock
-        && let Some(what) = outsider::changed(file, owner_lock)?
     {
-        decided = stopped(what, &file_path, &journal_path);
+        match outsider::look(file, owner_lock)? {
+            outsider::Found::Unchanged => {}
+            outsider::Found::Changed(what) => decided = stopped(what, &file_path, &journal_path),
+            outsider::Found::ChangedExact => decided = Verdict::Leftover,
+        }
     }
     let mut is_of_another = false;
     if decided != Verdict::Nothing

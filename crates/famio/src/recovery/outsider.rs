@@ -2,7 +2,7 @@
 //! the boot, and has the time when the last writer left and the size of the file then.
 
 use crate::error::Result;
-use crate::index::{ARENA_MAGIC, EXCLUSIVE_WORDS, Entered, Exclusive, OwnerLock, Shared};
+use crate::index::{ARENA_MAGIC, EXCLUSIVE_WORDS, Entered, Exact, Exclusive, OwnerLock, Shared};
 use core::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
@@ -13,16 +13,29 @@ const PAGE: u64 = 4096;
 /// The most by which such a write makes the file longer; a size in a longer one is taken for an outsider's.
 const LONGEST: u64 = 2 << 20;
 
-/// What an outsider changed, in words; `None`: nothing, as far as can be told.
-pub(super) fn changed(file: BorrowedFd<'_>, owner_lock: &OwnerLock) -> Result<Option<&'static str>> {
-    let Some(page) = owner_lock.arena_page() else { return Ok(None) }; // after a reboot, or it was removed
-    let stat = rustix::fs::fstat(file)?;
-    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
-    Ok(changed_since(&page, stat.st_size as u64, changed))
+/// What an outsider has done to a file whose journal is to be recovered.
+pub(super) enum Found {
+    /// Nothing, as far as can be told.
+    Unchanged,
+    /// What it changed, in words: the journal does not fit the file any more.
+    Changed(&'static str),
+    /// It changed a file that had everything, as one has that the program has closed.
+    ChangedExact,
 }
 
-/// The same by the first page of an arena, for a file of that size and with that time of the last change, in
-/// nanoseconds.
+/// Looks at `file`, which this process owns.
+pub(super) fn look(file: BorrowedFd<'_>, owner_lock: &OwnerLock) -> Result<Found> {
+    let Some(page) = owner_lock.arena_page() else { return Ok(Found::Unchanged) }; // after a reboot, or it was removed
+    let stat = rustix::fs::fstat(file)?;
+    if let Some(exact) = Shared::exact_file_in(&page) {
+        return Ok(if exact == Exact::of(&stat) { Found::Unchanged } else { Found::ChangedExact });
+    }
+    let changed = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
+    Ok(changed_since(&page, stat.st_size as u64, changed).map_or(Found::Unchanged, Found::Changed))
+}
+
+/// What an outsider changed, in words, by the first page of an arena, for a file of that size and with that time of the
+/// last change, in nanoseconds.
 fn changed_since(page: &[u8; 4096], size: u64, changed: u64) -> Option<&'static str> {
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| page[at + i]));
     let half = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| page[at + i]));

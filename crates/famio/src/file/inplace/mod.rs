@@ -229,13 +229,16 @@ impl Engine for InPlace {
             in_order(
                 Rule::FileBeforeClean,
                 || {
-                    if rustix::fs::fstat(fd)?.st_size as u64 != size {
+                    let is_exact = cx.shared().is_still_exact();
+                    if !is_exact && rustix::fs::fstat(fd)?.st_size as u64 != size {
                         // A kill here leaves a file that was cut by us, not by an outsider.
                         cx.shared().physical_next.store(size, Ordering::Release);
                         self.medium.ftruncate(fd, size)?;
                         cx.home.preallocate_again(fd, size);
                     }
-                    restore_times(cx.shared(), fd);
+                    if !is_exact {
+                        restore_times(cx.shared(), fd);
+                    }
                     // Data of a failed flush may be lost even if the next one succeeds.
                     self.medium.fdatasync(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))
                 },

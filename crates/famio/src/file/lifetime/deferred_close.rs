@@ -18,7 +18,7 @@ use crate::file::session::flush::FlushStep;
 use crate::file::session::flush_tries::FlushTries;
 use crate::file::shadow::is_mapped;
 use crate::file::state::deferred::{Slot, StandIn, is_closed_often, is_exact};
-use crate::index::{Exact, FlushWanted, FlushWords};
+use crate::index::{Exact, FlushWanted, FlushWords, Shared};
 use crate::settings::{DeferClose, OnKill};
 use crate::sys::{high_duplicate, monotonic_now};
 use core::sync::atomic::{Ordering, fence};
@@ -28,8 +28,20 @@ use std::sync::Arc;
 
 /// Nanoseconds from the program's close to the file's.
 const FOR: u64 = 200_000_000;
+/// The age in nanoseconds from which a session is to end with the next close: some processes wait for that, as those
+/// that cannot share memory with this one.
+const AGE_MAX: u64 = 1_000_000_000;
+/// More processes than these have the file open: places for them are few.
+const MEMBERS_MAX: usize = 16;
 /// Nanoseconds for which the background goes on looking at a file that the program has opened again.
 const OPEN_FOR: u64 = 1_000_000_000;
+
+/// Whether to wait for threads that hold a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Yes,
+    No,
+}
 
 impl AtomicFile {
     /// The program is about to close `fd`. If that is its last descriptor, and the file one that is closed again and
@@ -84,6 +96,8 @@ impl AtomicFile {
             && is_closed_often(self.key())
             && !is_mapped(self.key())
             && self.fds.is_known(fd) // no other process has its description
+            && self.ownership.membership.count() <= MEMBERS_MAX
+            && self.by_shared(Wait::Yes, is_young).unwrap_or(false)
             && stat().is_ok_and(fits)
             && self.has_fine_times()
     }
@@ -109,16 +123,38 @@ impl AtomicFile {
     /// The size and the time of change that the file had when the last owner left the session, with everything committed
     /// and in the file. `None`: it is not so.
     fn exact_file(&self) -> Option<Exact> {
-        let membership = &self.ownership.membership;
-        if !membership.has_unowned() {
+        if !self.ownership.membership.has_unowned() {
             return None;
         }
-        let number = membership.arena();
-        if let Some(left) = self.inner().left.as_ref().filter(|left| left.arena_number == number) {
-            return left.arena.shared().exact_file();
+        self.by_shared(Wait::Yes, Shared::exact_file).flatten()
+    }
+
+    /// Whether the program has closed the file, and nobody has it open who has written since: what the kernel says of it
+    /// is right. Takes no lock that it would have to wait for: a signal handler may ask.
+    pub(crate) fn is_closed_exactly(&self) -> bool {
+        if self.deferred.due.load(Ordering::Acquire) == 0 || !self.ownership.membership.has_unowned() {
+            return false;
         }
-        let joined = self.ownership.joined.lock();
-        joined.as_ref().filter(|joined| joined.is_current(membership)).and_then(|joined| joined.shared().exact_file())
+        let is_closed = self.deferred.stand_in.try_lock().is_some_and(|stand_in| stand_in.is_some());
+        is_closed && self.by_shared(Wait::No, Shared::exact_file).flatten().is_some()
+    }
+
+    /// What the processes of the session agree on. `None`: this process has no part of it; or another thread is changing
+    /// that.
+    fn by_shared<T>(&self, wait: Wait, look: impl Fn(&Shared) -> T) -> Option<T> {
+        if let Some(seen) = self.with_session(|session| look(session.arena.shared())) {
+            return Some(seen);
+        }
+        let membership = &self.ownership.membership;
+        let number = membership.arena();
+        let inner = if wait == Wait::Yes { self.inner() } else { self.inner.try_lock()? };
+        if let Some(left) = inner.left.as_ref().filter(|left| left.arena_number == number) {
+            return Some(look(left.arena.shared()));
+        }
+        drop(inner);
+        let joined = &self.ownership.joined;
+        let joined = if wait == Wait::Yes { joined.lock() } else { joined.try_lock()? };
+        joined.as_ref().filter(|joined| joined.is_current(membership)).map(|joined| look(joined.shared()))
     }
 
     /// Commits, brings the file to that, and leaves the session.
@@ -145,8 +181,12 @@ impl AtomicFile {
     /// The program opens the file: ends a session without owner if another program has changed the file meanwhile. To
     /// look into the session again is to find that it has ended.
     fn look_at_exact_file(&self) {
-        if self.exact_file().is_some_and(|exact| !is_exact(&self.fds, exact)) {
+        let is_changed = || self.exact_file().is_some_and(|exact| !is_exact(&self.fds, exact));
+        if is_changed() {
             self.end_unowned_at_once();
+            if is_changed() {
+                *self.ownership.joined.lock() = None; // who may not end it does not read it along any more
+            }
         }
     }
 
@@ -206,6 +246,10 @@ impl AtomicFile {
             && !membership.has_other_writers()
             && self.exact_file().is_none()
     }
+}
+
+fn is_young(shared: &Shared) -> bool {
+    monotonic_now() < shared.begun.load(Ordering::Acquire) + AGE_MAX
 }
 
 /// Whether the close of any file is deferred.

@@ -155,7 +155,7 @@ impl AtomicFile {
                         continue;
                     }
                     // First: this may attach to the control file, which says whether there is a shadow.
-                    let quiet = self.quiet_now();
+                    let quiet = self.quiet();
                     if self.ownership.membership.shadow().is_some()
                         && self.shadow().is_none()
                         && let Some(shadow) = self.join_shadow()?
@@ -163,7 +163,13 @@ impl AtomicFile {
                         // SAFETY: the caller's promise.
                         return unsafe { self.read_shadow(shadow, offset, bufs) };
                     }
-                    if let Some(quiet) = quiet {
+                    if let Some(quiet) = quiet
+                        && let Some(read) = self.read_alone(quiet, offset, bufs)
+                    {
+                        if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
+                            return read;
+                        }
+                    } else if let Some(quiet) = self.quiet_now() {
                         let still = || self.is_still(quiet);
                         // SAFETY: the caller's promise.
                         let read = match unsafe { self.plain.read(&self.fds, (quiet, still), offset, bufs) } {

@@ -3,7 +3,8 @@
 //! moves the inode's ctime: by that a reader notices that other processes may use the file.
 
 use crate::error::{Error, Result};
-use crate::file::{Access, AtomicFile};
+use crate::file::descriptors::by_kernel::read_by_kernel;
+use crate::file::{Access, AtomicFile, UserBuf};
 use crate::index::Control;
 use crate::journal::control;
 use crate::recovery::Known;
@@ -41,6 +42,17 @@ impl AtomicFile {
     #[inline]
     pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
         self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.has_same_time(quiet))
+    }
+
+    /// If this process is not attached, the file in the state `quiet`, and the kernel is to read it: reads. The caller
+    /// checks the state again.
+    pub(in crate::file) fn read_alone(&self, quiet: u64, offset: u64, bufs: &[UserBuf]) -> Option<Result<usize>> {
+        if quiet & ALONE == 0 || !self.plain.is_for_kernel() {
+            return None;
+        }
+        let read =
+            |fd: BorrowedFd<'_>, stat: Stat| Ok(same(state_of(&stat), quiet).then(|| read_by_kernel(fd, offset, bufs)));
+        self.fds.with_stat(read).ok().flatten()
     }
 
     /// As [`quiet_now`](Self::quiet_now), if this process is not attached.

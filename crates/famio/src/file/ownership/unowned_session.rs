@@ -79,9 +79,16 @@ impl Session {
             return Ok(None);
         }
         cx.fds.with(true, |fd| {
+            let stat = rustix::fs::fstat(fd)?;
+            let block = stat.st_blksize.max(512) as u64;
+            if stat.st_size as u64 == size && stat.st_blocks as u64 * 512 > size.next_multiple_of(block) {
+                shared.physical_next.store(size, Ordering::Release);
+                rustix::fs::ftruncate(fd, size)?; // frees reserved room: the session's end changes nothing any more
+            }
             restore_times(shared, fd); // other programs see them from now on
             let stat = rustix::fs::fstat(fd)?;
-            Ok((stat.st_size as u64 == size).then(|| Exact::of(&stat)))
+            // Of whole seconds, one may have two changes.
+            Ok((stat.st_size as u64 == size && stat.st_ctime_nsec != 0).then(|| Exact::of(&stat)))
         })
     }
 

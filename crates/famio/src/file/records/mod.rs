@@ -387,14 +387,16 @@ impl Engine for Records {
         self.checkpoint_all(cx)?;
         let size = cx.shared().committed_size.load(Ordering::Acquire);
         cx.fds.with(true, |fd| {
-            // Cut even if the size is right, to free reserved room. A kill here leaves a size that we set.
-            cx.shared().physical_next.store(size, Ordering::Release);
-            self.medium.ftruncate(fd, size)?;
-            if size > cx.shared().physical.load(Ordering::Acquire) {
-                self.medium.ftruncate(fd, size)?; // a file that grows keeps the room behind it
+            if !cx.shared().is_still_exact() {
+                // Cut even if the size is right, to free reserved room. A kill here leaves a size that we set.
+                cx.shared().physical_next.store(size, Ordering::Release);
+                self.medium.ftruncate(fd, size)?;
+                if size > cx.shared().physical.load(Ordering::Acquire) {
+                    self.medium.ftruncate(fd, size)?; // a file that grows keeps the room behind it
+                }
+                cx.home.preallocate_again(fd, size);
+                restore_times(cx.shared(), fd);
             }
-            cx.home.preallocate_again(fd, size);
-            restore_times(cx.shared(), fd);
             // As in a pass: data of a failed flush may be lost even if the next one succeeds.
             self.live.persist_before_end(fd).inspect_err(|_| cx.shared().poisoned.store(1, Ordering::Release))?;
             *ended = true;

@@ -18,7 +18,7 @@ use crate::pmem::{Detected, Domain, Medium, TestHooks, detect, is_tiered, medium
 use crate::rule::{Rule, in_order};
 use crate::settings::{Durability, OnKill, Settings};
 use crate::sys::internal::undisturbed::Answer;
-use crate::sys::{namespaces, owner_and_mode};
+use crate::sys::{monotonic_now, namespaces, owner_and_mode};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -240,6 +240,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
     let size = fds.stat()?.st_size as u64;
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
+    shared.begun.store(monotonic_now(), Ordering::Release);
     for word in [
         &shared.size,
         &shared.committed_size,

@@ -77,6 +77,14 @@ impl PlainReads {
         *self.in_memory.get_or_init(|| fds.with(false, |fd| Ok(is_in_memory(fd))).unwrap_or(false))
     }
 
+    /// Whether the next read is the kernel's, as one of the first.
+    pub fn is_for_kernel(&self) -> bool {
+        self.count.load(Ordering::Relaxed) < BY_KERNEL && {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            self.map.get().is_none()
+        }
+    }
+
     #[cold]
     fn look(&self, fds: &Descriptors, quiet: (u64, impl Fn() -> bool), end: u64) -> Option<()> {
         if self.count.fetch_add(1, Ordering::Relaxed) < BY_KERNEL {

@@ -52,7 +52,7 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     if shown.st_mode & libc::S_IFMT != libc::S_IFREG {
         return;
     }
-    let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
+    let Some(file) = find(shown.st_dev, shown.st_ino).filter(|file| !file.is_closed_exactly()) else { return };
     let changed = (shown.st_ctime, shown.st_ctime_nsec as u64);
     let size = file.size_given(shown.st_size as u64, Some(changed));
     let modified = file.modified();
@@ -168,7 +168,9 @@ unsafe fn stat_logical(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flag
                 let is_asked = reached.as_ref().is_none_or(|reached| ask(reached.descriptor()));
                 match reached {
                     Some(Reached::Seen(_, glance)) if is_asked => {
-                        put(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        if glance.shared().exact_file().is_none() {
+                            put(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        }
                         return glance.is_of(((*shown).st_dev, (*shown).st_ino));
                     }
                     _ if is_asked => overlay(None, shown),
@@ -229,7 +231,9 @@ unsafe fn statx_logical(dirfd: RawFd, path: *const c_char, flags: i32, mask: u32
                     // What can be written at once is the business of those who open it.
                     Some(Reached::Seen(..)) if mask & STATX_WRITE_ATOMIC != 0 => return false,
                     Some(Reached::Seen(_, glance)) if is_asked => {
-                        put_statx(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        if glance.shared().exact_file().is_none() {
+                            put_statx(glance.shared().size(), glance.shared().last_change(), &mut *shown);
+                        }
                         let device = libc::makedev((*shown).stx_dev_major, (*shown).stx_dev_minor);
                         return glance.is_of((device, (*shown).stx_ino));
                     }
@@ -269,7 +273,7 @@ fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
 
 fn overlay_statx(shown: &mut Statx, mask: u32) {
     let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
-    let Some(file) = find(dev, shown.stx_ino) else { return };
+    let Some(file) = find(dev, shown.stx_ino).filter(|file| !file.is_closed_exactly()) else { return };
     if mask & STATX_WRITE_ATOMIC != 0 {
         show_write_atomic(shown, &file);
     }

@@ -169,6 +169,11 @@ impl Membership {
         self.slots().iter().any(can)
     }
 
+    /// How many processes have the file open, or had it when they were killed.
+    pub fn count(&self) -> usize {
+        self.slots().iter().filter(|member| member.id.load(Ordering::Acquire) != 0).count()
+    }
+
     /// Whether other processes have the file open.
     pub fn has_others(&self) -> bool {
         self.control.lock().as_ref().is_some_and(|control| self.others_at(control))
