@@ -159,17 +159,19 @@ fn processes_show_every_pattern_in_every_setup() {
     let alone = ["insert", "insert, locking_mode EXCLUSIVE", "update", "update,", "delete", "delete,"];
     let ownership = ["nothing uncommitted", "16 blocks uncommitted"];
     let (files, sqlite) = (["plain", "Famio"], ["DELETE", "WAL", "Famio, MEMORY"]);
-    let groups: [(_, &[_], &[_]); 4] = [
+    let requests = [&sqlite[..], &["and --defer-close auto"]].concat();
+    let groups: [(_, &[_], &[_]); 5] = [
         ("files", &both, &files),
         ("sqlite", &both, &sqlite),
         ("sqlite-alone", &alone, &sqlite),
+        ("requests", &["1 worker", "3 workers"], &requests),
         ("hand-over", &ownership, &files),
     ];
     // SAFETY: SQLite's initialisation has no preconditions.
     let has_sqlite = unsafe { libloading::Library::new("libsqlite3.so.0") }.is_ok();
     for parent in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
         for (group, patterns, setups) in groups {
-            if group.starts_with("sqlite") && !has_sqlite {
+            if !["files", "hand-over"].contains(&group) && !has_sqlite {
                 eprintln!("libsqlite3 is not installed: skipped");
                 continue;
             }

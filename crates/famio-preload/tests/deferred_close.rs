@@ -132,6 +132,24 @@ fn the_programs_locks_go_with_its_close() {
     });
 }
 
+/// The file was opened under a name that is not selected.
+#[test]
+fn a_lock_by_another_descriptor_stays() {
+    everywhere("deferred-other-lock", |folder, domain| {
+        let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
+        std::fs::rename(folder.path().join("atomic"), folder.path().join("other")).unwrap();
+        a.ok("keep other");
+        std::fs::rename(folder.path().join("other"), folder.path().join("atomic")).unwrap();
+        deferred(&mut a, folder, &[]);
+        a.ok("lockkept");
+        wait_until_closed(folder);
+        b.ok("open atomic");
+        assert_eq!(b.tell("range p w 0 10"), "Resource temporarily unavailable");
+        a.end();
+        b.end();
+    });
+}
+
 #[test]
 fn nothing_is_left_when_the_program_looks() {
     everywhere("deferred-names", |folder, domain| {

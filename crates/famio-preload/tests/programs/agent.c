@@ -7,7 +7,7 @@
 
 int main(void) {
   char line[256], word[16], text[200], other[200];
-  int fd = -1, end;
+  int fd = -1, kept = -1, end;
   char *map = NULL;
   setvbuf(stdout, NULL, _IOLBF, 0);
   while (fgets(line, sizeof line, stdin)) {
@@ -62,6 +62,12 @@ int main(void) {
       short kind = *other == 'w' ? F_WRLCK : *other == 'r' ? F_RDLCK : F_UNLCK;
       struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_start = at, .l_len = len};
       printf("%s\n", fcntl(fd, *text == 'o' ? F_OFD_SETLK : F_SETLK, &lock) < 0 ? strerror(errno) : "ok");
+    } else if (sscanf(line, "keep %199s", text) == 1) { /* a second descriptor, to the end */
+      kept = open(text, O_RDWR | O_CREAT, 0600);
+      printf("%s\n", kept < 0 ? strerror(errno) : "ok");
+    } else if (!strcmp(word, "lockkept")) {
+      struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+      printf("%s\n", fcntl(kept, F_SETLK, &lock) < 0 ? strerror(errno) : "ok");
     } else if (sscanf(line, "peek %199s", text) == 1) {
       int another = open(text, O_RDONLY);
       printf("%s\n", another < 0 || close(another) < 0 ? strerror(errno) : "ok");

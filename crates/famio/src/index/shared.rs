@@ -274,6 +274,12 @@ impl Shared {
         self.exact_in.store(generation, Ordering::Release);
     }
 
+    /// An owner has come, or a session begins. A kill between [`set_exact_file`](Self::set_exact_file) and the end of the
+    /// generation must not make the next one count as exact.
+    pub fn forget_exact_file(&self) {
+        self.exact_in.store(0, Ordering::Release);
+    }
+
     /// Whether no process of the session has written since the file was exact. It may be another program's by now, and
     /// has nothing to get from the session.
     pub fn is_still_exact(&self) -> bool {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// Several processes that read and write one file, plain and under Famio
 ///
-/// Readers and writers of blocks by file calls, and of rows by SQLite; SQLite in one process; and two processes that
-/// write alternately. Each reader and writer is a process that times its own calls. All setups run in each round:
+/// Readers and writers of blocks by file calls, and of rows by SQLite; SQLite in one process; processes that open a
+/// database for each request; and two processes that write alternately. Each reader and writer is a process that times its own calls. All setups run in each round:
 /// plain file calls and Famio; SQLite with its journal modes DELETE and WAL, and with MEMORY under Famio. A read is
 /// one pread of a random block, or one SELECT of a random row; a write is one pwrite with its fsync, or one
 /// transaction. Readers check that a block or row is of one write, and at the end each database is checked for lost
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub folder: PathBuf,
     /// Measure this alone
-    #[arg(long, value_enum, hide_possible_values = true, value_name = "files|sqlite|sqlite-alone|hand-over")]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "files|sqlite|sqlite-alone|requests|hand-over")]
     pub only: Option<Group>,
     /// So many readers, in place of the usual patterns of files and sqlite
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=48))]

@@ -1,6 +1,6 @@
 //! A database that many processes read and write: its creation, the work on it, and the check of it.
 
-use crate::bench::sqlite3::{Connection, Sqlite, Value};
+use crate::bench::sqlite3::{Connection, Sqlite, Statement, Value};
 use crate::bench::window::{Call, work};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -80,23 +80,66 @@ fn open<'a>(sqlite: &'a Sqlite, path: &Path, mode: &Mode<'_>) -> Result<Connecti
     Ok(connection)
 }
 
+const SELECT: &str = "SELECT a, b FROM t WHERE id = ?1";
+const UPDATE: &str = "UPDATE t SET a = ?1, b = ?1, n = n + 1 WHERE id = ?2";
+
+/// Reads a row, by [`SELECT`].
+fn read_row(select: &mut Statement<'_, '_>, id: u64) -> Result<(), String> {
+    let mut is_whole = false;
+    select.run(&[Value::Number(id as i64)], |row| {
+        is_whole = row.blob(0).len() == BLOB && row.blob(0) == row.blob(1);
+        Ok(())
+    })?;
+    if is_whole { Ok(()) } else { Err(format!("row {id} is not there, or is of two writes")) }
+}
+
 /// Reads rows at random, one per transaction.
 pub fn read(path: &Path, mode: &Mode<'_>, rows: u64) -> Result<(), String> {
     let sqlite = Sqlite::load()?;
     let connection = open(&sqlite, path, mode)?;
-    let mut select = connection.prepare("SELECT a, b FROM t WHERE id = ?1")?;
+    let mut select = connection.prepare(SELECT)?;
     let mut random = fastrand::Rng::new();
     work(None, |_| {
         let id = random.u64(1..=rows);
-        let mut is_whole = false;
         let began = Instant::now();
-        select.run(&[Value::Number(id as i64)], |row| {
-            is_whole = row.blob(0).len() == BLOB && row.blob(0) == row.blob(1);
-            Ok(())
-        })?;
-        let took = began.elapsed();
-        if is_whole { Ok(Some(Call::of(took))) } else { Err(format!("row {id} is not there, or is of two writes")) }
+        read_row(&mut select, id)?;
+        Ok(Some(Call::of(began.elapsed())))
     })
+}
+
+/// Of so many requests of a worker one changes a row, the first of them.
+const REQUESTS_PER_UPDATE: u64 = 10;
+/// Rows that each request reads.
+const READS_PER_REQUEST: u32 = 5;
+
+/// Opens the database, reads and changes rows, and closes it, for each request.
+pub fn handle_requests(path: &Path, mode: &Mode<'_>, rows: u64) -> Result<(), String> {
+    let sqlite = Sqlite::load()?;
+    let mut random = fastrand::Rng::new();
+    let mut handled = 0;
+    work(None, |_| {
+        let began = Instant::now();
+        {
+            let connection = open(&sqlite, path, mode)?;
+            let mut select = connection.prepare(SELECT)?;
+            for _ in 0..READS_PER_REQUEST {
+                read_row(&mut select, random.u64(1..=rows))?;
+            }
+            if handled % REQUESTS_PER_UPDATE == 0 {
+                let mut blob = [0; BLOB];
+                random.fill(&mut blob);
+                let any = Value::Number(random.i64(1..=rows as i64));
+                connection.prepare(UPDATE)?.run(&[Value::Blob(&blob), any], |_| Ok(()))?;
+            }
+        }
+        handled += 1;
+        Ok(Some(Call::of(began.elapsed())))
+    })
+}
+
+/// How many updates so many requests of one worker make.
+pub fn updates_of(requests: u64) -> u64 {
+    requests.div_ceil(REQUESTS_PER_UPDATE)
 }
 
 /// Changes rows, one per transaction.
@@ -105,7 +148,7 @@ pub fn write(path: &Path, mode: &Mode<'_>, change: Change, rows: u64, rate: Opti
     let connection = open(&sqlite, path, mode)?;
     let mut statement = connection.prepare(match change {
         Change::Insert => "INSERT INTO t(a, b, n) VALUES(?1, ?1, 0)",
-        Change::Update => "UPDATE t SET a = ?1, b = ?1, n = n + 1 WHERE id = ?2",
+        Change::Update => UPDATE,
         Change::Delete => "DELETE FROM t WHERE id = ?1",
     })?;
     let mut random = fastrand::Rng::new();
@@ -158,6 +201,7 @@ mod tests {
     fn rows_that_are_there() {
         assert_eq!((rows_after(Change::Insert, 10, 5), rows_after(Change::Update, 10, 5)), (15, 10));
         assert_eq!([0, 1, 9, 10, 11, 20].map(|n| rows_after(Change::Delete, 10, n)), [10, 9, 1, 0, 9, 0]);
+        assert_eq!([0, 1, 10, 11].map(updates_of), [0, 1, 1, 2]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Group {
     Sqlite,
     /// One process with a database
     SqliteAlone,
+    /// Processes that open a database for each request
+    Requests,
     /// Two processes that write in turn
     HandOver,
 }
@@ -21,11 +23,19 @@ impl Group {
             Group::Files => "File calls: pread of 4 KiB; pwrite of 4 KiB and fsync; no locks",
             Group::Sqlite => "SQLite: a SELECT of one row; an UPDATE of one row, synchronous=FULL",
             Group::SqliteAlone => "SQLite, one process: a row in each transaction, synchronous=FULL",
+            Group::Requests => {
+                "SQLite, a connection for each request: five SELECTs, in one of ten an UPDATE, synchronous=FULL"
+            }
             Group::HandOver => "Two processes alternately: pwrite of 4 KiB, for which ownership changes",
         }
     }
 
     pub fn is_sqlite(self) -> bool {
-        matches!(self, Group::Sqlite | Group::SqliteAlone)
+        matches!(self, Group::Sqlite | Group::SqliteAlone | Group::Requests)
+    }
+
+    /// What those do that write.
+    pub fn writes(self) -> &'static str {
+        if self == Group::Requests { "REQUESTS" } else { "WRITES" }
     }
 }

@@ -98,7 +98,12 @@ impl<'a> Bench<'a> {
             let changes = outcome.writes.all;
             let change = pattern.jobs.iter().find_map(|job| job.task.change());
             let rows = change.map_or(self.args.rows, |change| database::rows_after(change, self.args.rows, changes));
-            database::check(&file, rows, if change == Some(database::Change::Update) { changes } else { 0 })?;
+            let updates = match (group, change) {
+                (Group::Requests, _) => outcome.writes.of_each.iter().map(|&each| database::updates_of(each)).sum(),
+                (_, Some(database::Change::Update)) => changes,
+                _ => 0,
+            };
+            database::check(&file, rows, updates)?;
         }
         Ok(outcome)
     }
@@ -107,7 +112,8 @@ impl<'a> Bench<'a> {
     fn command(&self, setup: &Setup, file: &Path) -> Result<Command, String> {
         let me = me()?;
         if setup.under_famio {
-            Under { options: &self.args.options, policy: self.args.policy, more: &[] }.famio(&[file], me.as_os_str())
+            Under { options: &self.args.options, policy: self.args.policy, more: setup.options }
+                .famio(&[file], me.as_os_str())
         } else {
             Ok(Command::new(me))
         }

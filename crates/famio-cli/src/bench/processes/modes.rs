@@ -14,11 +14,11 @@ use std::path::Path;
 
 /// All modes of SQLite, and its in-memory journal under Famio.
 const MODES: [Setup; 5] = [
-    Setup { title: "DELETE", under_famio: false, journal: "DELETE" },
-    Setup { title: "TRUNCATE", under_famio: false, journal: "TRUNCATE" },
-    Setup { title: "PERSIST", under_famio: false, journal: "PERSIST" },
-    Setup { title: "WAL", under_famio: false, journal: "WAL" },
-    Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
+    Setup::plain("DELETE", "DELETE"),
+    Setup::plain("TRUNCATE", "TRUNCATE"),
+    Setup::plain("PERSIST", "PERSIST"),
+    Setup::plain("WAL", "WAL"),
+    Setup::famio("Famio, MEMORY", "MEMORY"),
 ];
 
 /// The number of measurements, of insert, update and delete.

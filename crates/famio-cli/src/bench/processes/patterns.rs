@@ -11,16 +11,28 @@ pub struct Setup {
     pub under_famio: bool,
     /// SQLite's journal mode.
     pub journal: &'static str,
+    /// Other options of `famio run`.
+    pub options: &'static [&'static str],
 }
 
-const FILES: [Setup; 2] = [
-    Setup { title: "plain", under_famio: false, journal: "" },
-    Setup { title: "Famio", under_famio: true, journal: "" },
-];
-const SQLITE: [Setup; 3] = [
-    Setup { title: "DELETE", under_famio: false, journal: "DELETE" },
-    Setup { title: "WAL", under_famio: false, journal: "WAL" },
-    Setup { title: "Famio, MEMORY", under_famio: true, journal: "MEMORY" },
+impl Setup {
+    pub const fn plain(title: &'static str, journal: &'static str) -> Self {
+        Self { title, under_famio: false, journal, options: &[] }
+    }
+
+    pub const fn famio(title: &'static str, journal: &'static str) -> Self {
+        Self { title, under_famio: true, journal, options: &[] }
+    }
+}
+
+const FILES: [Setup; 2] = [Setup::plain("plain", ""), Setup::famio("Famio", "")];
+const SQLITE: [Setup; 3] =
+    [Setup::plain("DELETE", "DELETE"), Setup::plain("WAL", "WAL"), Setup::famio("Famio, MEMORY", "MEMORY")];
+const REQUESTS: [Setup; 4] = [
+    SQLITE[0],
+    SQLITE[1],
+    SQLITE[2],
+    Setup { options: &["--defer-close", "auto"], ..Setup::famio("and --defer-close auto", "MEMORY") },
 ];
 
 /// The work of one process.
@@ -81,12 +93,19 @@ const TOGETHER: [(u32, u32, Option<f64>); 10] = [
     (0, 4, None),
 ];
 
+/// Processes that handle requests.
+const WORKERS: [(usize, &str); 2] = [(1, "1 worker"), (3, "3 workers")];
+
 /// Number of blocks handed over.
 const UNCOMMITTED: u64 = 16;
 
 impl Group {
     pub fn setups(self) -> &'static [Setup] {
-        if self.is_sqlite() { &SQLITE } else { &FILES }
+        match self {
+            Group::Requests => &REQUESTS,
+            _ if self.is_sqlite() => &SQLITE,
+            _ => &FILES,
+        }
     }
 
     pub fn patterns(self, args: &Args) -> Vec<Pattern> {
@@ -101,6 +120,9 @@ impl Group {
                     [one.clone(), Pattern { title, exclusive: true, ..one }]
                 })
                 .collect(),
+            Group::Requests => WORKERS
+                .map(|(workers, title)| Pattern::of(title, vec![Job { task: Task::Request, rate: None }; workers]))
+                .to_vec(),
             Group::HandOver => {
                 let committed = Pattern::of("nothing uncommitted", vec![Job { task: Task::InTurn, rate: None }; 2]);
                 let title = format!("{UNCOMMITTED} blocks uncommitted");

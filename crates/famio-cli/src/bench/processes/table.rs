@@ -21,21 +21,21 @@ struct Side {
 }
 
 const READS: Side = Side { title: "READS", calls: |row| &row.reads, ratio: |ratio| ratio.reads };
-const WRITES: Side = Side { title: "WRITES", calls: |row| &row.writes, ratio: |ratio| ratio.writes };
 
 fn lines(group: Group, rows: &[Row]) -> Vec<Vec<String>> {
     let plain: Vec<_> = group.setups().iter().filter(|setup| !setup.under_famio).map(|setup| setup.title).collect();
     let has_readers = rows.iter().any(|row| row.readers > 0);
-    let sides = if has_readers { &[READS, WRITES][..] } else { &[WRITES] };
+    let writes = Side { title: group.writes(), calls: |row| &row.writes, ratio: |ratio| ratio.writes };
+    let sides = if has_readers { vec![READS, writes] } else { vec![writes] };
 
     let mut head = vec!["PATTERN".to_string(), "SETUP".into()];
-    for side in sides {
+    for side in &sides {
         head.push(format!("{}/S", side.title));
         head.extend(SHARES.map(String::from));
         head.push("LONGEST".into());
     }
     head.push("HAND-OVERS".into());
-    for side in sides {
+    for side in &sides {
         head.extend(plain.iter().map(|base| format!("{} : {base}", side.title)));
     }
     head.extend(has_readers.then(|| "READS : ALONE".into()));
@@ -44,7 +44,7 @@ fn lines(group: Group, rows: &[Row]) -> Vec<Vec<String>> {
         let mut line = vec![row.pattern.clone(), row.setup.into()];
         line.extend(sides.iter().flat_map(|side| figures((side.calls)(row))));
         line.push(row.hand_overs.map_or(EMPTY.into(), |count| format!("{count:.0}")));
-        for side in sides {
+        for side in &sides {
             line.extend(plain.iter().map(|base| {
                 let found = row.ratios.iter().find(|ratio| ratio.to == *base);
                 ratio(found.and_then(side.ratio))

@@ -44,6 +44,7 @@ pub enum Task {
     Update,
     Insert,
     Delete,
+    Request,
 }
 
 impl Task {
@@ -68,6 +69,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     let mode = Mode { journal: &args.journal, exclusive: args.exclusive };
     match (args.task, args.task.change()) {
         (_, Some(change)) => database::write(file, &mode, change, args.rows, rate),
+        (Task::Request, _) => database::handle_requests(file, &mode, args.rows),
         (Task::Select, _) => database::read(file, &mode, args.rows),
         (Task::ReadBlocks, _) => blocks::read(file),
         (Task::InTurn, _) => blocks::in_turn(file, &args.token, args.me, args.uncommitted),

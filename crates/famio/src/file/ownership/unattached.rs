@@ -174,16 +174,14 @@ impl AtomicFile {
         (path.is_absolute() && found().is_ok_and(|found| found == self.key())).then_some(path)
     }
 
-    /// At an open to read: whether neither a crash nor another process has left anything for the file. Then the first
-    /// read need not look again.
+    /// At an open: whether neither a crash nor another process has left anything for the file. Then the first read need
+    /// not look again.
     ///
-    /// Not for a file that is opened to write: once its times were asked for, the next write changes its inode, which
-    /// the next SYNC has to flush.
+    /// Not for an empty file that is opened to write: once its times were asked for, the next write changes its inode,
+    /// which the next SYNC has to flush.
     pub(in crate::file) fn is_unused_by_others(&self, fd: BorrowedFd<'_>, known: Known<'_>) -> bool {
-        if self.fds.has(Access::Write) {
-            return false;
-        }
-        let Some(before) = known.changed.map(state_at) else { return false };
+        let asked = || (self.found_size > 0).then(|| self.change_seen()).flatten();
+        let Some(before) = known.changed.map(state_at).or_else(asked) else { return false };
         let is_unused = control::is_unused(fd, self.settings.pool.as_deref(), known.path);
         if is_unused {
             self.ownership.unattached.seen.store(before, Ordering::Release);

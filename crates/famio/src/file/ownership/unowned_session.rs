@@ -167,6 +167,7 @@ impl Session {
         let shared = self.arena.shared();
         let closed = self.close_gate_past_dead()?;
         self.may_be_exclusive.store(false, Ordering::Release);
+        shared.forget_exact_file();
         let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.generation.store(generation, Ordering::Release);
         let words = self.left_words()?;

@@ -239,6 +239,7 @@ fn leave_hints(fd: BorrowedFd<'_>, shared: &Shared, settings: &Settings) -> Resu
 #[inline(never)] // the stack may be small
 fn prepare(shared: &Shared, fds: &Descriptors, settings: &Settings) -> Result<u64> {
     let size = fds.stat()?.st_size as u64;
+    shared.forget_exact_file();
     let generation = shared.generation.fetch_add(1, Ordering::AcqRel) + 1;
     shared.begun.store(monotonic_now(), Ordering::Release);
     for word in [

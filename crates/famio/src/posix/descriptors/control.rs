@@ -48,7 +48,13 @@ pub unsafe fn fcntl(fd: RawFd, command: i32, argument: usize) -> Ret {
         _ => return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() },
     }
     let Some(handle) = table::get(fd) else {
-        return if close::is_hidden(fd) { fail(libc::EBADF) } else { kernel() };
+        if close::is_hidden(fd) {
+            return fail(libc::EBADF);
+        }
+        if locks::is_lock(command) {
+            locks::before_lock_of_other(fd);
+        }
+        return kernel();
     };
     match command {
         libc::F_GETFL => match steadily(fd, kernel) {

@@ -5,9 +5,11 @@ use super::description::Description;
 use super::table;
 use super::unlock::{before_unlock, has_locked, has_unlocked, is_kept};
 use crate::file;
-use crate::file::LockOf;
 use crate::file::locks::{InKernel, Kind, Lock, Outcome, Owner, Range};
-use crate::posix::call::user;
+use crate::file::{LockOf, any_deferred_close, end_deferred_closes};
+use crate::posix::call::look::stat_of;
+use crate::posix::call::{lock, user};
+use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
@@ -71,6 +73,19 @@ fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Ow
     }
     let owner = if of_description { Owner::Description(handle.number()) } else { Owner::Process };
     Some((owner, kind, Range::from_flock(lock.l_start, lock.l_len).ok()?))
+}
+
+/// Before a lock of a descriptor that is not managed: it may be of a file that is open as an atomic file by another one,
+/// whose deferred close would drop the lock.
+#[cold]
+pub(super) fn before_lock_of_other(fd: RawFd) {
+    if any_deferred_close()
+        && lock::not_reentered().is_ok()
+        && !in_vfork_child()
+        && let Ok(stat) = stat_of(fd)
+    {
+        end_deferred_closes(Some((stat.st_dev, stat.st_ino)));
+    }
 }
 
 /// `F_SETLK` and its variants.
