@@ -159,7 +159,7 @@ fn processes_show_every_pattern_in_every_setup() {
     let alone = ["insert", "insert, locking_mode EXCLUSIVE", "update", "update,", "delete", "delete,"];
     let ownership = ["nothing uncommitted", "16 blocks uncommitted"];
     let (files, sqlite) = (["plain", "Famio"], ["DELETE", "WAL", "Famio, MEMORY"]);
-    let requests = [&sqlite[..], &["and --defer-close auto"]].concat();
+    let requests = [&sqlite[..], &["Famio, MEMORY, --defer-close auto"]].concat();
     let groups: [(_, &[_], &[_]); 5] = [
         ("files", &both, &files),
         ("sqlite", &both, &sqlite),

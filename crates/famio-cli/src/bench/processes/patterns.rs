@@ -32,7 +32,7 @@ const REQUESTS: [Setup; 4] = [
     SQLITE[0],
     SQLITE[1],
     SQLITE[2],
-    Setup { options: &["--defer-close", "auto"], ..Setup::famio("and --defer-close auto", "MEMORY") },
+    Setup { options: &["--defer-close", "auto"], ..Setup::famio("Famio, MEMORY, --defer-close auto", "MEMORY") },
 ];
 
 /// The work of one process.
