@@ -194,3 +194,21 @@ fn of_processes_that_close_or_end_at_the_same_time_the_last_commits() {
         }
     });
 }
+
+/// It had tried to become another program before, and was no member for that moment.
+#[test]
+fn a_killed_writer_whose_exec_failed_is_rolled_back() {
+    everywhere("exec-failed", |folder, domain| {
+        let mut a = Agent::with(folder, domain);
+        a.each(&["open atomic", "write 0 sync", "sync", "exec", "write 20 torn"]);
+        let mut b = Agent::with(folder, domain);
+        b.each(&["open atomic", "write 5000 theirs"]);
+        a.kill();
+        let mut c = Agent::with(folder, domain);
+        c.each(&["open atomic", "write 9000 other"]);
+        b.each(&["write 5000 theirs", "sync"]);
+        b.end();
+        c.end();
+        assert_eq!(&folder.read("atomic")[20..24], b"....");
+    });
+}

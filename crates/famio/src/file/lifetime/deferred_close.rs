@@ -129,14 +129,18 @@ impl AtomicFile {
         self.by_shared(Wait::Yes, Shared::exact_file).flatten()
     }
 
-    /// Whether the program has closed the file, and nobody has it open who has written since: what the kernel says of it
-    /// is right. Takes no lock that it would have to wait for: a signal handler may ask.
-    pub(crate) fn is_closed_exactly(&self) -> bool {
+    /// If the program has closed the file, and nobody has it open who has written since: what the kernel says of it, which
+    /// is right. Takes no lock of the session for which it would have to wait.
+    pub(crate) fn stat_closed_exactly(&self) -> Option<Stat> {
         if self.deferred.due.load(Ordering::Acquire) == 0 || !self.ownership.membership.has_unowned() {
-            return false;
+            return None;
         }
-        let is_closed = self.deferred.stand_in.try_lock().is_some_and(|stand_in| stand_in.is_some());
-        is_closed && self.by_shared(Wait::No, Shared::exact_file).flatten().is_some()
+        let exact = || {
+            let is_closed = self.deferred.stand_in.try_lock().is_some_and(|stand_in| stand_in.is_some());
+            self.by_shared(Wait::No, Shared::exact_file).flatten().filter(|_| is_closed)
+        };
+        let before = exact()?;
+        self.fds.stat().ok().filter(|_| exact() == Some(before))
     }
 
     /// What the processes of the session agree on. `None`: this process has no part of it; or another thread is changing

@@ -32,6 +32,7 @@ pub fn release_all() {
     let all: Vec<_> = files().values().cloned().collect();
     for file in all {
         let _ = file.leave_membership(); // it stays one of its group: the `exec` may fail
+        file.ownership.membership.set_writes(file.fds.has_writable());
     }
 }
 

@@ -169,7 +169,10 @@ impl AtomicFile {
                         if self.is_still(quiet) && self.growing.is_unmoved(unmoved) {
                             return read;
                         }
-                    } else if let Some(quiet) = self.quiet_now() {
+                    } else if let Some(quiet) = quiet {
+                        if !self.is_quiet_now(quiet) {
+                            continue; // to look whether there is a shadow by now
+                        }
                         let still = || self.is_still(quiet);
                         // SAFETY: the caller's promise.
                         let read = match unsafe { self.plain.read(&self.fds, (quiet, still), offset, bufs) } {

@@ -41,7 +41,13 @@ impl AtomicFile {
     /// with the present size, and stores no bytes beyond what it returns unless the file is cut meanwhile.
     #[inline]
     pub(in crate::file) fn quiet_now(&self) -> Option<u64> {
-        self.quiet().filter(|&quiet| quiet & ALONE == 0 || self.has_same_time(quiet))
+        self.quiet().filter(|&quiet| self.is_quiet_now(quiet))
+    }
+
+    /// Of a state from [`quiet`](Self::quiet): what [`quiet_now`](Self::quiet_now) checks.
+    #[inline]
+    pub(in crate::file) fn is_quiet_now(&self, quiet: u64) -> bool {
+        quiet & ALONE == 0 || self.has_same_time(quiet)
     }
 
     /// If this process is not attached, the file in the state `quiet`, and the kernel is to read it: reads. The caller

@@ -80,10 +80,13 @@ impl Session {
         }
         cx.fds.with(true, |fd| {
             let stat = rustix::fs::fstat(fd)?;
-            let block = stat.st_blksize.max(512) as u64;
-            if stat.st_size as u64 == size && stat.st_blocks as u64 * 512 > size.next_multiple_of(block) {
+            let expected = size.max(cx.home.preallocated()).next_multiple_of(stat.st_blksize.max(512) as u64);
+            if stat.st_size as u64 == size && stat.st_blocks as u64 * 512 > expected {
+                // Frees reserved room: the session's end changes nothing any more.
                 shared.physical_next.store(size, Ordering::Release);
-                rustix::fs::ftruncate(fd, size)?; // frees reserved room: the session's end changes nothing any more
+                rustix::fs::ftruncate(fd, size)?;
+                cx.home.forget_reserved(size);
+                cx.home.preallocate_again(fd, size);
             }
             restore_times(shared, fd); // other programs see them from now on
             let stat = rustix::fs::fstat(fd)?;

@@ -52,7 +52,13 @@ unsafe fn overlay(fd: Option<RawFd>, shown: *mut Stat) {
     if shown.st_mode & libc::S_IFMT != libc::S_IFREG {
         return;
     }
-    let Some(file) = find(shown.st_dev, shown.st_ino).filter(|file| !file.is_closed_exactly()) else { return };
+    let Some(file) = find(shown.st_dev, shown.st_ino) else { return };
+    if let Some(now) = file.stat_closed_exactly() {
+        (shown.st_size, shown.st_blocks) = (now.st_size, now.st_blocks);
+        (shown.st_mtime, shown.st_mtime_nsec) = (now.st_mtime, now.st_mtime_nsec as i64);
+        (shown.st_ctime, shown.st_ctime_nsec) = (now.st_ctime, now.st_ctime_nsec as i64);
+        return;
+    }
     let changed = (shown.st_ctime, shown.st_ctime_nsec as u64);
     let size = file.size_given(shown.st_size as u64, Some(changed));
     let modified = file.modified();
@@ -273,9 +279,15 @@ fn show_write_atomic(shown: &mut Statx, file: &AtomicFile) {
 
 fn overlay_statx(shown: &mut Statx, mask: u32) {
     let dev = libc::makedev(shown.stx_dev_major, shown.stx_dev_minor);
-    let Some(file) = find(dev, shown.stx_ino).filter(|file| !file.is_closed_exactly()) else { return };
+    let Some(file) = find(dev, shown.stx_ino) else { return };
     if mask & STATX_WRITE_ATOMIC != 0 {
         show_write_atomic(shown, &file);
+    }
+    if let Some(now) = file.stat_closed_exactly() {
+        (shown.stx_size, shown.stx_blocks) = (now.st_size as u64, now.st_blocks as u64);
+        (shown.stx_mtime.tv_sec, shown.stx_mtime.tv_nsec) = (now.st_mtime, now.st_mtime_nsec as u32);
+        (shown.stx_ctime.tv_sec, shown.stx_ctime.tv_nsec) = (now.st_ctime, now.st_ctime_nsec as u32);
+        return;
     }
     let is_told = shown.stx_mask & (libc::STATX_SIZE | libc::STATX_CTIME) == libc::STATX_SIZE | libc::STATX_CTIME;
     let changed = is_told.then_some((shown.stx_ctime.tv_sec, shown.stx_ctime.tv_nsec.into()));
