@@ -145,6 +145,45 @@ pub unsafe fn exit_now(status: i32) -> ! {
     }
 }
 
+/// `daemon`. libc's own ends the parent by a call that no hook sees: what it has written since the last SYNC would be a
+/// killed process's.
+///
+/// # Safety
+/// As `fork`.
+pub unsafe fn daemon(no_chdir: c_int, no_close: c_int) -> Ret {
+    type Fork = unsafe extern "C" fn() -> c_int;
+    // SAFETY: `fork` has this type; the other calls are given paths of ours, and descriptors.
+    unsafe {
+        let Some(fork) = FORK.get::<Fork>() else { return -(libc::ENOSYS as Ret) };
+        match fork() {
+            0 => {}
+            -1 => return -(*libc::__errno_location() as Ret),
+            _ => exit_now(0),
+        }
+        let session = raw(libc::SYS_setsid, [0; 6]);
+        if session < 0 {
+            return session;
+        }
+        if no_chdir == 0 {
+            raw(libc::SYS_chdir, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]);
+        }
+        if no_close == 0 {
+            let null = posix::openat(libc::AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR, 0);
+            if null < 0 {
+                return null;
+            }
+            let null = null as c_int;
+            for standard in 0..=libc::STDERR_FILENO {
+                let _ = posix::dup2(null, standard);
+            }
+            if null > libc::STDERR_FILENO {
+                process::close(null);
+            }
+        }
+    }
+    0
+}
+
 /// For `libfamio`, if the program uses it under this library: its calls come here, where the files are.
 #[unsafe(no_mangle)]
 pub extern "C" fn famio_nv_table() -> *const famio::posix::nv::Table {

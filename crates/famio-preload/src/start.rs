@@ -63,6 +63,7 @@ extern "C" fn constructor() {
     if process::is_on() && famio::posix::nv::claim_hooks() {
         handlers::begin();
         famio::posix::begin_limits();
+        process::watch_main_thread();
         crate::outcome::note(process::receive_descriptors);
         let is_in_run = famio::posix::run_record::is_joined();
         crate::entry::famio_in_run.store(is_in_run, Ordering::Relaxed);
@@ -106,4 +107,7 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     crate::outcome::note(process::after_fork_in_child);
+    if process::is_on() {
+        process::watch_main_thread();
+    }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod faults;
 pub(crate) mod handlers;
 mod held;
+pub(crate) mod main_thread;
 mod mutex;
 mod start;
 

@@ -6,7 +6,7 @@
 //! threads, which libc and the C++ library notice (locks in `malloc` and `stdio`, locked reference counts), and for
 //! which `unshare(CLONE_NEWUSER)` and `setns` fail.
 
-use super::{current, faults, handlers};
+use super::{current, faults, handlers, main_thread};
 use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals, try_address_space};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -62,6 +62,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     if !may_start() || !has_room() {
         return false;
     }
+    main_thread::watch();
     // The program's handlers must not run on a thread that the program does not know.
     let before = block_signals(ALL_BUT_LIBCS);
     BEGUN.fetch_add(1, Ordering::SeqCst);

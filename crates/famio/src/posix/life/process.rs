@@ -170,6 +170,11 @@ fn may_share() -> bool {
         && !in_vfork_child()
 }
 
+/// On the main thread: the process ends with the last thread of the program.
+pub fn watch_main_thread() {
+    crate::thread::main_thread::watch();
+}
+
 /// After the start: descriptors that were inherited through `exec` become atomic files'.
 pub fn receive_descriptors() {
     if STATE.load(Ordering::Acquire) == ON

@@ -1,7 +1,7 @@
 //! The members of a file: each process has a slot on the control page, locked as long as the process lives. This
 //! decides whether its writes in an open epoch stay or are rolled back.
 
-use super::{Control, HAS_IMAGE, Lock, Membership, SESSION, is_locked, try_lock};
+use super::{Control, HAS_IMAGE, Lock, Membership, SESSION, is_locked, try_lock, unlock};
 use crate::error::{Error, Result};
 use crate::index::members::control::is_anybody;
 use crate::index::members::control_page::{MEMBERS, Member, SHADOW, STORES, place};
@@ -48,17 +48,26 @@ impl Membership {
     /// Takes a free slot. The caller makes sure that no other process attaches or detaches meanwhile.
     pub(super) fn take_slot(&self, control: &Control) -> Result<()> {
         let page = self.page();
-        let state = self.state();
         // The slot of a dead member stays taken while its writes may have to be rolled back (a hand-over image or a
         // session has them), and while its stores lie in the shadow, which is read until somebody notices the death.
         let not_checkpointed = |member: &Member| {
             let changes =
                 member.writes.load(Ordering::Acquire) != 0 || member.maps.load(Ordering::Acquire) & STORES != 0;
+            let state = self.state();
             state & HAS_IMAGE != 0 || state & (SESSION | SHADOW) != 0 && changes
         };
         let may_take = |member: &Member| member.id.load(Ordering::Acquire) == 0 || !not_checkpointed(member);
-        let is_free = |at: usize| try_lock(control, place(at as u32), Lock::Exclusive).unwrap_or(false);
-        let Some(place) = (0..MEMBERS).find(|&at| may_take(&page.members[at]) && is_free(at)) else {
+        // Looked at again when it is certain that its member is dead: that may have written until then.
+        let is_taken = |at: usize| {
+            try_lock(control, place(at as u32), Lock::Exclusive).unwrap_or(false) && {
+                let may = may_take(&page.members[at]);
+                if !may {
+                    unlock(control, place(at as u32));
+                }
+                may
+            }
+        };
+        let Some(place) = (0..MEMBERS).find(|&at| may_take(&page.members[at]) && is_taken(at)) else {
             let what = format!("{MEMBERS} processes have it open already ({})", control.path());
             return Err(Error::with(libc::EBUSY, what));
         };
