@@ -2,7 +2,7 @@
 //! library's threads never end: so the main thread stays, as its last step, and ends the process when all others are the
 //! library's.
 
-use super::is_programs_only;
+use super::count::is_programs_only;
 use core::ffi::c_void;
 use core::ptr::without_provenance_mut;
 use rustix::thread::gettid;

@@ -1,6 +1,7 @@
 //! The state of one thread: a small block of words without a destructor. It works before the first constructor, after
 //! the last destructor and in signal handlers.
 
+mod count;
 pub(crate) mod faults;
 pub(crate) mod handlers;
 mod held;
@@ -8,9 +9,10 @@ pub(crate) mod main_thread;
 mod mutex;
 mod start;
 
+pub(crate) use count::{forget_parents, is_programs_only};
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
-pub(crate) use start::{forget_parents, is_programs_only, may_start, sharing, start};
+pub(crate) use start::{may_start, sharing, start};
 
 use core::cell::Cell;
 use core::marker::PhantomData;

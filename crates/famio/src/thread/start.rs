@@ -6,51 +6,12 @@
 //! threads, which libc and the C++ library notice (locks in `malloc` and `stdio`, locked reference counts), and for
 //! which `unshare(CLONE_NEWUSER)` and `setns` fail.
 
+use super::count::{self, Counted};
 use super::{current, faults, handlers, main_thread};
 use crate::kernel::{ALL_BUT_LIBCS, block_signals, restore_signals, try_address_space};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a thread's stack, without the program's thread-local variables.
 const STACK: usize = 256 << 10;
-
-/// The library's threads in this process.
-static OURS: AtomicU32 = AtomicU32::new(0);
-
-/// Starts that have begun, and starts that have ended.
-static BEGUN: AtomicU32 = AtomicU32::new(0);
-static ENDED: AtomicU32 = AtomicU32::new(0);
-
-/// One of the library's threads, until it is dropped.
-struct Counted(());
-
-impl Counted {
-    fn begin() -> Self {
-        OURS.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        OURS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// In a forked child: the threads are the parent's.
-pub(crate) fn forget_parents() {
-    OURS.store(0, Ordering::Relaxed);
-    ENDED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
-}
-
-/// Whether the program has no thread but this one.
-pub(crate) fn is_programs_only() -> bool {
-    // A thread that is about to be started counts before the kernel has it, which would hide another one.
-    let begun = BEGUN.load(Ordering::SeqCst);
-    let starting = begun != ENDED.load(Ordering::SeqCst);
-    // A folder's link count is two more than its subfolders.
-    let threads = rustix::fs::stat(c"/proc/self/task").map_or(0, |stat| stat.st_nlink as u32);
-    threads == OURS.load(Ordering::SeqCst) + 3 && !starting && begun == BEGUN.load(Ordering::SeqCst)
-}
 
 /// Whether this thread may start another.
 pub(crate) fn may_start() -> bool {
@@ -65,7 +26,6 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     main_thread::watch();
     // The program's handlers must not run on a thread that the program does not know.
     let before = block_signals(ALL_BUT_LIBCS);
-    BEGUN.fetch_add(1, Ordering::SeqCst);
     let counted = Counted::begin();
     let started = std::thread::Builder::new().name(name.into()).stack_size(STACK + thread_locals()).spawn(move || {
         let _counted = counted;
@@ -73,7 +33,7 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
         faults::let_through(current());
         work();
     });
-    ENDED.fetch_add(1, Ordering::SeqCst);
+    count::is_started();
     restore_signals(before);
     started.is_ok()
 }
