@@ -9,11 +9,11 @@ use std::path::PathBuf;
 /// Several processes that read and write one file, plain and under Famio
 ///
 /// Readers and writers of blocks by file calls, and of rows by SQLite; SQLite in one process; processes that open a
-/// database for each request; and two processes that write alternately. Each reader and writer is a process that times its own calls. All setups run in each round:
-/// plain file calls and Famio; SQLite with its journal modes DELETE and WAL, and with MEMORY under Famio. A read is
-/// one pread of a random block, or one SELECT of a random row; a write is one pwrite with its fsync, or one
-/// transaction. Readers check that a block or row is of one write, and at the end each database is checked for lost
-/// updates; the command fails if a check fails.
+/// database for each request; and two processes that write alternately. Each reader and writer is a process that times
+/// its own calls. All setups run in each round: plain file calls and Famio; SQLite with its journal modes DELETE and
+/// WAL, and with MEMORY under Famio. A read is one pread of a random block, or one SELECT of a random row; a write is
+/// one pwrite with its fsync, or one transaction. Readers check that a block or row is of one write, and at the end
+/// each database is checked for lost updates; the command fails if a check fails.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

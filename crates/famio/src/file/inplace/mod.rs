@@ -229,14 +229,13 @@ impl Engine for InPlace {
             in_order(
                 Rule::FileBeforeClean,
                 || {
-                    let is_exact = cx.shared().is_still_exact();
-                    if !is_exact && rustix::fs::fstat(fd)?.st_size as u64 != size {
-                        // A kill here leaves a file that was cut by us, not by an outsider.
-                        cx.shared().physical_next.store(size, Ordering::Release);
-                        self.medium.ftruncate(fd, size)?;
-                        cx.home.preallocate_again(fd, size);
-                    }
-                    if !is_exact {
+                    if !cx.shared().is_still_exact() {
+                        if rustix::fs::fstat(fd)?.st_size as u64 != size {
+                            // A kill here leaves a file that was cut by us, not by an outsider.
+                            cx.shared().physical_next.store(size, Ordering::Release);
+                            self.medium.ftruncate(fd, size)?;
+                            cx.home.preallocate_again(fd, size);
+                        }
                         restore_times(cx.shared(), fd);
                     }
                     // Data of a failed flush may be lost even if the next one succeeds.

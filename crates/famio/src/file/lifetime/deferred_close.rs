@@ -21,7 +21,7 @@ use crate::file::state::deferred::{Slot, StandIn, is_closed_often, is_exact};
 use crate::index::{Exact, FlushWanted, FlushWords, Shared};
 use crate::settings::{DeferClose, OnKill};
 use crate::sys::{high_duplicate, monotonic_now};
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 use rustix::fs::{FlockOperation, Stat, flock, fstat};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -105,9 +105,7 @@ impl AtomicFile {
     /// Does what a close promises, but for the end of the session. Whether the rest can wait.
     fn is_ready_for_deferred_close(&self) -> bool {
         let membership = &self.ownership.membership;
-        // First: a process that closes the file now, too, must not leave to this one what is not committed.
-        membership.set_writes(false);
-        fence(Ordering::SeqCst);
+        membership.stop_writing();
         if membership.has_other_writers() {
             // It is left to them, as by any close.
             if self.ownership.is_owner.load(Ordering::Acquire) && self.hand_over_ownership().is_err() {
@@ -129,8 +127,8 @@ impl AtomicFile {
         self.by_shared(Wait::Yes, Shared::exact_file).flatten()
     }
 
-    /// If the program has closed the file, and nobody has it open who has written since: what the kernel says of it, which
-    /// is right. Takes no lock of the session for which it would have to wait.
+    /// The kernel's metadata of the file, if the program has closed it, and no process has written to it since: then the
+    /// kernel's are right. This waits for no lock of the session.
     pub(crate) fn stat_closed_exactly(&self) -> Option<Stat> {
         if self.deferred.due.load(Ordering::Acquire) == 0 || !self.ownership.membership.has_unowned() {
             return None;

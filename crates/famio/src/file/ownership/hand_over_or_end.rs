@@ -12,7 +12,7 @@ use crate::recovery;
 use crate::settings::OnKill;
 use crate::sys::internal::undisturbed;
 use crate::sys::{monotonic_now, read_at};
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 use std::os::fd::AsRawFd;
 
@@ -288,9 +288,7 @@ impl AtomicFile {
     pub(in crate::file) fn leave_membership(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
-        // First: a process that closes the file now, too, must not leave to this one what is not committed.
-        self.ownership.membership.set_writes(false);
-        fence(Ordering::SeqCst);
+        self.ownership.membership.stop_writing();
         for round in 0.. {
             // What this process wrote is left to the others to commit.
             self.end_if_last_attached();

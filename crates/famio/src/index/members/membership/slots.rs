@@ -162,6 +162,13 @@ impl Membership {
         }
     }
 
+    /// This process closes the file. The first step of that: of processes that close it at the same time, at least
+    /// one then finds that no other can commit what is left, and commits it.
+    pub fn stop_writing(&self) {
+        self.set_writes(false);
+        fence(Ordering::SeqCst);
+    }
+
     /// Whether other living members can commit.
     pub fn has_other_writers(&self) -> bool {
         let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
