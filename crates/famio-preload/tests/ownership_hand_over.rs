@@ -212,3 +212,30 @@ fn a_killed_writer_whose_exec_failed_is_rolled_back() {
         assert_eq!(&folder.read("atomic")[20..24], b"....");
     });
 }
+
+/// Their slots were given back only when the owner changed: after 62 of them nobody could open the file to write.
+#[test]
+fn processes_that_are_killed_leave_their_slots_while_one_process_stays_the_owner() {
+    everywhere("killed-slots", |folder, domain| {
+        let (mut a, mut b) = (Agent::with(folder, domain), Agent::with(folder, domain));
+        b.each(&["open atomic", "write 0 b", "sync"]);
+        a.each(&["open atomic", "write 1 a", "sync", "write 2 a"]);
+        for i in 0..70 {
+            let mut killed = Agent::with(folder, domain);
+            killed.ok("open atomic");
+            killed.sees(0, "baa");
+            if i % 10 == 9 {
+                killed.ok("write 3 torn");
+                a.ok("write 2 a"); // the owner again
+            }
+            killed.kill();
+        }
+        let mut c = Agent::with(folder, domain);
+        c.each(&["open atomic", "write 7 c"]);
+        a.ok("sync");
+        for agent in [a, b, c] {
+            agent.end();
+        }
+        assert_eq!(&folder.read("atomic")[..8], b"baa....c");
+    });
+}

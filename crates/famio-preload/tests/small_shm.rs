@@ -124,3 +124,67 @@ fn an_epoch_that_goes_on_on_the_disk_is_read_by_others() {
     a.end();
     let _ = std::fs::remove_file(agent);
 }
+
+/// Runs a shell command where `agent` runs.
+fn in_the_place_of(agent: &Agent, script: &str) {
+    let id = agent.child.id().to_string();
+    succeed(Command::new("nsenter").args(["--mount", "--target", &id, "sh", "-c", script]));
+}
+
+/// Until the session goes from one to the other as it is; its open epoch has changes of both then.
+fn write_in_turn(a: &mut Agent, b: &mut Agent) {
+    for i in 0..4 {
+        a.each(&[&format!("write 50 a{i}"), "sync"]);
+        b.each(&[&format!("write 60 b{i}"), "sync"]);
+    }
+    a.ok("write 0 AAAA");
+    b.ok("write 100 BBBB");
+}
+
+const FULL: &str = "head -c 128M /dev/zero > /dev/shm/full || true";
+
+/// The session has what two processes wrote, cannot become a hand-over image, and one of the two is killed: what that
+/// one wrote used to be committed by the next SYNC of the other.
+#[test]
+fn what_could_not_be_handed_over_is_rolled_back_with_its_writer() {
+    let Some((folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-killed") else { return };
+    let mut reader = beside(&b, &folder, &agent);
+    reader.ok("open atomic");
+    write_in_turn(&mut a, &mut b);
+    in_the_place_of(&b, FULL);
+    a.kill();
+    let answer = b.tell("sync");
+    assert!(answer == "ok" || answer == "No space left on device", "{answer}");
+    in_the_place_of(&b, "rm /dev/shm/full");
+    b.each(&["write 200 bbbb", "sync"]);
+    for (at, seen) in [(0, "...."), (100, "BBBB"), (200, "bbbb")] {
+        reader.sees(at, seen);
+    }
+    b.end();
+    reader.end();
+    let found = folder.read("atomic");
+    assert!(found.starts_with(b"........") && found[100..104] == *b"BBBB" && found[200..] == *b"bbbb", "{answer}");
+    let _ = std::fs::remove_file(agent);
+}
+
+/// As above, and the process that could not hand over goes on: it used to give the file up with what it had, wrote that
+/// over what another one committed meanwhile, and its own SYNC committed nothing.
+#[test]
+fn what_could_not_be_handed_over_stays_with_its_owner() {
+    let Some((folder, agent, [mut a, mut b])) = two_with_small_shm("small-shm-owner") else { return };
+    let mut other = beside(&b, &folder, &agent);
+    other.ok("open atomic");
+    write_in_turn(&mut a, &mut b);
+    in_the_place_of(&b, FULL);
+    a.kill();
+    let (first, second) = (b.tell("sync"), b.tell("sync"));
+    in_the_place_of(&b, "rm /dev/shm/full");
+    other.each(&["write 100 CCCC", "sync"]);
+    b.sees(100, "CCCC");
+    b.each(&["write 0 bb", "sync"]);
+    b.end();
+    other.end();
+    let found = folder.read("atomic");
+    assert!(found.starts_with(b"bb......") && found[100..] == *b"CCCC", "{first}, {second}");
+    let _ = std::fs::remove_file(agent);
+}

@@ -108,7 +108,7 @@ pub(super) struct Inner {
     pub left: Option<Box<Session>>,
     /// The open epoch, if it could not be handed over and has not been taken up again. The process stays the owner
     /// meanwhile.
-    pub kept: Option<OpenChanges>,
+    pub unsent: Option<OpenChanges>,
 }
 
 impl AtomicFile {

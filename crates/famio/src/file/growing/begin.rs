@@ -66,7 +66,7 @@ impl AtomicFile {
 
     fn may_grow(&self, inner: &Inner) -> bool {
         let is_new =
-            inner.session.is_none() && inner.owner_lock.is_none() && inner.left.is_none() && inner.kept.is_none();
+            inner.session.is_none() && inner.owner_lock.is_none() && inner.left.is_none() && inner.unsent.is_none();
         let settings = &self.settings;
         is_new
             && !self.growing.is_over.load(Ordering::Relaxed)

@@ -151,7 +151,7 @@ impl AtomicFile {
                 self.maps_to_kernel()?;
                 if self.ownership.is_disturbed() {
                     self.acquire_ownership(inner)?;
-                    self.put_in_kernels_file()?;
+                    self.put_in_kernels_file(inner)?;
                     self.release_owner_lock(inner); // other members do the same
                 }
                 self.demote_with_tail(tail)?;
@@ -185,13 +185,13 @@ impl AtomicFile {
                 return Ok(());
             }
             let begun = crate::sys::monotonic_now();
-            self.prepare_kept(inner)?;
+            self.prepare_unsent(inner)?;
             self.join_shadow()?;
             match self.shadow_for_maps() {
                 Err(e) if e.errno() == libc::ENOMEM && self.settings.group.is_none() => {
                     crate::sys::notice_parts(&[self.path.to_bytes(), LARGE]);
                     self.note_demotion();
-                    self.put_in_kernels_file()?;
+                    self.put_in_kernels_file(inner)?;
                     self.demote_with_tail(tail)?;
                     crate::sys::events::count_demotion();
                     return Ok(());
@@ -206,7 +206,7 @@ impl AtomicFile {
             self.ownership.membership.begin_session();
             let has_hand_over_image = self.ownership.is_handed_over();
             let has_earlier_writes = has_hand_over_image || tail.is_some();
-            let _promised = (has_hand_over_image || inner.kept.is_some()).then(promised);
+            let _promised = (has_hand_over_image || inner.unsent.is_some()).then(promised);
             let membership = (&self.ownership.membership, &self.ownership.others);
             let saves_images = !self.ownership.no_images.swap(false, Ordering::AcqRel);
             let attached = self.fds.by_a_name(|| {
@@ -247,7 +247,7 @@ impl AtomicFile {
                         crate::sys::events::count_demotion();
                     }
                     self.note_demotion();
-                    self.put_in_kernels_file()?;
+                    self.put_in_kernels_file(inner)?;
                     self.demote_with_tail(tail)?;
                     self.late_copies_to_kernel();
                     return Ok(());
@@ -262,8 +262,7 @@ impl AtomicFile {
                 self.keep_bits_until_write(&session);
             }
             let taken = keeping_bits(&self.fds, || {
-                self.take_up(&session)?;
-                self.take_up_kept(inner, &session)?;
+                self.take_up(&session, inner.unsent.as_ref())?;
                 self.take_up_tail(tail, &session)
             });
             if let Err(e) = taken {
@@ -273,6 +272,7 @@ impl AtomicFile {
                 return Err(self.put_down(inner, session, e).into());
             }
             // From here on the arena has everything uncommitted.
+            inner.unsent = None;
             session.has_taken_up();
             session.arena.shared().keeps.store(session.keeps.into(), Ordering::Release);
             self.enable_shadow_follow_up(&session);

@@ -169,7 +169,7 @@ impl AtomicFile {
                 arena: None,
                 owner_lock: None,
                 left: None,
-                kept: None,
+                unsent: None,
             }),
             plain: PlainReads::default(),
             growing: Growing::default(),

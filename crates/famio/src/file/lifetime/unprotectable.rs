@@ -177,7 +177,7 @@ impl AtomicFile {
             self.maps_to_kernel()?;
             self.say_left(&error);
             if inner.owner_lock.is_some() {
-                self.put_in_kernels_file()?;
+                self.put_in_kernels_file(inner)?;
             }
             self.demote_with_tail(tail)
         })();

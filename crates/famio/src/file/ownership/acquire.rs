@@ -107,7 +107,7 @@ impl AtomicFile {
                         count = membership.release_count(); // its own release does not end its wait
                     }
                     // It is left as by a killed process: recovery.
-                    Err(_) if inner.session.is_none() && inner.kept.is_none() && !membership.has_unowned() => break,
+                    Err(_) if inner.session.is_none() && inner.unsent.is_none() && !membership.has_unowned() => break,
                     Err(e) => {
                         self.give_up_unless_held(inner);
                         return Err(e);
@@ -159,7 +159,7 @@ impl AtomicFile {
                 Ok(true) => {}
                 Ok(false) if self.is_unowned_session_lost() => self.catch_up(inner)?,
                 // It could not end, and goes on here; or other members have to end it.
-                _ if inner.session.is_some() || inner.kept.is_some() || self.ownership.membership.has_unowned() => {
+                _ if inner.session.is_some() || inner.unsent.is_some() || self.ownership.membership.has_unowned() => {
                     self.give_up_unless_held(inner);
                     return Ok(false);
                 }

@@ -240,7 +240,7 @@ impl AtomicFile {
     /// After an error of [`end_unowned`](Self::end_unowned): releases the owner lock, unless this process still holds
     /// what could not end. In that case others are told. Returns whether it was released.
     pub(super) fn give_up_unless_held(&self, inner: &mut Inner) -> bool {
-        if inner.session.is_some() || inner.kept.is_some() {
+        if inner.session.is_some() || inner.unsent.is_some() {
             self.ownership.is_owner.store(true, Ordering::Release);
             self.ownership.membership.set_stuck(rustix::process::getpid().as_raw_nonzero().get() as u32);
             self.ownership.membership.announce_change();

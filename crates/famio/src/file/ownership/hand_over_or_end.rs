@@ -5,13 +5,11 @@ use crate::error::{Error, Result};
 use crate::file::atomic::{ATTACHED, AtomicFile, Inner, PLAIN};
 use crate::file::base::refusal::{Answer, Refusal};
 use crate::file::session::{OldSession, Session};
-use crate::file::state::hand_over_image::{HandOverImage, OpenChanges};
 use crate::file::{Access, shadow};
 use crate::index::{CLOSED, LIVES, OwnerLock, SESSION};
 use crate::recovery;
-use crate::settings::OnKill;
 use crate::sys::internal::undisturbed;
-use crate::sys::{monotonic_now, read_at};
+use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 use std::os::fd::AsRawFd;
@@ -65,7 +63,7 @@ impl AtomicFile {
         membership.set_stuck(0); // it may have been mapped at the last request
         // In a group, what this process has stored, or may store, is its own to commit.
         let is_held = is_mapped || self.settings.group.is_some() && shadow::may_have_stores(self.key());
-        let ended = if ![PLAIN, ATTACHED].contains(&state) || inner.kept.is_some() || is_held {
+        let ended = if ![PLAIN, ATTACHED].contains(&state) || is_held {
             Err(Error::new(libc::EBUSY))
         } else if alive && self.hand_session_over(inner).unwrap_or(false) {
             return Ok(());
@@ -92,6 +90,7 @@ impl AtomicFile {
     pub(in crate::file) fn give_up(&self, inner: &mut Inner, how: impl FnOnce(OwnerLock)) {
         if let Some(owner_lock) = inner.owner_lock.take() {
             inner.arena = None;
+            inner.unsent = None; // whoever gives the file up with it has reported an error
             self.shadow_is_stale();
             self.ownership.is_owner.store(false, Ordering::Release);
             self.ownership.membership.set_stuck(0);
@@ -104,7 +103,7 @@ impl AtomicFile {
     /// could commit it without the other files.
     pub(super) fn end_session(&self, inner: &mut Inner) -> Result<()> {
         if self.state.load(Ordering::Acquire) != ATTACHED {
-            return Ok(());
+            return self.send_unsent(inner);
         }
         let Some(session) = &inner.session else { return Ok(()) };
         let begun = monotonic_now();
@@ -139,7 +138,7 @@ impl AtomicFile {
             Some(open_changes) => {
                 let sent = self.send_off(inner, &open_changes);
                 if sent.is_err() {
-                    inner.kept = Some(open_changes);
+                    inner.unsent = Some(open_changes);
                     // The session does not go on soon: readers must not wait for it.
                     arena.iter().for_each(|arena| arena.shared().open.store(CLOSED, Ordering::Release));
                 }
@@ -173,42 +172,6 @@ impl AtomicFile {
         if !self.is_disowned() && (self.state.load(Ordering::Acquire) == ATTACHED || self.has_shared_shadow()) {
             self.ownership.membership.register_for_death_notice();
         }
-    }
-
-    /// The file goes back to the last commit, and the rest becomes a hand-over image.
-    pub(super) fn send_off(&self, inner: &mut Inner, open_changes: &OpenChanges) -> Result<()> {
-        let Some(owner_lock) = inner.owner_lock.as_mut() else { return Err(Error::new(libc::EIO)) };
-        let ownership = &self.ownership;
-        self.register_for_death_notice(); // for processes that take up the image
-        if self.settings.on_kill == OnKill::Keep {
-            // The image is written before the file goes back: at no moment are these bytes only in this process's
-            // memory.
-            ownership.send(&self.fds, &HandOverImage::kept(open_changes.all()), true)?;
-            self.recover(owner_lock, true)?;
-            ownership.all_own();
-            ownership.membership.set_session(false);
-            return Ok(());
-        }
-        if let Some(changes) = &open_changes.by_writer {
-            // It has changes of others, too, which are nowhere else: the image is written before the file goes back.
-            ownership.send(&self.fds, &HandOverImage { changes: changes.clone() }, true)?;
-            self.recover(owner_lock, true)?;
-            ownership.all_own();
-            ownership.membership.set_session(false);
-            return Ok(());
-        }
-        let mut epoch = ownership.hand_over_image(&self.fds)?;
-        self.recover(owner_lock, true)?;
-        self.fds.with(true, |fd| {
-            let committed = rustix::fs::fstat(fd)?.st_size as u64;
-            epoch.add(self.writer_of(open_changes), open_changes, committed, |offset, piece| {
-                read_at(fd, offset, piece).map(drop)
-            })
-        })?;
-        ownership.send(&self.fds, &epoch, false)?;
-        ownership.all_own();
-        ownership.membership.set_session(false);
-        Ok(())
     }
 
     /// Closes the session's journal clean. A hand-over image that the session took up was committed and goes before

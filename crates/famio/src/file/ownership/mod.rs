@@ -21,6 +21,7 @@ mod tenure;
 mod test_hooks;
 mod unattached;
 mod unowned_session;
+mod unsent;
 mod view;
 mod visit;
 mod waiting;

@@ -141,7 +141,7 @@ impl AtomicFile {
             return self.recover_the_dead(&mut inner);
         }
         match self.state.load(Ordering::Acquire) {
-            PLAIN if inner.kept.is_none() => self.recover_and_roll_back(&mut inner).map(|()| true),
+            PLAIN if inner.unsent.is_none() => self.recover_and_roll_back(&mut inner).map(|()| true),
             ATTACHED if self.has_foreign_of(WriterState::Dead) => {
                 if self.ownership.has_map_in_progress() {
                     return Ok(false); // a map is being made

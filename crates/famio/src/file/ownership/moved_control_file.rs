@@ -100,7 +100,7 @@ impl AtomicFile {
         let mut inner = self.inner();
         if self.state.load(Ordering::Acquire) != PLAIN
             || !self.ownership.membership.is_attached()
-            || inner.kept.is_some()
+            || inner.unsent.is_some()
         {
             return Ok(()); // another thread was first
         }

@@ -6,7 +6,7 @@ use crate::file::atomic::{AtomicFile, Inner};
 use crate::file::base::doing::doing;
 use crate::file::descriptors::set_id::keeping_bits;
 use crate::file::session::Session;
-use crate::file::state::hand_over_image::What;
+use crate::file::state::hand_over_image::{OpenChanges, What};
 use crate::file::{UserBuf, shadow};
 use crate::index::{HAS_IMAGE, OwnerLock, RELEASED, SESSION, Writer, WriterState, follow_up};
 use crate::recovery;
@@ -27,7 +27,7 @@ impl AtomicFile {
 
     pub(in crate::file) fn recover_and_roll_back(&self, inner: &mut Inner) -> Result<()> {
         let membership = &self.ownership.membership;
-        let is_kept = inner.kept.is_some();
+        let is_unsent = inner.unsent.is_some();
         let Some(owner_lock) = inner.owner_lock.as_mut() else { return Ok(()) };
         let dead = membership.dead();
         let mut lost = membership.state() & SESSION != 0 || !dead.is_empty();
@@ -40,7 +40,7 @@ impl AtomicFile {
             if commits > 0 && !is_whole {
                 membership.forget_epoch(); // before the journal goes, which says so
             }
-            if !is_kept {
+            if !is_unsent {
                 keeps |= self.keep_leftover(owner_lock)?; // before the file goes back
                 if !keeps && !is_whole && !membership.were_all_killed() {
                     self.keep_of_living(owner_lock, commits)?;
@@ -57,25 +57,34 @@ impl AtomicFile {
                 lost = true;
             }
         }
-        if lost && !is_kept && !(keeps && membership.has_dead_stores()) {
+        if let Some(changes) = inner.unsent.as_mut().and_then(|unsent| unsent.by_writer.as_mut()) {
+            changes.retain(|change| membership.writer_state(change.writer) != WriterState::Dead);
+        }
+        if lost && !is_unsent && !(keeps && membership.has_dead_stores()) {
             self.mend_shadow()?;
         } else if lost && membership.shadow().is_some() && membership.has_dead_stores() {
-            membership.leave_unknown_stores(); // the kept bytes are in the shadow already, next to their stores
+            membership.leave_unknown_stores(); // the unsent bytes are in the shadow already, next to their stores
         }
         membership.reap(&dead);
         membership.forget_lost_stores();
         Ok(())
     }
 
-    /// A new session takes up the hand-over image. No other thread is inside yet.
-    pub(in crate::file) fn take_up(&self, session: &Session) -> Result<()> {
+    /// A new session takes up the hand-over image, or what could not become one. No other thread is inside yet.
+    pub(in crate::file) fn take_up(&self, session: &Session, unsent: Option<&OpenChanges>) -> Result<()> {
         let ownership = &self.ownership;
-        if ownership.membership.state() & HAS_IMAGE == 0 {
-            return Ok(());
-        }
-        let epoch = ownership.hand_over_image(&self.fds)?;
+        let has_image = ownership.membership.state() & HAS_IMAGE != 0;
+        let image;
+        let changes = match unsent.and_then(|unsent| unsent.by_writer.as_ref()) {
+            Some(changes) => changes,
+            None if !has_image => return Ok(()),
+            None => {
+                image = ownership.hand_over_image(&self.fds)?;
+                &image.changes
+            }
+        };
         let doing = doing();
-        let taken = epoch.changes.iter().try_for_each(|change| {
+        let taken = changes.iter().try_for_each(|change| {
             session.imaging.set_writer(Some(change.writer));
             match &change.what {
                 What::Size { low, size } => self.set_sizes(session, *low, *size),
@@ -88,15 +97,15 @@ impl AtomicFile {
         if self.settings.group.is_some() {
             // They are committed with this process's own changes, which an end of the session for a death would leave
             // to others.
-            epoch.changes.iter().for_each(|change| ownership.membership.end_tenure_of(change.writer));
+            changes.iter().for_each(|change| ownership.membership.end_tenure_of(change.writer));
         }
         session.arena.shared().lowest_since_acquired.store(session.arena.shared().size(), Ordering::Release);
         let open = |writer: Writer| {
             writer.id != ownership.membership.me().id && ownership.membership.writer_state(writer) != WriterState::Over
         };
         let others: Vec<_> =
-            epoch.changes.iter().filter(|change| open(change.writer)).map(|c| (c.what.range(), c.writer)).collect();
-        ownership.has_taken_image.store(true, Ordering::Release);
+            changes.iter().filter(|change| open(change.writer)).map(|c| (c.what.range(), c.writer)).collect();
+        ownership.has_taken_image.store(has_image, Ordering::Release);
         ownership.foreign.store(!others.is_empty(), Ordering::Release);
         if !others.is_empty() {
             session.arena.shared().follow_up.fetch_or(follow_up::OTHERS, Ordering::Release);
@@ -105,12 +114,15 @@ impl AtomicFile {
         if shadow::is_mapped(self.key()) {
             self.end_tenures_if_stored_to();
         }
+        if unsent.is_some_and(|unsent| unsent.is_released) {
+            session.arena.shared().dirty.store(RELEASED, Ordering::Release);
+        }
         self.show_in_shadow(session)
     }
 
     /// The file is demoted: the hand-over image is written to the kernel's file, too. Called by the owner.
-    pub(in crate::file) fn put_in_kernels_file(&self) -> Result<()> {
-        let epoch = self.ownership.hand_over_image(&self.fds)?;
+    pub(in crate::file) fn put_in_kernels_file(&self, inner: &mut Inner) -> Result<()> {
+        let epoch = self.open_image(inner)?;
         for change in &epoch.changes {
             match &change.what {
                 What::Size { low, size } => self.fds.with(true, |fd| {
@@ -127,6 +139,7 @@ impl AtomicFile {
                 }
             }
         }
+        inner.unsent = None;
         self.ownership.membership.forget_epoch();
         Ok(())
     }
@@ -135,7 +148,7 @@ impl AtomicFile {
     pub(in crate::file) fn put_down(&self, inner: &mut Inner, session: Box<Session>, why: Error) -> Error {
         session.arena.shared().closed.store(1, Ordering::Release);
         drop(session);
-        if inner.kept.is_some() {
+        if inner.unsent.is_some() {
             return why; // ownership stays, and it is tried again
         }
         self.share_shadow(); // maps may use it already; it is put in order with the file
@@ -171,38 +184,5 @@ impl AtomicFile {
             }
             done => done.map(drop),
         }
-    }
-
-    /// Before a session begins: takes the file back to the last commit, if uncommitted changes could not be handed
-    /// over.
-    pub(in crate::file) fn prepare_kept(&self, inner: &mut Inner) -> Result<()> {
-        if inner.kept.is_none() {
-            return Ok(());
-        }
-        self.recover_and_roll_back(inner)?;
-        // The new arena would take the place of the old one, which calls may still use.
-        inner.arena = None;
-        let Some(owner_lock) = &inner.owner_lock else { return Err(Error::new(libc::EIO)) };
-        owner_lock.forget_arena();
-        Ok(())
-    }
-
-    /// The new session takes up what could not be handed over.
-    pub(in crate::file) fn take_up_kept(&self, inner: &mut Inner, session: &Session) -> Result<()> {
-        let Some(open_changes) = inner.kept.take() else { return Ok(()) };
-        let doing = doing();
-        let taken = (|| {
-            self.set_sizes(session, open_changes.low, open_changes.size)?;
-            open_changes.pieces.iter().try_for_each(|(offset, data)| self.put_all(session, *offset, data))
-        })();
-        drop(doing);
-        if taken.is_ok() && open_changes.is_released {
-            session.arena.shared().dirty.store(RELEASED, Ordering::Release);
-        }
-        if taken.is_err() {
-            inner.kept = Some(open_changes);
-        }
-        taken?;
-        self.show_in_shadow(session)
     }
 }

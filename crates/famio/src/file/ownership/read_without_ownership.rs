@@ -71,7 +71,7 @@ impl AtomicFile {
             let mut inner = self.inner();
             if inner.owner_lock.is_some() {
                 // This process has just begun it, or could not end it.
-                if inner.kept.is_some() {
+                if inner.unsent.is_some() {
                     drop(inner);
                     self.session_for_write()?;
                 }

@@ -325,7 +325,7 @@ impl AtomicFile {
             let mut inner = self.inner();
             if inner.owner_lock.is_some() {
                 if self.state.load(Ordering::Acquire) == PLAIN {
-                    if inner.kept.is_none() {
+                    if inner.unsent.is_none() {
                         return self.recover_and_roll_back(&mut inner); // ownership stays, between two sessions
                     }
                     drop(inner);

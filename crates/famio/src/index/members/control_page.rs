@@ -25,8 +25,8 @@ pub(in crate::index) struct Member {
     pub(in crate::index) id: AtomicU64,
     /// The number of its current tenure. Writes of its earlier tenures stay.
     pub(in crate::index) tenure: AtomicU64,
-    /// 1: it can commit.
-    pub(in crate::index) writes: AtomicU16,
+    /// [`CAN_COMMIT`] and [`HAS_OWNED`].
+    pub(in crate::index) roles: AtomicU16,
     /// Not 0: it waits for ownership, and looked at that millisecond.
     pub(in crate::index) waits: AtomicU16,
     /// Changes when its background is to look: the futex for which that sleeps.
@@ -38,8 +38,13 @@ pub(in crate::index) struct Member {
     pub(in crate::index) life: Life,
 }
 
-/// "FAMIODRA".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODRA");
+/// "FAMIODRB".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODRB");
+
+/// In [`Member::roles`]: it has the file open to write.
+pub(in crate::index) const CAN_COMMIT: u16 = 1;
+/// In [`Member::roles`]: it has been the owner, so that something uncommitted may be its own.
+pub(in crate::index) const HAS_OWNED: u16 = 2;
 
 /// In [`Page::state`]: a process has a session, or died with one.
 pub(crate) const SESSION: u64 = 1;
@@ -66,6 +71,20 @@ pub(in crate::index) const END_WANTED: u32 = 2;
 /// Whether a request to flush came after another. The numbers wrap.
 pub(in crate::index) fn is_later(number: u32, than: u32) -> bool {
     number.wrapping_sub(than) as i32 > 0
+}
+
+impl Member {
+    pub(in crate::index) fn can_commit(&self) -> bool {
+        self.roles.load(Ordering::Acquire) & CAN_COMMIT != 0
+    }
+
+    pub(in crate::index) fn set_can_commit(&self, can: bool) {
+        if can {
+            self.roles.fetch_or(CAN_COMMIT, Ordering::AcqRel);
+        } else {
+            self.roles.fetch_and(!CAN_COMMIT, Ordering::AcqRel);
+        }
+    }
 }
 
 /// Requests to write back what is committed (`flush`).

@@ -3,7 +3,7 @@
 use super::Membership;
 use crate::error::Result;
 use crate::index::members::control::Owner;
-use crate::index::members::control_page::{CHANGE, END_WANTED, SESSION, UNOWNED};
+use crate::index::members::control_page::{CHANGE, END_WANTED, HAS_OWNED, SESSION, UNOWNED};
 use crate::sys::InternalFd;
 use core::sync::atomic::Ordering;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -27,8 +27,9 @@ impl Membership {
         Ok(crate::sys::internal::open(CWD, &*self.path(number, "arena"), flags, Mode::empty())?)
     }
 
-    /// Records this process as the owner, for messages.
+    /// Records this process as the owner: for messages, and so that its slot stays its own if it is killed.
     pub fn set_owner(&self) {
+        self.page().members[self.place() as usize].roles.fetch_or(HAS_OWNED, Ordering::AcqRel);
         self.page().owner.store(Owner::me().word(), Ordering::Relaxed);
     }
 

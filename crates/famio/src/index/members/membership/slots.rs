@@ -4,7 +4,7 @@
 use super::{Control, HAS_IMAGE, Lock, Membership, SESSION, is_locked, try_lock, unlock};
 use crate::error::{Error, Result};
 use crate::index::members::control::is_anybody;
-use crate::index::members::control_page::{MEMBERS, Member, SHADOW, STORES, place};
+use crate::index::members::control_page::{HAS_OWNED, MEMBERS, Member, SHADOW, STORES, place};
 use crate::index::members::life::LIVES;
 use core::sync::atomic::{Ordering, fence};
 
@@ -51,10 +51,9 @@ impl Membership {
         // The slot of a dead member stays taken while its writes may have to be rolled back (a hand-over image or a
         // session has them), and while its stores lie in the shadow, which is read until somebody notices the death.
         let not_checkpointed = |member: &Member| {
-            let changes =
-                member.writes.load(Ordering::Acquire) != 0 || member.maps.load(Ordering::Acquire) & STORES != 0;
-            let state = self.state();
-            state & HAS_IMAGE != 0 || state & (SESSION | SHADOW) != 0 && changes
+            let changes = member.roles.load(Ordering::Acquire) & HAS_OWNED != 0
+                || member.maps.load(Ordering::Acquire) & STORES != 0;
+            self.state() & (HAS_IMAGE | SESSION | SHADOW) != 0 && changes
         };
         let may_take = |member: &Member| member.id.load(Ordering::Acquire) == 0 || !not_checkpointed(member);
         // Looked at again when it is certain that its member is dead: that may have written until then.
@@ -76,7 +75,7 @@ impl Membership {
         page.members[place].life.reset();
         page.members[place].attached.store(0, Ordering::Relaxed);
         page.members[place].tenure.store(1, Ordering::Relaxed);
-        page.members[place].writes.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
+        page.members[place].roles.store(self.writes.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].waits.store(0, Ordering::Relaxed);
         page.members[place].maps.store(self.maps.load(Ordering::Acquire), Ordering::Relaxed);
         page.members[place].id.store(id, Ordering::Release);
@@ -158,7 +157,7 @@ impl Membership {
         self.writes.store(can.into(), Ordering::Release);
         if control.is_some() {
             let place = self.place.load(Ordering::Acquire) as usize;
-            self.page().members[place].writes.store(can.into(), Ordering::Release);
+            self.page().members[place].set_can_commit(can);
         }
     }
 
@@ -171,7 +170,7 @@ impl Membership {
 
     /// Whether other living members can commit.
     pub fn has_other_writers(&self) -> bool {
-        let writes = |&(_, member): &(usize, &Member)| member.writes.load(Ordering::Acquire) != 0;
+        let writes = |&(_, member): &(usize, &Member)| member.can_commit();
         self.is_attached() && self.page().members.iter().enumerate().filter(writes).any(|(place, _)| self.lives(place))
     }
 
@@ -180,7 +179,7 @@ impl Membership {
     pub fn may_have_other_writers(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
         let can = |member: &Member| {
-            ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.writes.load(Ordering::Acquire) != 0
+            ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.can_commit()
         };
         self.slots().iter().any(can)
     }
@@ -235,12 +234,11 @@ impl Membership {
         let here = self.control.lock();
         let Some(control) = here.as_ref() else { return true };
         let _attaching = control.try_attaching();
-        let is_writer = |member: &Member| member.writes.load(Ordering::Acquire) != 0;
-        if self.is_last_attached(control) || !self.has_other_at(control, is_writer) {
+        if self.is_last_attached(control) || !self.has_other_at(control, Member::can_commit) {
             return false;
         }
         let own = &self.page().members[self.place() as usize];
-        own.writes.store(0, Ordering::Release);
+        own.set_can_commit(false);
         own.attached.store(0, Ordering::Release);
         true
     }
