@@ -51,6 +51,7 @@ rules! {
     SlotBeforeActive,
     JournalBeforeMark,
     RecordsBeforeMark,
+    MarkChangesWithRecords,
     MarkBeforeActive,
     FileBeforeClean,
     CleanBeforeMarkGoes,

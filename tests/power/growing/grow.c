@@ -16,7 +16,7 @@
 #define LOGS 3
 #define LONGEST 20000
 #define OLD 2
-#define OLD_LENGTH 9000
+#define OLD_LENGTH 100000
 #define EDITED 3
 #define EDITED_LONGS 5000
 #define EDITS 4
@@ -77,10 +77,18 @@ static unsigned long old_epoch(int fd, const char *name) {
   return found[0];
 }
 
+/* Every other epoch, an ordinary file is synced in the middle: the file system then commits what it has done so far, such
+ * as the mark, before the journal has the records. */
 static void write_old(int fd, unsigned long epoch, const char *name) {
-  unsigned long bytes[OLD_LENGTH / sizeof(long)];
+  static unsigned long bytes[OLD_LENGTH / sizeof(long)];
   for (size_t i = 0; i < OLD_LENGTH / sizeof(long); i++) bytes[i] = epoch;
   if (pwrite(fd, bytes, OLD_LENGTH, 0) != OLD_LENGTH) fail("write", name);
+  if (epoch % 2 == 0) {
+    static char ordinary[520];
+    snprintf(ordinary, sizeof ordinary, "%s.ordinary", name);
+    int other = open(ordinary, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (other < 0 || write(other, "x", 1) != 1 || fsync(other) != 0 || close(other) != 0) fail("sync", ordinary);
+  }
   if (fsync(fd) != 0) fail("fsync", name);
 }
 

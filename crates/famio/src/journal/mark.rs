@@ -32,6 +32,7 @@ pub const POOL_MAX: usize = 1024;
 const MAGIC_BYTES: &[u8; 8] = b"FAMIOMRK";
 const VERSION_NOW: u32 = 1;
 const VERSION_CLOSING: u32 = 3;
+const VERSION_COMMITTING: u32 = 5;
 
 // On the medium.
 const MAGIC: usize = 0;
@@ -79,6 +80,9 @@ pub struct Mark {
     pub pool: Option<PathBuf>,
     /// Since another boot, the file has everything: this was durable no earlier than that.
     pub is_closing: bool,
+    /// The journal's first commit has begun. Says the same as the mark before, but in other bytes: so the file system
+    /// has something to make durable with it.
+    pub is_committing: bool,
 }
 
 impl Mark {
@@ -91,7 +95,8 @@ impl Mark {
                 return Err(Error::with(libc::EINVAL, text));
             }
         }
-        Ok(Mark { journal_id, identity: identity.hash128(), pool: pool.map(Path::to_path_buf), is_closing: false })
+        let (identity, pool) = (identity.hash128(), pool.map(Path::to_path_buf));
+        Ok(Mark { journal_id, identity, pool, is_closing: false, is_committing: false })
     }
 
     /// As it lies in the attribute.
@@ -99,7 +104,11 @@ impl Mark {
         let pool = self.pool.as_deref().map_or(&[][..], |path| path.as_os_str().as_bytes());
         let mut out = vec![0; POOL + pool.len()];
         put(&mut out, MAGIC, MAGIC_BYTES);
-        let version = if self.is_closing { VERSION_CLOSING } else { VERSION_NOW };
+        let version = match (self.is_closing, self.is_committing) {
+            (true, _) => VERSION_CLOSING,
+            (false, true) => VERSION_COMMITTING,
+            (false, false) => VERSION_NOW,
+        };
         put(&mut out, VERSION, &version.to_le_bytes());
         put(&mut out, POOL_LEN, &(pool.len() as u32).to_le_bytes());
         put(&mut out, JOURNAL_ID, &self.journal_id.0);
@@ -120,10 +129,10 @@ impl Mark {
             return Err(wrong("it does not begin with FAMIOMRK".into()));
         }
         let version = u32_at(from, VERSION);
-        let is_closing = version == VERSION_CLOSING;
-        if version != VERSION_NOW && !is_closing {
+        let (is_closing, is_committing) = (version == VERSION_CLOSING, version == VERSION_COMMITTING);
+        if version != VERSION_NOW && !is_closing && !is_committing {
             let text = format!(
-                "the mark user.famio has version {version}; this Famio knows 1 to {VERSION_OVERWRITING}: recover the file with the version of Famio that made it"
+                "the mark user.famio has version {version}; this Famio knows 1 to {VERSION_COMMITTING}: recover the file with the version of Famio that made it"
             );
             return Err(Error::with(libc::EIO, text));
         }
@@ -139,7 +148,7 @@ impl Mark {
             return Err(wrong("the pool's path is not absolute".into()));
         }
         let (journal_id, identity) = (JournalId(bytes_at(from, JOURNAL_ID)), u128_at(from, IDENTITY));
-        Ok(Mark { journal_id, identity, pool, is_closing })
+        Ok(Mark { journal_id, identity, pool, is_closing, is_committing })
     }
 }
 
@@ -330,7 +339,8 @@ mod tests {
 
     fn sample(pool: Option<&str>) -> Mark {
         let pool = pool.map(PathBuf::from);
-        Mark { journal_id: JournalId([7; 16]), identity: 0x1234 << 64 | 0x5678, pool, is_closing: false }
+        let identity = 0x1234 << 64 | 0x5678;
+        Mark { journal_id: JournalId([7; 16]), identity, pool, is_closing: false, is_committing: false }
     }
 
     #[test]
@@ -347,7 +357,9 @@ mod tests {
         assert_eq!(get(file.as_fd()).unwrap(), None);
         let long = format!("/{}", "x".repeat(POOL_MAX - 1));
         let closing = Mark { is_closing: true, ..sample(Some("/a/pool")) };
-        for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long)), closing] {
+        let committing = Mark { is_committing: true, ..sample(None) };
+        assert_ne!(committing.encode(), sample(None).encode());
+        for mark in [sample(None), sample(Some("/a/pool")), sample(Some(&long)), closing, committing] {
             set(file.as_fd(), &mark).unwrap();
             persist(file.as_fd(), Durability::Power, medium(Domain::PageCache, false)).unwrap();
             assert_eq!(set(file.as_fd(), &mark).unwrap_err().errno(), libc::EBUSY);

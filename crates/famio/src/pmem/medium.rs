@@ -78,8 +78,8 @@ pub unsafe trait Medium: Send + Sync + 'static {
     fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()>;
 
     /// Writes a file's cached bytes to the disk, and waits until the disk has them, in its cache or durably. On a file
-    /// system that keeps the order (`pmem::keeps_order`), they are durable if a later change of a name or a mark is,
-    /// and after the next flush of any file of it. `ENOSYS`, `EPERM`: a sandbox does not allow that.
+    /// system that keeps the order (`pmem::keeps_order`), they are durable if a later change of a name or a mark is. The
+    /// flush of another file that was not changed since is not enough. `ENOSYS`, `EPERM`: a sandbox does not allow that.
     fn write_out(&self, fd: BorrowedFd<'_>) -> Result<()> {
         crate::sys::write_out(fd)
     }

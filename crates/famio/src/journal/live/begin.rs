@@ -4,7 +4,7 @@ use super::{ACTIVE, FAILED, FIRST, Live, MARK, NOTHING, demoted_by};
 use crate::error::{Error, Result};
 use crate::journal::demotion_note;
 use crate::journal::header::{Kind, State};
-use crate::journal::mark;
+use crate::journal::mark::{self, Mark};
 use crate::rule::{Rule, holds, in_order};
 use crate::settings::Durability;
 use core::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ impl Live {
 
     fn flush_with_mark(&self, file: BorrowedFd<'_>) -> Result<()> {
         let journal = || {
-            if self.write_out()? {
+            if self.write_out()? && self.change_mark(file)? {
                 return Ok(());
             }
             // Its name is durable with the mark, or was so before the mark was set.
@@ -83,6 +83,22 @@ impl Live {
         self.header.lock().was_flushed();
         self.due.store(ACTIVE, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Changes the bytes of the mark. The flush of a file makes durable what its file system changed up to the file's own
+    /// last change, and nothing more: of what was written out after the mark was set, the disk has the bytes then, but
+    /// not where they are. Returns whether it could.
+    fn change_mark(&self, file: BorrowedFd<'_>) -> Result<bool> {
+        if !holds(Rule::MarkChangesWithRecords) {
+            return Ok(true);
+        }
+        match mark::replace(file, &Mark { is_committing: true, ..self.mark()? }) {
+            Err(e) if e.is_denied() || e.is_full() || e.errno() == libc::ENODATA => Ok(false),
+            replaced => {
+                self.medium.changed_name();
+                replaced.map(|()| true)
+            }
+        }
     }
 
     /// Makes a new journal and its name durable, where that matters: size, owner and mode, too. One flush of the disk

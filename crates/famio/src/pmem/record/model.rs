@@ -299,9 +299,6 @@ impl Model {
             }
             Op::Sync { object } => {
                 self.sync(*object, |write| write.certain |= !write.forgotten);
-                if self.is_ordered() {
-                    self.sync_all(|write| write.certain |= write.out.is_some() && !write.forgotten);
-                }
             }
             Op::SyncFailed { object } => self.sync(*object, |write| write.forgotten |= !write.certain),
             Op::Names(now) => {
