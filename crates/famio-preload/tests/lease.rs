@@ -23,6 +23,17 @@ fn the_break_of_the_programs_own_comes_by_its_own_signal() {
     let _ = std::fs::remove_file(&program);
 }
 
+/// The thread that waits for breaks of leases waited for `SIGIO`, and took what was sent to the process: programs with
+/// signal-driven input waited for ever.
+#[test]
+fn a_signal_of_the_program_is_the_programs() {
+    let (folder, program) = (Folder::new("own-sigio"), build("own_sigio"));
+    for journal in ["auto", "always"] {
+        succeed(under(&folder, &program).arg("atomic").env("FAMIO_JOURNAL", journal));
+    }
+    let _ = std::fs::remove_file(&program);
+}
+
 /// It was called again, and waited until the kernel broke the lease (45 seconds).
 #[test]
 fn an_open_that_waits_for_the_lease_of_another_program_is_interrupted() {

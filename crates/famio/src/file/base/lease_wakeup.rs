@@ -5,6 +5,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::time::Timespec;
 use std::sync::OnceLock;
 
+/// The signal for which the thread waits. Not `SIGIO`, the kernel's default: a thread that waits for a signal also takes
+/// what was sent to the process, and the program may use that one.
+pub(in crate::file) const SIGNAL: i32 = libc::SIGSTKFLT;
+
 /// What the thread does. Set before any file is open.
 static WORK: OnceLock<fn()> = OnceLock::new();
 
@@ -40,7 +44,7 @@ pub(in crate::file) fn wake() -> bool {
         if tid != 0 {
             // SAFETY: no memory is involved. The kernel refuses an id of a thread that has ended, or of another
             // process.
-            unsafe { syscall(libc::SYS_tgkill, [me as usize, tid as usize, libc::SIGIO as usize, 0, 0, 0]) };
+            unsafe { syscall(libc::SYS_tgkill, [me as usize, tid as usize, SIGNAL as usize, 0, 0, 0]) };
         }
         return true; // a thread that has not begun yet looks at everything first
     }

@@ -58,6 +58,7 @@ impl AtomicFile {
             }
             return None;
         };
+        self.growing.is_shared.store(false, Ordering::Relaxed);
         *self.growing.state.lock() = Some(state);
         self.state.store(GROWING, Ordering::SeqCst);
         watcher.keep_watching();

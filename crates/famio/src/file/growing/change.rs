@@ -77,9 +77,14 @@ impl AtomicFile {
             }
             match by_kernel::write_by_kernel(fd, size, bufs) {
                 Ok(done) if done as u64 == total => Ok(Some((size, done))),
-                Ok(_) => {
-                    state.medium.ftruncate(fd, size)?; // removes the part for which there was room
-                    Err(Error::new(libc::ENOSPC))
+                Ok(done) => {
+                    // Why not more: no room, a bad address, or a limit.
+                    let more = by_kernel::write_by_kernel(fd, size + done as u64, &UserBuf::after(bufs, done));
+                    if more.as_ref().is_ok_and(|&more| (done + more) as u64 == total) {
+                        return Ok(Some((size, total as usize)));
+                    }
+                    state.medium.ftruncate(fd, size)?; // removes the part that was written
+                    Err(more.err().unwrap_or(Error::new(libc::ENOSPC)))
                 }
                 Err(e) => Err(e),
             }
@@ -157,6 +162,7 @@ impl AtomicFile {
             if state.is_suspect {
                 return Err(self.named(Error::with(libc::EIO, SUSPECT)));
             }
+            self.check_locks_are_kept()?;
             if just.is_none() && lease::is_broken(fd) {
                 return Ok(None); // an outsider waits to open it
             }

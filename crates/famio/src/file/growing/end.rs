@@ -29,9 +29,7 @@ impl AtomicFile {
             }
             Ok(fd.as_raw_fd())
         })?;
-        self.give_up_growing_lease(Some(fd))?;
-        self.has_grown(&mut growing);
-        Ok(())
+        self.grows_no_longer(&mut growing, Some(fd))
     }
 
     /// A file that was to be the kernel's until its first SYNC stays the kernel's. Returns whether it was one.
@@ -41,17 +39,30 @@ impl AtomicFile {
         if growing.as_ref().is_none_or(|state| state.is_marked()) {
             return Ok(false);
         }
-        self.give_up_growing_lease(None)?;
-        self.has_grown(&mut growing);
+        self.grows_no_longer(&mut growing, None)?;
         Ok(true)
     }
 
-    /// The file does not grow any more, and has no session.
-    pub(super) fn has_grown(&self, growing: &mut Option<Box<State>>) {
+    /// The file does not grow any more, and has no session. `just`: a descriptor that this call has confirmed.
+    ///
+    /// # Errors
+    /// `EBADF`: the descriptor was closed unseen, and the lease is gone with it.
+    pub(super) fn grows_no_longer(&self, growing: &mut Option<Box<State>>, just: Option<RawFd>) -> Result<()> {
+        let _moving = self.growing.moving(); // a reader must not take it for growing once others may change it
+        let given_up = self.give_up_growing_lease(just);
         self.growing.is_overwritten.store(false, Ordering::Relaxed);
         self.state.store(PLAIN, Ordering::SeqCst);
         *growing = None;
         lease::Watched::end();
+        given_up
+    }
+
+    /// The program has closed the file, and it could not be committed: the next open takes it back to its last SYNC.
+    pub(in crate::file) fn abandon_growing(&self) {
+        let mut growing = self.growing.state.lock();
+        if self.state.load(Ordering::Acquire) == GROWING && growing.is_some() {
+            let _ = self.grows_no_longer(&mut growing, None); // fails only if the lease is gone already
+        }
     }
 
     /// Releases the lease, so that waiting opens go on. `just`: a descriptor that this call has confirmed.
@@ -116,6 +127,7 @@ impl State {
 
     /// Sets the mark, whether it was removed or not; without the room reserved in it, if there is none any more.
     pub(super) fn mark_again(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        self.mark.renew();
         let set =
             |mark: &GrowingMark| mark::set_growing(fd, mark, true).or_else(|_| mark::set_growing(fd, mark, false));
         match set(&self.mark) {

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::file::atomic::AtomicFile;
 use crate::file::descriptors::set_id::has_privileges;
 use crate::file::engine::home::has_holes;
-use crate::file::state::growing_state::State;
+use crate::file::state::growing_state::{State, TAKEN};
 use crate::file::{UserBuf, copied_in, copy_out};
-use crate::journal::{GrowingMark, OVERWRITES_MAX, Overwrites, mark};
+use crate::journal::{GrowingMark, Marked, OVERWRITES_MAX, Overwrites, mark};
 use crate::map::guard;
 use crate::settings::Durability;
 use crate::sys::read_at;
@@ -52,23 +52,34 @@ impl AtomicFile {
     /// # Safety
     /// As [`read`](Self::read).
     pub(in crate::file) unsafe fn read_growing(&self, offset: u64, bufs: &[UserBuf]) -> Result<usize> {
-        if !self.growing.is_overwritten.load(Ordering::Acquire) {
+        let is_shared = self.growing.is_shared.load(Ordering::Acquire);
+        if !is_shared && !self.growing.is_overwritten.load(Ordering::Acquire) {
             return self.read_kernel(offset, bufs);
         }
         Self::may_lock()?;
         let growing = self.growing.state.lock();
         let read = self.read_kernel(offset, bufs)?;
-        if let Some(state) = growing.as_ref() {
-            state.overwrites.each_within(offset..offset + read as u64, |at, bytes| {
-                // SAFETY: the caller's promise.
-                unsafe { show((at - offset) as usize, bytes, bufs) }
-            })?;
+        let Some(state) = growing.as_ref() else { return Ok(read) };
+        // After the read: until then nobody had.
+        if is_shared && !self.fds.with(false, |fd| state.has_mark_on(fd))? {
+            return Err(self.named(Error::with(libc::EIO, TAKEN)));
         }
+        state.overwrites.each_within(offset..offset + read as u64, |at, bytes| {
+            // SAFETY: the caller's promise.
+            unsafe { show((at - offset) as usize, bytes, bufs) }
+        })?;
         Ok(read)
     }
 }
 
 impl State {
+    /// Whether the file has its mark still, as this process has stored it last.
+    pub(super) fn has_mark_on(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        let Some(Marked::Growing(there)) = mark::get_any(fd)? else { return Ok(false) };
+        // That the bytes were found is noted with the next mark only.
+        Ok(GrowingMark { is_found: self.mark.is_found, ..there } == self.mark)
+    }
+
     /// The bytes of the file, as the program sees them. `None`: it has fewer.
     fn shown(&self, fd: BorrowedFd<'_>, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; len];

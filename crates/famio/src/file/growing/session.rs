@@ -96,6 +96,7 @@ impl AtomicFile {
             return Ok(());
         }
         state.is_suspect = true;
+        self.growing.is_shared.fetch_or(!is_ours, Ordering::Release);
         let what = if is_ours {
             SUSPECT
         } else {
@@ -165,12 +166,15 @@ impl AtomicFile {
         if state == PLAIN && !tail.is_taken {
             let Tail { mut state, from, .. } = tail;
             let put_back = put_back.or_else(|e| self.fds.with(true, |fd| Err(state.lost(fd, from, e))));
+            // Without the mark, nothing would tell whether another process has changed it.
+            let has_mark = put_back.is_err() && self.fds.with(true, |fd| state.has_mark_on(fd)).unwrap_or(false);
             let mut growing = self.growing.state.lock();
             self.growing.show_overwrites_of(&state);
             *growing = Some(state);
             drop(growing);
             self.state.store(GROWING, Ordering::SeqCst);
             if put_back.is_err() {
+                self.growing.is_shared.store(has_mark, Ordering::Release);
                 let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
             }
             return put_back.map_err(|e| self.named(e));
@@ -199,6 +203,7 @@ impl AtomicFile {
         // It takes no more changes, and others may use it. The next open takes it back to its last SYNC.
         if let Some(state) = self.growing.state.lock().as_mut() {
             state.is_suspect = true;
+            self.growing.is_shared.store(true, Ordering::Release);
             let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
         }
         Err(error)

@@ -36,7 +36,7 @@ impl AtomicFile {
             if lease::is_broken(fd) {
                 return Ok(None);
             }
-            let is_marked = state.mark_if_new(fd)?;
+            let is_marked = state.mark_if_new(fd, size)?;
             if is_marked {
                 state.commit(fd, size)?;
                 self.growing.show_overwrites_of(state);
@@ -55,8 +55,7 @@ impl AtomicFile {
         });
         if has_ended {
             self.growing.is_over.store(true, Ordering::Relaxed);
-            let _ = self.give_up_growing_lease(None); // fails only if the lease is gone already
-            self.has_grown(&mut growing);
+            let _ = self.grows_no_longer(&mut growing, None); // fails only if the lease is gone already
         }
         let is_full = synced.as_ref().is_err_and(Error::is_full);
         if is_full && self.growing.is_overwritten.load(Ordering::Relaxed) {
@@ -66,6 +65,18 @@ impl AtomicFile {
             return refused.map(|refusal| Err(self.named(refusal.into())));
         }
         synced.map_err(|e| self.named(e)).transpose()
+    }
+
+    /// A SYNC, if the file is the kernel's until its first one: flushes it, and leaves it as it is.
+    pub(in crate::file) fn flush_unmarked(&self) -> Result<()> {
+        if self.state.load(Ordering::Acquire) != GROWING {
+            return Ok(());
+        }
+        let mut growing = self.growing.state.lock();
+        match growing.as_mut().filter(|state| !state.is_marked()) {
+            Some(state) => self.fds.with(true, |fd| state.flush(fd)).map_err(|e| self.named(e)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -84,13 +95,18 @@ impl From<Error> for NotCommitted {
 }
 
 impl State {
-    /// Marks a new file that had no mark, at its first SYNC. Returns whether it has one.
-    fn mark_if_new(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
-        let Some(order) = &self.marked_later else { return Ok(true) };
-        if self.is_suspect {
-            return Ok(false);
+    /// Marks a new file that had no mark, at its first SYNC. Returns whether it has one. All of its `size` bytes count
+    /// as found: after a kill in the middle of that SYNC it has them as a moment before.
+    pub(super) fn mark_if_new(&mut self, fd: BorrowedFd<'_>, size: u64) -> Result<bool> {
+        if self.marked_later.is_none() || self.is_suspect {
+            return Ok(self.marked_later.is_none());
         }
-        let mut mark = self.mark.clone();
+        if self.durability() == Durability::Power && !self.write_out_first(fd)? {
+            // The mark may reach the disk before they would.
+            self.medium.fdatasync(fd).inspect_err(|_| self.is_suspect = true).map_err(failed)?;
+        }
+        let Some(order) = &self.marked_later else { return Ok(true) };
+        let mut mark = GrowingMark { is_found: true, ..self.mark.of_size_with_room(size) };
         mark.renew();
         let is_marked = order.mark_later(fd, &mark)?;
         if is_marked {

@@ -1,9 +1,11 @@
 //! The kernel's side of a lease: `fcntl` on the program's descriptor.
 
 use crate::error::Result;
+use crate::file::base::lease_wakeup::SIGNAL;
 use crate::sys::{check, syscall};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+const F_SETSIG: usize = 10;
 const F_GETSIG: usize = 11;
 const F_SETOWN_EX: usize = 15;
 const F_GETOWN_EX: usize = 16;
@@ -39,10 +41,14 @@ fn set_owner(fd: BorrowedFd<'_>, id: i32) -> Result<usize> {
     fcntl(fd, F_SETOWN_EX, &raw const owner as usize)
 }
 
-/// Takes the write lease for the open description of `fd`. A break sends `SIGIO` to the thread `tid` alone.
-///
-/// The kernel's default signal is kept; [`is_broken`] tells which file it was about. Releasing a lease makes the
-/// kernel forget owner and signal, so a description on which the program has set either is left alone.
+/// Errors come only for a descriptor that was closed unseen.
+fn forget_owner(fd: BorrowedFd<'_>) {
+    let _ = set_owner(fd, 0);
+    let _ = fcntl(fd, F_SETSIG, 0);
+}
+
+/// Takes the write lease for the open description of `fd`. A break sends [`SIGNAL`] to the thread `tid` alone;
+/// [`is_broken`] tells which file it was about. Releasing a lease makes the kernel forget owner and signal, so a description on which the program has set either is left alone.
 pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
     let mut owner = Owner { kind: 0, id: 0 };
     let is_unused = fcntl(fd, F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_UNLCK as usize)
@@ -54,13 +60,17 @@ pub(super) fn take(fd: BorrowedFd<'_>, tid: i32) -> Taken {
 
 /// As [`take`], for a description on which the program certainly has set nothing.
 pub(super) fn take_unused(fd: BorrowedFd<'_>, tid: i32) -> Taken {
+    if fcntl(fd, F_SETSIG, SIGNAL as usize).is_err() {
+        return Taken::Never;
+    }
     if set_owner(fd, tid).is_err() {
+        forget_owner(fd);
         return Taken::Never;
     }
     match fcntl(fd, F_SETLEASE, libc::F_WRLCK as usize) {
         Ok(_) => Taken::Yes,
         Err(e) => {
-            let _ = set_owner(fd, 0); // an owner gets no signal without a lease
+            forget_owner(fd); // it gets no signal without a lease
             if e.errno() == libc::EAGAIN { Taken::Later } else { Taken::Never }
         }
     }
@@ -82,8 +92,6 @@ pub(in crate::file) fn give_up(fd: BorrowedFd<'_>) {
         Ok(_) => {} // the owner is forgotten as well
         // The kernel has already taken it away.
         Err(e) if e.errno() == libc::EACCES => {}
-        Err(_) => {
-            let _ = set_owner(fd, 0); // fails only if the descriptor was closed unseen
-        }
+        Err(_) => forget_owner(fd),
     }
 }

@@ -1,8 +1,8 @@
-//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which only
-//! this thread gets and no handler sees. It ends when no file has had a lease for a while.
+//! The thread that takes leases and answers their breaks. It sleeps in the kernel until a signal comes, which is sent to
+//! this thread alone and no handler sees. It ends when no file has had a lease for a while.
 
 use crate::file::base::background_wakeup::start_if_wanted;
-use crate::file::base::lease_wakeup::{EVENTS, PROCESS, TID, WATCHED, pid};
+use crate::file::base::lease_wakeup::{EVENTS, PROCESS, SIGNAL, TID, WATCHED, pid};
 use crate::file::registry::files;
 use crate::sys::{signal_bit, syscall};
 use core::ptr::null;
@@ -39,7 +39,7 @@ pub(in crate::file) fn work() {
 
 /// Sleeps until the signal comes, or, if there is no lease to watch, for a while. Returns whether it came.
 fn wait(watching: bool) -> bool {
-    let mask = signal_bit(libc::SIGIO);
+    let mask = signal_bit(SIGNAL);
     let time = if watching { null() } else { &raw const LINGER };
     let arguments = [&raw const mask as usize, 0, time as usize, size_of::<u64>(), 0, 0];
     // SAFETY: mask and time are alive during the call; nothing is written.

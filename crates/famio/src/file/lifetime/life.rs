@@ -95,6 +95,7 @@ impl AtomicFile {
 
     #[cold]
     fn attach(&self) -> Answer<Option<InUse<'_>>> {
+        self.check_locks_are_kept()?;
         if self.demote_instead_of_cut()? {
             return Ok(None);
         }

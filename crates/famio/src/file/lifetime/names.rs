@@ -10,6 +10,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of the commit or of the journal's end; the journal then stays, and the file may take no more writes.
     pub fn checkpoint(&self) -> Result<()> {
+        self.flush_unmarked()?;
         self.commit_all()
     }
 
@@ -22,7 +23,10 @@ impl AtomicFile {
         if self.settings.group.is_none() && !self.is_demoted() && !self.is_disowned() {
             self.look()?;
         }
-        self.checkpoint()
+        if self.fds.stat().is_ok_and(|stat| stat.st_nlink > 1) {
+            self.flush_unmarked()?;
+        }
+        self.commit_all()
     }
 
     /// The file may have lost its last name: then it does not survive a crash, and is demoted.

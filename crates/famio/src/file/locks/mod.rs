@@ -271,9 +271,23 @@ impl AtomicFile {
             self.say_lost(&error);
             // Other processes may write now to what this process believes it has locked: it must not go on writing.
             self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+            self.locks.are_lost.store(true, Ordering::Release);
             table.forget();
             self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
         }
+    }
+
+    /// Before a session begins, or a growing file is changed.
+    ///
+    /// # Errors
+    /// `EIO`: locks of the program on the file were lost.
+    #[inline]
+    pub(in crate::file) fn check_locks_are_kept(&self) -> Result<()> {
+        if !self.locks.are_lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let what = "its locks could not be kept while another program opened it, which may have them now; close it, and open it again";
+        Err(self.named(Error::with(libc::EIO, what)))
     }
 
     #[cold]

@@ -18,6 +18,8 @@ pub(in crate::file) struct Growing {
     pub(in crate::file) is_over: AtomicBool,
     /// The open epoch has overwrites, which the kernel's file does not have.
     pub(in crate::file) is_overwritten: AtomicBool,
+    /// The lease is gone, and others may open the file: reads look whether they have changed it.
+    pub(in crate::file) is_shared: AtomicBool,
     /// While it grows. Locked after `AtomicFile::inner`.
     pub(in crate::file) state: Mutex<Option<Box<State>>>,
 }
@@ -82,6 +84,10 @@ impl State {
 
 /// Why a file whose flush failed, or of which uncommitted bytes are lost, takes no more changes.
 pub(in crate::file) const SUSPECT: &str = "an earlier SYNC of it failed, or what was written could not be kept, and it takes no more: close it, and open it again";
+
+/// Why a file that others have taken over is not read.
+pub(in crate::file) const TAKEN: &str =
+    "another process has recovered it to its last SYNC, and may have changed it since; close it, and open it again";
 
 /// Proves that bytes read from the file are valid if nothing has moved since.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,8 @@ pub(in crate::file) struct Locks {
     /// The process's own locks prevented the lease: this many unlocks try again. Not exact.
     pub(in crate::file) at_unlocks: AtomicU32,
     pub(in crate::file) table: Mutex<Table>,
+    /// Locks in memory could not be made in the kernel, and others may have them: no more changes.
+    pub(in crate::file) are_lost: AtomicBool,
     /// Locks that the kernel has to refuse.
     #[cfg(test)]
     pub(in crate::file) refusals: AtomicU32,

@@ -1,11 +1,14 @@
+use crate::error::Result;
 use crate::file::atomic::{ATTACHED, AtomicFile, GROWING, PLAIN};
 use crate::file::{Access, UserBuf};
+use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
 use crate::journal::{GrowingMark, Marked, mark};
+use crate::pmem::Medium;
 use crate::recovery::{Options, Outcome, Report, Silent, Use, recover_path};
 use crate::settings::{OnClose, OnKill, Settings};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -414,6 +417,106 @@ fn holes_of_an_open_epoch_stay_holes_on_their_way_into_a_session() {
     assert_eq!((read, &bytes), (5, b"\0abc\0"));
     grown.close();
     std::fs::remove_file(&grown.path).unwrap();
+}
+
+/// A rename or a link is a SYNC, and a kill in the middle of the first one loses nothing.
+#[test]
+fn a_change_of_names_flushes_what_is_left_at_its_close() {
+    static FLUSHES: AtomicU32 = AtomicU32::new(0);
+    struct Counted;
+    // SAFETY: as the kernel's.
+    unsafe impl Medium for Counted {
+        kernels_memory!();
+        kernels_calls!(fence pwritev fdatasync ftruncate);
+        fn fsync(&self, fd: BorrowedFd<'_>) -> Result<()> {
+            FLUSHES.fetch_add(1, Ordering::Relaxed);
+            KERNEL.fsync(fd)
+        }
+    }
+    let grown = Grown::with("left-renamed", b"", &leaves());
+    grown.write(0, b"abc");
+    grown.atomic.growing.state.lock().as_mut().unwrap().medium = &Counted;
+    grown.atomic.checkpoint().unwrap();
+    assert_eq!((FLUSHES.load(Ordering::Relaxed), grown.state(), is_marked_by(&grown)), (1, PLAIN, false));
+    grown.close();
+    std::fs::remove_file(&grown.path).unwrap();
+}
+
+/// It was marked as an empty one, and recovery cut it.
+#[test]
+fn a_kill_within_the_first_sync_of_a_file_that_is_left_leaves_what_was_written() {
+    let grown = Grown::with("left-first", b"", &leaves());
+    grown.write(0, b"abc");
+    let file = grown.file.try_clone().unwrap();
+    let marked = grown.atomic.growing.state.lock().as_mut().unwrap().mark_if_new(file.as_fd(), 3);
+    assert!(marked.unwrap() && is_marked_by(&grown));
+    let path = grown.leave();
+    let report = recover(&path);
+    assert!(matches!(report[0].outcome, Outcome::Clean), "{report:?}");
+    assert_eq!((std::fs::read(&path).unwrap(), is_marked(&path)), (b"abc".to_vec(), false));
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// The mark said that changes would be this process's only up to a time that had passed: after a kill, what was put back
+/// was taken for another program's.
+#[test]
+fn what_is_put_back_is_this_processes_own_change() {
+    let grown = Grown::new("again");
+    grown.write(0, b"abc");
+    grown.end_time_of_changes();
+    let mut growing = grown.atomic.growing.state.lock();
+    growing.as_mut().unwrap().mark_again(grown.file.as_fd()).unwrap();
+    drop(growing);
+    KERNEL.ftruncate(grown.file.as_fd(), 0).unwrap();
+    KERNEL.pwritev(grown.file.as_fd(), &[b"abc"], 0).unwrap();
+    let path = grown.leave();
+    let report = recover(&path);
+    assert!(matches!(report[0].outcome, Outcome::Recovered), "{report:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Reads went on with what the kernel's file had, and with what had been rolled back.
+#[test]
+fn what_another_process_has_taken_meanwhile_is_not_read() {
+    let grown = Grown::with("taken-read", b"0123456789", &Settings::default());
+    grown.write(2, b"xy");
+    assert_eq!((grown.state(), grown.read()), (GROWING, b"01xy456789".to_vec()));
+    crate::file::lease::give_up(grown.file.as_fd());
+    mark::remove(grown.file.as_fd()).unwrap();
+    assert_eq!(grown.atomic.grow_no_more().unwrap_err().errno(), libc::EIO); // by the thread that watches the lease
+    let mut bytes = [0; 10];
+    // SAFETY: the test's memory.
+    let error = unsafe { grown.atomic.read(0, &[UserBuf::of(&mut bytes)]) }.unwrap_err();
+    assert!(error.errno() == libc::EIO && error.to_string().contains("open it again"), "{error}");
+    assert!(grown.atomic.remove_descriptor(grown.file.as_raw_fd()).is_err());
+    assert_eq!((grown.state(), std::fs::read(&grown.path).unwrap()), (PLAIN, b"0123456789".to_vec()));
+    std::fs::remove_file(&grown.path).unwrap();
+}
+
+/// The second page is not there: it was `ENOSPC`.
+#[test]
+fn an_append_as_a_whole_tells_why_it_was_refused() {
+    let grown = Grown::new("whole");
+    grown.write(0, b"abc");
+    let pages = mapped(2);
+    // SAFETY: the second page of the test's own map goes.
+    unsafe { rustix::mm::munmap(pages.wrapping_add(4096).cast(), 4096).unwrap() };
+    let error = grown.atomic.append_growing(None, &[UserBuf { base: pages, len: 8192 }]).unwrap().unwrap_err();
+    assert_eq!((error.errno(), grown.read()), (libc::EFAULT, b"abc".to_vec()));
+    // SAFETY: the rest of that map.
+    unsafe { rustix::mm::munmap(pages.cast(), 4096).unwrap() };
+    grown.close();
+    std::fs::remove_file(&grown.path).unwrap();
+}
+
+fn mapped(pages: usize) -> *mut u8 {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a new map.
+    let map = unsafe {
+        mmap_anonymous(core::ptr::null_mut(), pages * 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    map.unwrap().cast()
 }
 
 /// As for a process that was stopped for longer than the kernel keeps its lease.
