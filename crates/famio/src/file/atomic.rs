@@ -92,6 +92,8 @@ pub struct AtomicFile {
     pub(super) noted_by: AtomicU32,
     /// The note stays to the end of the process: it has mapped the demoted file.
     pub(super) keeps_note: AtomicBool,
+    /// After an `exec` that failed, its maps could not be made maps of the file again.
+    pub(super) maps_are_lost: AtomicBool,
 }
 
 pub(super) struct Inner {

@@ -43,6 +43,7 @@ pub(crate) use lifetime::deferred_close::{any_deferred_close, end_deferred_close
 pub use lifetime::demotion_note::{note_demotions_again, remove_demotion_notes, remove_demotion_notes_but};
 pub use lifetime::flush::{Flush, Flushed, Waiting, flush_path};
 pub(crate) use lifetime::opening::{OpenedBy, open_latest};
+pub(crate) use lifetime::process::map_all_again;
 pub use lifetime::process::{close_all, disown_all, release_all};
 pub use lifetime::recover::recover_path;
 pub use operations::counters::Counters;

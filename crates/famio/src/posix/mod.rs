@@ -27,7 +27,9 @@ pub use copies::splice::splice;
 pub use data::aio::{Done, Event, Request, aio};
 pub use data::io::{pread, pwrite, read, write};
 pub(crate) use data::mapping::map_region;
-pub use data::mapping::{fadvise, madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect, posix_madvise};
+pub use data::mapping::{
+    fadvise, madvise, mmap, mprotect, mremap, msync, munmap, pkey_mprotect, posix_madvise, process_madvise,
+};
 pub use data::rings::{io_submit, io_uring};
 pub use data::seek::lseek;
 pub use data::size::{fallocate, ftruncate};

@@ -53,7 +53,7 @@ const OLD: [c_long; 15] = [
 const OLD: [c_long; 0] = [];
 
 /// Calls by path or without a descriptor, and those that check their descriptors themselves.
-const OTHERS: [c_long; 57] = [
+const OTHERS: [c_long; 58] = [
     SYS_RENAMEAT,
     SYS_FCHMODAT2,
     libc::SYS_renameat2,
@@ -101,6 +101,7 @@ const OTHERS: [c_long; 57] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_msync,
     libc::SYS_madvise,
+    libc::SYS_process_madvise,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -290,6 +291,9 @@ pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> Ret {
             libc::SYS_pkey_mprotect => super::pkey_mprotect(a[0], a[1], a[2] as i32, a[3] as i32),
             libc::SYS_msync => super::msync(a[0], a[1], a[2] as i32),
             libc::SYS_madvise => super::madvise(a[0], a[1], a[2] as i32),
+            libc::SYS_process_madvise => {
+                super::process_madvise(fd, a[1] as *const UserBuf, a[2], a[3] as i32, a[4] as u32)
+            }
             libc::SYS_fadvise64 => super::fadvise(fd, a[1] as i64, a[2] as i64, a[3] as i32),
             libc::SYS_sendfile => super::sendfile(fd, a[1] as RawFd, a[2] as *mut i64, a[3]),
             libc::SYS_copy_file_range => {

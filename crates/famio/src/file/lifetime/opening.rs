@@ -191,6 +191,7 @@ impl AtomicFile {
             pending_notice: AtomicI32::new(0),
             noted_by: AtomicU32::new(0),
             keeps_note: AtomicBool::new(false),
+            maps_are_lost: AtomicBool::new(false),
         })
     }
 
@@ -271,6 +272,9 @@ impl AtomicFile {
         }
         if !self.fds.has_writable() {
             self.ownership.membership.set_writes(false);
+            if self.fds.has_writable() {
+                self.ownership.membership.set_writes(true); // another thread has opened it meanwhile
+            }
         }
         result
     }
@@ -285,6 +289,7 @@ impl AtomicFile {
             undisturbed::call_off(); // the background has nothing left to do for it
         }
         groups::leave(self); // not before: a failure concerns the others
+        crate::file::shadow::forget_inherited(self.key());
         if closed.is_err()
             && let Some(session) = self.session()
         {
@@ -292,6 +297,9 @@ impl AtomicFile {
             session.arena.shared().closed.store(1, Ordering::Release);
             // Now, and not when the file is dropped: a thread that is forking may keep a reference to it.
             session.engine.journal().leave();
+        }
+        if closed.is_err() {
+            self.abandon_growing();
         }
         closed
     }

@@ -36,6 +36,12 @@ pub fn release_all() {
     }
 }
 
+/// After an `exec` that failed, before which [`release_all`] was called.
+pub(crate) fn map_all_again() {
+    let all: Vec<_> = files().values().cloned().collect();
+    all.iter().for_each(|file| file.map_again());
+}
+
 impl crate::file::AtomicFile {
     /// A descriptor of the library, which may stand in for one of the program, has a new number.
     pub(crate) fn renumber(old: RawFd, new: RawFd) {
@@ -87,6 +93,7 @@ pub fn disown_all() {
     crate::file::base::lease_wakeup::forget_parents();
     crate::map::ahead::workers::forget_parents();
     crate::thread::forget_parents();
+    crate::thread::main_thread::begin_child();
     calls::forget_all();
     crate::file::shadow::disown();
     crate::sys::internal::forget_parents();

@@ -308,7 +308,7 @@ pub(crate) fn msync(addr: usize, length: usize) -> Result<()> {
 ///
 /// # Errors
 /// Those of a first write, for maps that become writable: of the kernel's file, or of a file of a group. `EACCES`: the
-/// program may not write.
+/// program may not write. `EBUSY` in a forked child, for its parent's maps.
 pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce() -> isize) -> Result<isize> {
     let Some(end) = end_of(addr, length) else { return Ok(kernel()) };
     let (mut there, mut files) = (Vec::new(), Vec::new());
@@ -318,6 +318,9 @@ pub(crate) fn protect(addr: usize, length: usize, prot: i32, kernel: impl FnOnce
             return Err(Error::new(libc::EACCES)); // the kernel's descriptor may allow more than the program's
         }
         there.retain(|range: &MappedRange| !range.stores);
+        if there.iter().any(|range| range.key == ranges::NOBODYS) {
+            return Err(disowned()); // the parent does not know that the child stores there
+        }
         files = keys(&there).into_iter().filter_map(|(device, inode)| AtomicFile::find(device, inode)).collect();
     }
     let _in_progress: Vec<_> = files.iter().map(|file| file.ownership.begin_map()).collect(); // until their maps say that they store

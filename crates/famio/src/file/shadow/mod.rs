@@ -6,6 +6,7 @@
 //! While a file has a shadow, reads come from it, and every write goes to the file and to the shadow under one lock.
 // Cycle: loads, mapped_range: a map carries its map-ahead, which is begun for a map
 
+mod after_exec;
 mod copies;
 mod cow;
 mod isolated;
@@ -28,7 +29,8 @@ pub(crate) use maps::{
     Mapped, Part, discard, discard_telling, map, msync, outside_private, parts, protect, remap, too_large,
 };
 pub(crate) use ranges::{
-    any, any_private, disown, files, is_mapped, may_have_stores, may_lose_page_tables, may_touch, touches,
+    any, any_private, disown, files, forget_inherited, is_mapped, may_have_map, may_have_stores, may_lose_page_tables,
+    may_touch, touches,
 };
 pub(crate) use request::MapRequest;
 
@@ -55,7 +57,7 @@ const UNKEPT: &[u8] =
 /// Before a fork: a child shares the maps, and the parent commits what the child stores.
 pub(crate) fn before_fork() {
     if any() {
-        ranges::lock().all().for_each(watch::end);
+        ranges::lock().before_fork();
     }
 }
 

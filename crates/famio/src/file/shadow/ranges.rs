@@ -7,12 +7,15 @@ use crate::fast_path::FAST_PATH;
 use crate::file::state::shadow_memory::Shadow;
 use crate::thread::{Guard, Mutex};
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The maps of the process.
 pub(super) struct List {
     maps: Vec<MappedRange>,
     gone: Vec<Gone>,
+    /// Ranges of files that a forked child may have mapped for writing. It stores there unseen, whatever this process
+    /// maps now.
+    inherited: Vec<((u64, u64), Range<u64>)>,
     /// The number of maps ever added to `gone`.
     serial: u64,
     /// Earlier states of [`places`] that a thread may still use.
@@ -29,15 +32,17 @@ struct Gone {
 
 impl List {
     const fn new() -> Self {
-        Self { maps: Vec::new(), gone: Vec::new(), serial: 0, old: Vec::new() }
+        Self { maps: Vec::new(), gone: Vec::new(), inherited: Vec::new(), serial: 0, old: Vec::new() }
     }
 }
 
 /// The second is for a child whose parent held the first when it forked.
 static RANGES: [Mutex<List>; 2] = [const { Mutex::new(List::new()) }; 2];
 static WHICH: AtomicUsize = AtomicUsize::new(0);
+/// A child may have inherited maps: there was a fork while some were there.
+static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
 /// The key of maps that a forked child has from its parent.
-const NOBODYS: (u64, u64) = (0, 0);
+pub(super) const NOBODYS: (u64, u64) = (0, 0);
 
 /// Whether there are any. Programs that map no atomic file pay one load.
 #[inline]
@@ -89,6 +94,7 @@ pub(crate) fn disown() {
             FAST_PATH.maps.store(list.maps.len(), Ordering::Release);
             list.maps.iter_mut().for_each(|range| range.key = NOBODYS);
             list.gone.clear();
+            list.inherited.clear();
         }
         None => {
             WHICH.store(1, Ordering::Release);
@@ -138,6 +144,18 @@ pub(crate) fn may_touch(start: usize, end: usize) -> bool {
 /// Whether a map has a byte in `start..end`.
 pub(crate) fn touches(start: usize, end: usize) -> bool {
     lock().touching(start, end).next().is_some()
+}
+
+/// The program has closed the file: what a child stores there is nobody's.
+pub(crate) fn forget_inherited(key: (u64, u64)) {
+    if HAS_INHERITED.load(Ordering::Acquire) {
+        lock().list.inherited.retain(|(of, _)| *of != key);
+    }
+}
+
+/// Whether a map may have a byte there. Takes no lock.
+pub(crate) fn may_have_map(start: usize, len: usize) -> bool {
+    any() && places::has_map(start, start.saturating_add(len))
 }
 
 /// Before advice to the kernel for `start..end`, after which page tables may go without a trace. Waits only if a map
@@ -213,7 +231,7 @@ impl Ranges {
         for range in self.of(key).filter(|range| range.stores && range.shadow && !range.cow) {
             stored.extend(watch::take(range, shadow.size(), |at| shadow.next_data(at)));
         }
-        stored.extend(self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone()));
+        stored.extend(self.unwatched(key));
         (stored, self.list.serial)
     }
 
@@ -221,8 +239,27 @@ impl Ranges {
     /// [`take_stored`](Self::take_stored).
     pub fn stored(&self, key: (u64, u64)) -> (Vec<Range<u64>>, u64) {
         let maps = self.list.maps.iter().filter(|range| range.key == key && range.changes() && range.shadow);
-        let gone = self.list.gone.iter().filter(|gone| gone.key == key).map(|gone| gone.in_file.clone());
-        (maps.map(MappedRange::in_file).chain(gone).collect(), self.list.serial)
+        (maps.map(MappedRange::in_file).chain(self.unwatched(key)).collect(), self.list.serial)
+    }
+
+    /// Where stores are seen only by comparing all bytes.
+    fn unwatched(&self, key: (u64, u64)) -> impl Iterator<Item = Range<u64>> {
+        let gone = self.list.gone.iter().filter(move |gone| gone.key == key).map(|gone| gone.in_file.clone());
+        let inherited = self.list.inherited.iter().filter(move |(of, _)| *of == key);
+        gone.chain(inherited.map(|(_, in_file)| in_file.clone()))
+    }
+
+    /// Before a fork, whose child will have these maps, too.
+    pub fn before_fork(&mut self) {
+        let List { maps, inherited, .. } = &mut *self.list;
+        for range in maps {
+            watch::end(range);
+            let new = (range.key, range.in_file());
+            if range.stores && range.shadow && !range.cow && !inherited.contains(&new) {
+                inherited.push(new);
+                HAS_INHERITED.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// Stores in maps that are gone are in the epoch now, except those that are to be looked at `again`.
@@ -240,10 +277,6 @@ impl Ranges {
     /// The maps with a byte in `start..end`, whole.
     pub fn touching(&self, start: usize, end: usize) -> impl Iterator<Item = &MappedRange> {
         self.list.maps.iter().filter(move |range| range.start < end && start < range.end)
-    }
-
-    pub fn all(&mut self) -> impl Iterator<Item = &mut MappedRange> {
-        self.list.maps.iter_mut()
     }
 
     pub fn of(&mut self, key: (u64, u64)) -> impl Iterator<Item = &mut MappedRange> {

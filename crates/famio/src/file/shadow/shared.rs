@@ -16,7 +16,7 @@ use crate::file::UserBuf;
 use crate::file::atomic::{AtomicFile, PLAIN};
 use crate::file::descriptors::shared_memory;
 use crate::file::session::Session;
-use crate::file::state::shadow_memory::Shadow;
+use crate::file::state::shadow_memory::{Shadow, WORDS};
 use crate::file::state::shadow_pages::{PIECE, check_size, next_data, size_limit};
 use crate::index::{KERNELS, STORES};
 use crate::rule::{Rule, holds};
@@ -54,9 +54,7 @@ fn show(shadow: &Shadow, size: u64, read: impl Fn(u64, &mut [u8]) -> Result<()>)
         let end = at + piece.len() as u64;
         let hole =
             piece.iter().all(|&byte| byte == 0) && next_data(shadow.memory()?, at)?.is_none_or(|data| data >= end);
-        // SAFETY: below the shadow's size, which only the owner changes; compared by libc, as raw memory.
-        let is = |there: *mut u8| unsafe { libc::memcmp(there.cast(), piece.as_ptr().cast(), piece.len()) } == 0;
-        if !hole && !is(shadow.at(at, piece.len())?) {
+        if !hole && shadow.differing(at, piece)? != [0; WORDS] {
             write_at(shadow.memory()?, at, piece)?;
         }
         at = end;

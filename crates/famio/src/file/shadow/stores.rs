@@ -1,13 +1,13 @@
 //! Takes the program's stores through its maps into the open epoch.
 
 use super::ranges;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::UserBuf;
 use crate::file::atomic::AtomicFile;
 use crate::file::base::bits::GRANULE;
 use crate::file::base::doing::doing;
 use crate::file::session::Session;
-use crate::file::state::shadow_memory::Shadow;
+use crate::file::state::shadow_memory::{Shadow, WORDS};
 use crate::file::state::shadow_pages::PIECE;
 use crate::rule::{Rule, holds};
 use core::ops::Range;
@@ -21,7 +21,8 @@ impl AtomicFile {
         match self.shadow() {
             // A process that cannot write commits nothing, whichever process stored it.
             Some(shadow) if !self.is_disowned() && self.fds.has_writable() => self.take_stores_of(shadow),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => self.check_maps(),
         }
     }
 
@@ -70,15 +71,17 @@ impl AtomicFile {
         if others {
             wanted.push(0..shadow.size());
         }
-        if !wanted.is_empty() && (shared || self.ownership.is_disturbed()) {
-            self.session_for_write()?; // the session is what is compared
-        }
         let wanted = merged(wanted);
+        let begun = if !wanted.is_empty() && (shared || self.ownership.is_disturbed()) {
+            self.session_for_write().map(drop).map_err(Error::from) // the session is what is compared
+        } else {
+            Ok(())
+        };
         let longest = wanted.iter().map(|range| range.end - range.start).max().unwrap_or(0);
         let mut piece = vec![0; PIECE.min(longest as usize)];
         let mut take =
             |range: &Range<u64>| self.take_range(shadow, range.start..range.end.min(shadow.size()), &mut piece);
-        let taken = wanted.iter().try_for_each(&mut take);
+        let taken = begun.and_then(|()| wanted.iter().try_for_each(&mut take));
         // After an error everything is to be looked at again.
         let again = if taken.is_ok() { Vec::new() } else { wanted };
         ranges::lock().were_taken(self.key(), serial, again);
@@ -165,18 +168,11 @@ impl AtomicFile {
 
     /// Writes the granules of the shadow that differ from the file's bytes at `at`.
     fn take_piece(&self, shadow: &Shadow, at: u64, file: &[u8]) -> Result<()> {
-        let base = shadow.at(at, file.len())?;
-        let differs = |index: usize| {
-            let start = index * GRANULE;
-            let len = GRANULE.min(file.len() - start);
-            // SAFETY: below the shadow's size, which cannot change under its lock and, if it is shared, with
-            // ownership. The program may store there meanwhile: as raw memory, compared by libc.
-            unsafe { libc::memcmp(base.add(start).cast(), file[start..].as_ptr().cast(), len) != 0 }
-        };
-        // SAFETY: as above; most pieces are the same.
-        if unsafe { libc::memcmp(base.cast(), file.as_ptr().cast(), file.len()) } == 0 {
+        let bits = shadow.differing(at, file)?;
+        if bits == [0; WORDS] {
             return Ok(());
         }
+        let differs = |index: usize| bits[index / 64] >> (index % 64) & 1 != 0;
         let granules = file.len().div_ceil(GRANULE);
         let mut index = 0;
         while index < granules {

@@ -2,12 +2,14 @@
 
 use super::cow_maps::CowMaps;
 use super::shadow_notes::Notes;
-use super::shadow_pages::{check_size, new_memory, next_data};
+use super::shadow_pages::{PIECE, check_size, new_memory, next_data};
 use crate::error::{Error, Result};
 use crate::file::UserBuf;
+use crate::file::base::bits::GRANULE;
 use crate::file::engine::home::{copy_in, copy_out};
 use crate::index::SharedSize;
 use crate::map::ahead::Reach;
+use crate::map::guard;
 use crate::map::{Advice, GrowingMapping, Mapping};
 use crate::pmem::Domain;
 use crate::sys::internal::InUse;
@@ -17,6 +19,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
+
+/// Words with a bit for each granule of a piece.
+pub(in crate::file) const WORDS: usize = PIECE / GRANULE / 64;
 
 /// The most address space for one, unless the file is larger.
 const MAPPED_MAX: u64 = 64 << 30;
@@ -230,6 +235,34 @@ impl Shadow {
     /// The first offset from `at` on at which something was stored; `None`: nothing was.
     pub(in crate::file) fn next_data(&self, at: u64) -> Result<Option<u64>> {
         next_data(self.confirmed()?, at)
+    }
+
+    /// A bit for each granule that differs from `bytes`, at most a [`PIECE`], which lie below its size. The program may be
+    /// storing there.
+    ///
+    /// # Errors
+    /// `ENOSPC`: there is no memory for a page to which nothing was stored.
+    pub(in crate::file) fn differing(&self, at: u64, bytes: &[u8]) -> Result<[u64; WORDS]> {
+        let (base, all) = (self.at(at, bytes.len())?.cast_const(), bytes.as_ptr());
+        // SAFETY: below the shadow's size, which cannot change under its lock and, if it is shared, with ownership; as raw
+        // memory, compared by libc.
+        let is_same = |at: usize, len: usize| unsafe {
+            libc::memcmp(base.wrapping_add(at).cast(), all.wrapping_add(at).cast(), len) == 0
+        };
+        let compare = || {
+            let mut bits = [0; WORDS];
+            // Most pieces are the same.
+            if !is_same(0, bytes.len()) {
+                for (index, start) in (0..bytes.len()).step_by(GRANULE).enumerate() {
+                    let differs = !is_same(start, GRANULE.min(bytes.len() - start));
+                    bits[index / 64 % WORDS] |= u64::from(differs) << (index % 64);
+                }
+            }
+            bits
+        };
+        // SAFETY: it only compares and sets bits of its own.
+        let compared = unsafe { guard::run_on(base, bytes.len(), compare) };
+        compared.map_err(|_| Error::with(libc::ENOSPC, "there is no memory left to compare its map with the file"))
     }
 
     /// Stores bytes of the file that lie below its size. By our map, without a system call.

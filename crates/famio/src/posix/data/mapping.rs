@@ -2,10 +2,12 @@
 //! rest.
 
 use crate::error::{Error, Result};
+use crate::file::UserBuf;
 use crate::file::shadow;
 use crate::file::shadow::{MapRequest, Mapped};
 use crate::map::Advice;
 use crate::posix::call::lock;
+use crate::posix::call::user::Vectors;
 use crate::posix::descriptors::demote::demote_file;
 use crate::posix::descriptors::description::Description;
 use crate::posix::descriptors::verify::is_still;
@@ -14,6 +16,7 @@ use crate::posix::run::run_notes;
 use crate::posix::runtime::say::say_error;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw, steadily};
+use std::ffi::CString;
 use std::os::fd::RawFd;
 
 /// `mmap(2)`: see `shadow`. A file that would take too much memory is demoted.
@@ -294,6 +297,47 @@ pub fn madvise(addr: usize, length: usize, advice: i32) -> Ret {
     answer(addr, length, kernel, |kernel| {
         if shadow::touches(addr, addr.saturating_add(length)) { fail(libc::EOPNOTSUPP) } else { kernel() }
     })
+}
+
+/// `process_madvise(2)`: the kernel's. Advice by which maps of atomic files in this process would lose bytes is refused, as
+/// Linux refused all such advice for the own process before 6.13: [`madvise`] keeps the bytes.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn process_madvise(pidfd: RawFd, parts: *const UserBuf, count: usize, advice: i32, flags: u32) -> Ret {
+    // SAFETY: the caller's promise.
+    let kernel = || unsafe { raw!(SYS_process_madvise, pidfd, parts, count, advice, flags) };
+    let may_drop = [libc::MADV_DONTNEED, DONTNEED_LOCKED, libc::MADV_REMOVE].contains(&advice)
+        || matches!(OfPrivate::of(advice), Some(OfPrivate::Nothing | OfPrivate::Refused));
+    if !may_drop || !shadow::any() || !is_this_process(pidfd) {
+        return kernel();
+    }
+    // SAFETY: the pointer is the caller's, and is checked.
+    match unsafe { Vectors::copy(parts, count) } {
+        Ok(parts) if parts.slice().iter().any(|part| shadow::may_have_map(part.base as usize, part.len)) => {
+            fail(libc::EINVAL)
+        }
+        _ => kernel(),
+    }
+}
+
+/// Whether a process descriptor is that of this process, or may be.
+fn is_this_process(pidfd: RawFd) -> bool {
+    let Ok(name) = CString::new(format!("/proc/thread-self/fdinfo/{pidfd}")) else { return true };
+    if pidfd < 0 {
+        return true; // by a constant
+    }
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let mut text = [0; 512];
+    let read =
+        rustix::fs::open(&*name, flags, rustix::fs::Mode::empty()).and_then(|file| rustix::io::read(&file, &mut text));
+    let Ok(text) = read.map_err(|_| ()).and_then(|len| core::str::from_utf8(&text[..len]).map_err(|_| ())) else {
+        return true;
+    };
+    // In this process's own namespace, whichever `/proc` is mounted: the last of them.
+    let pids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let pid = pids.and_then(|pids| pids.split_whitespace().last()).and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_none_or(|pid| pid == crate::sys::process_id())
 }
 
 /// What to do with advice for private maps, where the kernel would act differently from shared maps.

@@ -35,7 +35,8 @@ pub fn before_exec(managed: bool) -> Passing {
     // A file that is only mapped has no descriptor, but stores to commit.
     let mut own = file::shadow::any() || table::Unlisted::any() || file::any_deferred_close();
     table::for_each(0, u32::MAX, |_, handle| own |= handle.is_ours());
-    if own && crate::posix::call::lock::not_reentered().is_ok() {
+    let has_released = own && crate::posix::call::lock::not_reentered().is_ok();
+    if has_released {
         crate::posix::descriptors::inherit::demote_out_of_reach("an exec after");
         process::close_all();
         file::release_all();
@@ -69,7 +70,7 @@ pub fn before_exec(managed: bool) -> Passing {
         each_inherited(|_, handle| stays |= core::ptr::eq(&**handle.file(), file));
         stays
     });
-    Passing { shows_kernel: own && !managed, has_no_notes: true, _lowered: lowered }
+    Passing { shows_kernel: own && !managed, has_no_notes: true, has_released, _lowered: lowered }
 }
 
 /// Whether a program with this environment loads this library with its configuration. A static or set-user-id program
@@ -98,12 +99,14 @@ pub struct Passing {
     shows_kernel: bool,
     /// Notes of demoted files were removed.
     has_no_notes: bool,
+    /// The files were closed, as at the end of the process.
+    has_released: bool,
     _lowered: Lowered,
 }
 
 impl Passing {
     fn nothing(lowered: Lowered) -> Self {
-        Self { shows_kernel: false, has_no_notes: false, _lowered: lowered }
+        Self { shows_kernel: false, has_no_notes: false, has_released: false, _lowered: lowered }
     }
 }
 
@@ -114,6 +117,9 @@ impl Drop for Passing {
         }
         if self.has_no_notes {
             file::note_demotions_again();
+        }
+        if self.has_released {
+            file::map_all_again();
         }
     }
 }
