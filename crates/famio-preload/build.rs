@@ -36,6 +36,9 @@ fn main() {
     }
 }
 
+/// What allocators call while they hold their locks.
+const IN_ALLOCATORS: [&str; 6] = ["mmap", "munmap", "mremap", "mprotect", "pkey_mprotect", "madvise"];
+
 /// The Rust exports.
 fn rust(rows: &[&table::Row]) -> String {
     let mut text = String::new();
@@ -46,13 +49,14 @@ fn rust(rows: &[&table::Row]) -> String {
         let (result, body) = (&row.result, &row.body);
         match row.shape.as_str() {
             "call" | "plain" => {
+                let finish = if IN_ALLOCATORS.contains(&name.as_str()) { "finish_in_allocator" } else { "finish" };
                 let run = match (row.shape.as_str(), result.as_str()) {
                     ("call", _) if row.takes_descriptor() => {
                         format!(
                             "finish(|| if entry::is_refused(fd) {{ entry::REFUSED }} else {{ unsafe {{ {body} }} }}) as {result}"
                         )
                     }
-                    ("call", _) => format!("finish(|| unsafe {{ {body} }}) as {result}"),
+                    ("call", _) => format!("{finish}(|| unsafe {{ {body} }}) as {result}"),
                     (_, "!") => format!("unsafe {{ {body} }}"),
                     _ => format!("plain(|| unsafe {{ {body} }})"),
                 };
@@ -63,6 +67,19 @@ fn rust(rows: &[&table::Row]) -> String {
                          // SAFETY: the caller's promise is the C function's.\n    {run}\n}}"
                     )
                     .expect("a string");
+                }
+            }
+            "libc" => {
+                writeln!(
+                    text,
+                    "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn famio_hook_{name}({arguments}) -> {result} {{\n    \
+                     // SAFETY: the caller's promise is the C function's.\n    \
+                     calling_libc(|| unsafe {{ {body} }})\n}}\n\
+                     unsafe extern \"C\" {{ fn famio_front_{name}(); }}"
+                )
+                .expect("a string");
+                for alias in &row.names {
+                    jump(&mut text, alias, &format!("famio_front_{name}"));
                 }
             }
             "cancel" => {
@@ -160,6 +177,7 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern const struct fast_path *const famio_fast_path;\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
+         extern void pthread_testcancel(void) __attribute__((visibility(\"default\")));\n\
          extern long famio_without_cancel(function *, function *, long, long, long, long, long, long);\n\
          extern __thread int famio_cancels_at_once __attribute__((tls_model(\"initial-exec\")));\n\
          #pragma GCC visibility pop\n\
@@ -173,6 +191,16 @@ fn fronts(rows: &[&table::Row]) -> String {
          static inline _Bool may_be_internal(int fd) { return fd >= __atomic_load_n(&famio_fast_path->internal, __ATOMIC_RELAXED); }\n",
     )
     .replace("LEAF_BITS", &LEAF_BITS.to_string());
+    for row in rows.iter().filter(|row| row.shape == "libc") {
+        let name = &row.names[0];
+        writeln!(
+            text,
+            "extern function famio_hook_{name} __attribute__((visibility(\"hidden\")));\n\
+             long famio_front_{name}(long a, long b, long c, long d, long e, long f) {{\n  \
+             pthread_testcancel();\n  return famio_hook_{name}(a, b, c, d, e, f);\n}}"
+        )
+        .expect("a string");
+    }
     let goes_on = |row: &&&table::Row| ["cancel", "around", "before", "after"].contains(&row.shape.as_str());
     for (index, row) in rows.iter().filter(goes_on).enumerate() {
         let name = &row.names[0];

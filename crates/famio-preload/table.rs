@@ -170,12 +170,15 @@ sees them as it has set them. Exceptions:
   the allocator's lock, and a program with open atomic files has a thread of the library's.
 - A program's own allocator that writes atomic files while it holds its lock must permit one more allocation by the
   thread in it, at the first write.
+- A thread of the library waits for `SIGSTKFLT`, which the kernel itself never sends: it tells of another process that
+  opens a file. While the process writes atomic files, one that somebody sends to the process may be lost.
 
-**Cancellation.** Calls on atomic files are no cancellation points; nor is `open` of any file, which matters for a
-thread that waits in it for the other end of a FIFO. A thread that may be cancelled at any instruction
-(`PTHREAD_CANCEL_ASYNCHRONOUS`) is cancelled after a read, write, SYNC, lock or `close` by descriptor, not in the
-middle. POSIX allows no other function of files there either; in those (`open`, `stat`) the cancellation of such a
-thread may end the program.
+**Cancellation.** Calls on atomic files are no cancellation points, nor is `open` of any file. In `fopen`, `freopen`,
+`fclose`, `fseek` and their like, `fgetwc`, `fgetws` and `mkstemp` of any file, a cancelled thread ends before the call,
+not in the middle. This matters for a thread that waits in one of them: for the other end of a FIFO, or for a terminal.
+A thread that may be cancelled at any instruction (`PTHREAD_CANCEL_ASYNCHRONOUS`) is cancelled after a read, write, SYNC,
+lock or `close` by descriptor, not in the middle. POSIX allows no other function of files there either; in those (`open`,
+`stat`) the cancellation of such a thread may end the program.
 
 ## The library's descriptors
 

@@ -1,7 +1,7 @@
 //! Hooks with unusual conventions, and the entries that the C shim calls.
 
 use crate::next::{Next, find};
-use crate::outcome::{finish, note};
+use crate::outcome::{finish, finish_in_allocator, note};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::AtomicBool;
 use famio::posix::{self, Ret, Tried, process, table};
@@ -313,7 +313,7 @@ static ROUTED: [bool; 512] = posix::ROUTED;
 /// As the system call.
 unsafe extern "C" fn famio_syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> Ret {
     // SAFETY: the caller's promise.
-    finish(|| unsafe { posix::syscall(number, [a, b, c, d, e, f]) })
+    finish_in_allocator(|| unsafe { posix::syscall(number, [a, b, c, d, e, f]) })
 }
 
 /// Sets errno from the kernel's result; -1.

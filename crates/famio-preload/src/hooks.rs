@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::unnecessary_cast, non_snake_case)]
 #![allow(clippy::too_many_arguments, clippy::unused_unit, unused_unsafe)]
 
-use crate::outcome::{finish, note, plain};
+use crate::outcome::{calling_libc, finish, finish_in_allocator, note, plain};
 use crate::{aio, asynchronous, entry, fortify, old_stat, programs, signals, stdio, temporary};
 use core::ffi::{CStr, c_char, c_long, c_void};
 use famio::file::UserBuf;

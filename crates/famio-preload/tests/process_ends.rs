@@ -36,3 +36,30 @@ fn a_daemon_goes_on_behind_what_its_parent_has_written() {
     });
     let _ = std::fs::remove_file(program);
 }
+
+/// It waited for ever: the main thread stayed, for the process to end.
+#[test]
+fn a_thread_may_wait_for_the_end_of_the_main_thread() {
+    let program = build("main_thread_joined");
+    everywhere("main-joined", |folder, domain| {
+        for before in [&[][..], &["before"]] {
+            let mut command = under(folder, "timeout", domain);
+            succeed(command.args(["-s", "KILL", "60"]).arg(&program).arg("atomic").args(before));
+            assert_eq!(&folder.read("atomic")[..5], b"later");
+            nothing_left(folder);
+        }
+    });
+    let _ = std::fs::remove_file(program);
+}
+
+/// The cancellation ended the process: it cannot go through the library.
+#[test]
+fn a_thread_is_cancelled_within_a_function_of_streams() {
+    let (folder, program) = (Folder::new("cancel-stdio"), build("cancel_stdio"));
+    for file in ["atomic", "plain"] {
+        let mut command = under_domain(&folder, "timeout", "");
+        succeed(command.args(["-s", "KILL", "60"]).arg(&program).args([file, "fifo"]));
+        std::fs::remove_file(folder.path().join("fifo")).unwrap();
+    }
+    let _ = std::fs::remove_file(program);
+}

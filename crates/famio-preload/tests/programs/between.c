@@ -1,6 +1,7 @@
 /* Handlers run between calls on a file, as between system calls: their own calls succeed, they may leave by
  * siglongjmp, and _exit in one ends the process as elsewhere. The program sees the signal actions that it has set. */
 #include "check.h"
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -162,6 +163,30 @@ static void by_jump(void) {
   CHECK(pwrite(fd, "x", 1, 0) == 1 && fsync(fd) == 0);
 }
 
+static int descriptors(void) {
+  DIR *all = opendir("/proc/self/fd");
+  CHECK(all);
+  int count = 0;
+  while (readdir(all)) count++;
+  closedir(all);
+  return count;
+}
+
+/* The calls that handlers have left count as ended: what they used is given back. */
+static void nothing_piles_up(void) {
+  char name[32];
+  snprintf(name, sizeof name, "%s-again", path);
+  int before = 0;
+  for (int round = 0; round < 400; round++) {
+    int again = open(name, O_RDWR | O_CREAT, 0600);
+    CHECK(again >= 0 && pwrite(again, name, sizeof name, 5000 * (round % 7)) == sizeof name && fsync(again) == 0);
+    CHECK(close(again) == 0);
+    if (round == 20) before = descriptors();
+  }
+  CHECK(descriptors() < before + 20);
+  CHECK(unlink(name) == 0);
+}
+
 /* ---- a handler that ends the process ---- */
 
 static void end(int signal) {
@@ -213,6 +238,7 @@ int main(int argc, char **argv) {
   CHECK((fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0 && ftruncate(fd, THREADS * BLOCK) == 0);
   with_threads();
   by_jump();
+  nothing_piles_up();
   by_exit();
   CHECK(close(fd) == 0);
   return 0;

@@ -135,6 +135,7 @@ pub(super) fn work() {
             continue; // the look before a deep sleep is next
         }
         round.scan_files(slept == Slept::Idle);
+        crate::thread::main_thread::has_started(); // again, if it could not start another thread
         if LIVES.want_keeper() && LIVES.will_have_keeper() {
             crate::thread::start("famio-lives", keep_lives);
         }

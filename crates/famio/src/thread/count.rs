@@ -32,13 +32,18 @@ pub(super) fn is_started() {
     ENDED.fetch_add(1, Ordering::SeqCst);
 }
 
+/// Whether the library has threads, or is about to.
+pub(super) fn has_ours() -> bool {
+    OURS.load(Ordering::SeqCst) != 0
+}
+
 /// In a forked child: the threads are the parent's.
 pub(crate) fn forget_parents() {
     OURS.store(0, Ordering::Relaxed);
     ENDED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Whether the program has no thread but this one.
+/// Whether the program has no thread but the main one.
 pub(crate) fn is_programs_only() -> bool {
     // A thread that is about to be started counts before the kernel has it, which would hide another one.
     let begun = BEGUN.load(Ordering::SeqCst);

@@ -89,6 +89,8 @@ pub(crate) fn handler(signal: i32) -> usize {
 
 /// In `ThreadBlock::handler` the signal's number begins at this bit, above the handler's address on the stack.
 const SIGNAL: u32 = 56;
+/// The bits of the address.
+const PLACE: usize = (1 << SIGNAL) - 1;
 
 /// The function that the kernel calls for every such signal. `extern "C-unwind"`, and without anything to drop: a
 /// handler may end its thread.
@@ -125,7 +127,12 @@ pub(crate) unsafe extern "C-unwind" fn on_signal(
 #[inline(always)]
 pub(crate) fn begin(thread: &ThreadBlock, signal: i32) -> usize {
     let here = 0u8;
-    let outer = thread.handler.replace((&raw const here).addr() | (signal as usize) << SIGNAL);
+    let place = (&raw const here).addr();
+    let outer = thread.handler.replace(place | (signal as usize) << SIGNAL);
+    // One below this on the stack was left by `siglongjmp`.
+    if outer & PLACE < place {
+        thread.outermost_handler.set(place);
+    }
     compiler_fence(Ordering::SeqCst);
     outer
 }
@@ -203,12 +210,11 @@ pub(crate) fn may_be_in_handler() -> bool {
     let running = thread.handler.get();
     if running != 0 {
         let here = 0u8;
-        let (place, signal) = (running & ((1 << SIGNAL) - 1), (running >> SIGNAL) as i32);
+        let (place, signal) = (running & PLACE, (running >> SIGNAL) as i32);
         // A handler that was left by `siglongjmp` has a lower frame than ours, or its signal was unblocked again.
         if place > (&raw const here).addr() && (blocked & signal_bit(signal) != 0 || lets_itself_in(signal)) {
             return true;
         }
-        thread.handler.set(0);
     }
     // A handler that is not behind ours has its own signal blocked.
     let known = [libc::SIG_DFL, libc::SIG_IGN, on_signal as *const () as usize, faults::handler()];
@@ -216,6 +222,19 @@ pub(crate) fn may_be_in_handler() -> bool {
         blocked & ALL_BUT_LIBCS & signal_bit(signal) != 0
             && signal_action(signal, None).is_ok_and(|action| !known.contains(&action.handler))
     })
+}
+
+/// Whether all handlers that were begun on this thread have been left by `siglongjmp`: this call lies above the outermost
+/// on the stack. Forgets them then, and the guarded copy that they may have interrupted.
+#[cold]
+pub(crate) fn forget_those_that_were_left(thread: &ThreadBlock) -> bool {
+    let here = 0u8;
+    let were_left = (&raw const here).addr() > thread.outermost_handler.get();
+    if were_left {
+        thread.handler.set(0);
+        thread.guard.set(0);
+    }
+    were_left
 }
 
 /// Whether a handler may run with its own signal unblocked: the guard of copies unblocks its signals.

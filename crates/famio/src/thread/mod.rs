@@ -12,7 +12,7 @@ mod start;
 pub(crate) use count::{forget_parents, is_programs_only};
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
-pub(crate) use start::{may_start, sharing, start};
+pub(crate) use start::{end_with_the_programs_threads, may_start, sharing, start};
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -46,6 +46,8 @@ pub struct ThreadBlock {
     pub(crate) postponed: Cell<u64>,
     /// The innermost running handler of the program, by its address on the stack; zero: none.
     pub(crate) handler: Cell<usize>,
+    /// The outermost of those that run, by its address on the stack. Stale if that has ended.
+    pub(crate) outermost_handler: Cell<usize>,
     /// Not zero: one of the library's threads.
     pub(crate) ours: Cell<u64>,
     /// The folders that this thread keeps open (see `journal::pools::kept`), by their address; zero: none.
@@ -55,7 +57,7 @@ pub struct ThreadBlock {
     not_sync: PhantomData<*mut ()>,
 }
 
-const _: () = assert!(size_of::<ThreadBlock>() == 152);
+const _: () = assert!(size_of::<ThreadBlock>() == 160);
 
 impl ThreadBlock {
     /// A number that spreads threads over lines of memory: threads with a slot of calls have one each.

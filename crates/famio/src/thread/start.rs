@@ -20,14 +20,18 @@ pub(crate) fn may_start() -> bool {
 
 /// Starts a thread on which no handler of the program runs. Returns whether it did.
 pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    start_with(name, STACK, work)
+}
+
+fn start_with(name: &str, stack: usize, work: impl FnOnce() + Send + 'static) -> bool {
     if !may_start() || !has_room() {
         return false;
     }
-    main_thread::watch();
+    main_thread::watch(end_with_the_programs_threads);
     // The program's handlers must not run on a thread that the program does not know.
     let before = block_signals(ALL_BUT_LIBCS);
     let counted = Counted::begin();
-    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK + thread_locals()).spawn(move || {
+    let started = std::thread::Builder::new().name(name.into()).stack_size(stack + thread_locals()).spawn(move || {
         let _counted = counted;
         current().ours.set(1);
         faults::let_through(current());
@@ -35,7 +39,18 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     });
     count::is_started();
     restore_signals(before);
+    if started.is_ok() {
+        main_thread::has_started();
+    }
     started.is_ok()
+}
+
+/// Bytes of the stack of a thread that runs the program's exit handlers: as most threads of programs have.
+const STACK_OF_EXIT: usize = 8 << 20;
+
+/// Starts the thread that ends the process with the last of the program's.
+pub(crate) fn end_with_the_programs_threads() -> bool {
+    start_with("famio-end", STACK_OF_EXIT, main_thread::end_process_when_alone)
 }
 
 /// Bytes of the program's own thread-local variables, which libc takes out of a thread's stack. Asked of the kernel:

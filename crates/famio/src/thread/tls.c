@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 struct famio_thread {
-    uint64_t words[19]; /* laid out by thread/mod.rs */
+    uint64_t words[20]; /* laid out by thread/mod.rs */
 };
 
 /* Hidden, and not static: `current` in mod.rs names it. */

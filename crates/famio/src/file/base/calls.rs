@@ -5,7 +5,7 @@
 //! thread that frees: that comes once per session, calls come all the time.
 
 use crate::sys::{membarrier, monotonic_now, thread_is_gone};
-use crate::thread;
+use crate::thread::{self, handlers};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
@@ -52,7 +52,8 @@ impl Call {
     /// What is loaded after this, and could be found then, stays until the call ends.
     #[inline]
     pub fn begin() -> Self {
-        let number = thread::current().calls.get();
+        let thread = thread::current();
+        let number = thread.calls.get();
         let place = match ALL.get((number as usize).wrapping_sub(1)) {
             Some(place) => Some(place),
             None => take_slot(number),
@@ -61,7 +62,10 @@ impl Call {
             Some(place) => {
                 // A handler that comes between the two leaves the depth as it was. A call within a call keeps the
                 // number: a thread that waits for the outer one must not take the inner one's end for it.
-                let word = place.word.load(Ordering::Relaxed);
+                let mut word = place.word.load(Ordering::Relaxed);
+                if word & DEPTH != 0 && thread.handler.get() != 0 && handlers::forget_those_that_were_left(thread) {
+                    word &= !DEPTH; // with the handlers, the calls that they interrupted were left
+                }
                 let step = if word & DEPTH == 0 { ONE_CALL + 1 } else { 1 };
                 place.word.store(word.wrapping_add(step), Ordering::Relaxed);
                 compiler_fence(Ordering::SeqCst);

@@ -172,7 +172,7 @@ fn may_share() -> bool {
 
 /// On the main thread: the process ends with the last thread of the program.
 pub fn watch_main_thread() {
-    crate::thread::main_thread::watch();
+    crate::thread::main_thread::watch(crate::thread::end_with_the_programs_threads);
 }
 
 /// After the start: descriptors that were inherited through `exec` become atomic files'.
