@@ -137,6 +137,7 @@ fn child() {
         let file = || files[index].as_ref().expect("open");
         match &step[..1] {
             "w" => file().write(3, b"new"),
+            "d" => file().write(3, b"---"),
             "q" => (0..BLOCKS).for_each(|block| file().write(block * 4096, &[1; 8])),
             "e" => assert_eq!(file().try_write(3, b"new").unwrap_err().errno(), libc::EBUSY),
             "m" => {
@@ -157,6 +158,10 @@ fn child() {
             "l" => {
                 fs::remove_dir_all(Path::new(&folder).join(".famio")).unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(20)); // a SYNC looks for a journal each millisecond
+            }
+            "v" => {
+                fs::rename(Path::new(&folder).join(".famio"), Path::new(&folder).join("moved")).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20)); // as above
             }
             _ => panic!("{step}"),
         }
@@ -374,6 +379,30 @@ fn a_sync_of_one_file_restores_the_lost_journals_of_all() {
         let place = Place::new(name, "groups-lost");
         assert_eq!(after(&place, "wa wb sa l wa sa"), [true; 2], "{name}");
         assert_eq!(after(&place, "wa wb sa l sa"), [true; 2], "{name}: nothing to commit");
+    }
+}
+
+/// The folder of the first record was still used: no SYNC of both files succeeded, or its record was where no recovery
+/// looks.
+#[test]
+fn a_sync_of_both_files_writes_its_record_beside_the_journals_that_were_made_anew() {
+    for name in ["redo", "disk"] {
+        let place = Place::new(name, "groups-anew");
+        for lost in ["l", "v"] {
+            let steps = format!("wa wb sa {lost} da db sa wa wb sb");
+            assert_eq!(after(&place, &steps), [true; 2], "{name}: {steps}");
+            let _ = fs::remove_dir_all(place.path("moved"));
+        }
+        // Two files of the group have changed, and a record is written.
+        let mut child = Waiting::new(&place, "wa wb sa v da db sa pause");
+        child.hear("pause");
+        let folder = place.path(".famio").join("joint");
+        let records = fs::read_dir(&folder).map(|found| found.count());
+        assert!(records.as_ref().is_ok_and(|&count| count > 0), "{name}: {}: {records:?}", folder.display());
+        child.kill();
+        place.recovered("a");
+        place.recovered("b");
+        let _ = fs::remove_dir_all(place.path("moved"));
     }
 }
 
@@ -677,6 +706,30 @@ fn the_write_that_would_exceed_the_record_is_refused_and_a_sync_makes_room() {
     assert!(refused.to_string().contains("SYNC first"), "{refused}");
     files[1].atomic().sync().unwrap();
     files[0].write(400_000 * 4096, &[1; 64]);
+    files[0].atomic().sync().unwrap();
+}
+
+/// Each file alone stayed below what made it look at the others. And what only sets a size has a part in the record.
+/// Takes two gigabytes of memory.
+#[test]
+#[ignore = "long"]
+fn many_files_do_not_exceed_the_record_together() {
+    let place = Place::new("disk", "groups-many");
+    let files: Vec<_> = (0..8).map(|at| place.open(&format!("file-{at}"))).collect();
+    let write = |file: &Opened, block: u64, blocks: usize| file.try_write(block * 4096, &vec![7; blocks * 4096]);
+    (0..910).for_each(|part| assert!(write(&files[0], part * 256, 256).is_ok()));
+    files[1..].iter().for_each(|file| assert!(write(file, 0, 1).is_ok()));
+    let mut written = (0..15).flat_map(|part| files[1..].iter().map(move |file| write(file, 1 + part * 256, 256)));
+    let refused = written.find_map(|written| written.err()).expect("refused");
+    assert_eq!(refused.errno(), libc::ENOSPC, "{refused}");
+    files[0].atomic().sync().unwrap();
+
+    (0..1200).for_each(|part| assert!(write(&files[0], part * 256, 256).is_ok()));
+    let file = famio::AtomicFile::options().settings(place.settings()).open(place.path("file-1")).unwrap();
+    let mut transaction = file.transaction().unwrap();
+    transaction.set_len(5).unwrap();
+    let refused = transaction.commit().unwrap_err();
+    assert_eq!(refused.errno(), libc::ENOSPC, "{refused}");
     files[0].atomic().sync().unwrap();
 }
 

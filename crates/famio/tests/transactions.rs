@@ -16,6 +16,37 @@ use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 
+/// It gave zeros for what another thread had just appended.
+#[test]
+fn a_read_shows_no_zeros_while_the_file_grows() {
+    for (name, settings, dir) in everywhere("transactions-grow") {
+        let file = open(&dir.path().join("file"), &settings);
+        file.write_at(&[b'x'; 100], 0).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut size = 100;
+                while !is_over.load(Ordering::Relaxed) {
+                    file.write_at(&[b'x'; 100], size).unwrap();
+                    size += 100;
+                    if size > 1000 {
+                        file.set_len(100).unwrap();
+                        size = 100;
+                    }
+                }
+            });
+            let mut tx = file.transaction().unwrap();
+            tx.write_at(b"y", 0).unwrap();
+            for _ in 0..20_000 {
+                let mut seen = [0; 2000];
+                let len = tx.read_at(&mut seen, 1).unwrap();
+                assert!(seen[..len].iter().all(|&byte| byte == b'x'), "{name}: {len} bytes");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
 /// The policies in place, with and without flushes and fences, and records: a name and a place for each.
 fn everywhere(name: &str) -> [(&'static str, Settings, Scratch); 11] {
     let all = [

@@ -8,11 +8,12 @@ mod deadline;
 mod part;
 
 use crate::error::{Error, Result};
-use crate::file::transaction::commit_joint;
+use crate::file::transaction::{check_joint, commit_joint};
 use crate::file::{AtomicFile, UserBuf};
 use core::time::Duration;
 use deadline::Deadline;
 use part::Part;
+pub(crate) use part::of_parent;
 use std::sync::Arc;
 
 const NOT_DURABLE: &str = "a transaction of several files is a SYNC of them";
@@ -205,13 +206,17 @@ impl Transaction {
         if !self.durable {
             return Err(self.part.named(Error::with(libc::EINVAL, NOT_DURABLE)));
         }
+        let parts: Vec<&Part> = self.parts().filter(|part| part.has_work()).collect();
+        let shares: Vec<_> = parts.iter().map(|part| part.share()).collect();
+        if shares.len() > 1 {
+            check_joint(&shares)?;
+        }
         // What was written to files that the transaction has at most read: what it writes may depend on it.
         self.parts().filter(|part| !part.has_work()).try_for_each(|part| part.commit(true))?;
-        let parts: Vec<&Part> = self.parts().filter(|part| part.has_work()).collect();
         match parts[..] {
             [] => Ok(()),
             [only] => only.commit(true),
-            _ => commit_joint(parts.iter().map(|part| part.share()).collect()),
+            _ => commit_joint(shares),
         }
     }
 

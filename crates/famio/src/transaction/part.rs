@@ -1,9 +1,16 @@
 //! The part of a transaction that concerns one file.
 
 use crate::error::{Error, Result};
+
 use crate::file::transaction::{Seen, Share, WriteSet};
 use crate::file::{AtomicFile, UserBuf};
 use std::sync::Arc;
+
+/// For a transaction of the parent of this process.
+pub(crate) fn of_parent() -> Error {
+    let what = "a transaction belongs to the process that began it; a forked child has to begin its own";
+    Error::with(libc::ECHILD, what)
+}
 
 pub(super) struct Part {
     file: Arc<AtomicFile>,
@@ -62,10 +69,7 @@ impl Part {
     #[cold]
     fn unusable(&self) -> Error {
         self.named(if self.file.is_parents() {
-            Error::with(
-                libc::ECHILD,
-                "a transaction belongs to the process that began it; a forked child has to begin its own",
-            )
+            of_parent()
         } else {
             Error::with(libc::EBADF, "the file of a transaction is closed, or was opened for reading")
         })
@@ -112,7 +116,13 @@ impl Part {
         if self.set.is_empty() {
             return Ok(there);
         }
-        let size = self.set.size_after(self.file.size().max(offset.saturating_add(there as u64)));
+        // As long as it was for the read: another thread or process may have made it longer since.
+        let end = offset.saturating_add(there as u64);
+        let size = self.set.size_after(match there {
+            0 => self.file.size().min(offset),
+            _ if there < buf.len => end,
+            _ => self.file.size().max(end),
+        });
         let len = buf.len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         if len > there {
             // SAFETY: the rest of the caller's buffer.

@@ -67,17 +67,20 @@ impl Home {
     }
 
     /// What the session's next owner has to know.
-    pub fn state(&self) -> [u64; 3] {
+    pub fn state(&self) -> [u64; 4] {
         let sparse = self.sparse.load(Ordering::Acquire).into();
-        [sparse, self.reserved.load(Ordering::Acquire), self.top.load(Ordering::Acquire)]
+        let [reserved, top] = [&self.reserved, &self.top].map(|word| word.load(Ordering::Acquire));
+        [sparse, reserved, top, self.preallocated()]
     }
 
     /// Continues where the last owner left it.
-    pub fn set_state(&self, shared: &Shared, fds: &Descriptors, [sparse, reserved, top]: [u64; 3]) -> Result<()> {
+    pub fn set_state(&self, shared: &Shared, fds: &Descriptors, state: [u64; 4]) -> Result<()> {
+        let [sparse, reserved, top, preallocated] = state;
         self.cover(fds, shared.physical.load(Ordering::Acquire))?;
         self.sparse.store(sparse != 0, Ordering::Release);
         self.reserved.store(reserved, Ordering::Release);
         self.top.store(top, Ordering::Release);
+        self.preallocated.store(preallocated, Ordering::Release);
         Ok(())
     }
 
@@ -217,7 +220,9 @@ impl Home {
             Ok(()) => Ok(want),
             Err(_) => allocate(fd, have, end).map(|()| end),
         })?;
-        self.reserved.fetch_max(got, Ordering::AcqRel);
+        // Not after a cut meanwhile, which has freed what lies below.
+        let longer = |now: u64| (now >= have).then(|| now.max(got));
+        let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Relaxed, longer);
         Ok(())
     }
 

@@ -34,7 +34,7 @@ impl Session {
             let open_changes = self.open_changes(fds)?;
             if !self.engine.finds_journal_now(cx) {
                 // Recovery needs the journal to take the file back to the last commit.
-                self.moving(|| self.engine.make_journal_anew(cx))?;
+                self.make_journal_anew(cx)?;
             }
             self.abandon();
             Some(open_changes)

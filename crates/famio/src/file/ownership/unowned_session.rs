@@ -46,7 +46,7 @@ impl Session {
         // Last: the words themselves may have found no room.
         if left.is_err() || !self.arena.can_be_attached() {
             let mut words = Words(&words);
-            let _home: [u64; 3] = words.next()?;
+            let _home: [u64; 4] = words.next()?;
             self.engine.take_state(cx, &mut words)?;
             return left.map(|()| false);
         }

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::{Records, buffers, checkpointing};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::base::background_wakeup;
 use crate::file::base::bits::{GRANULE, below, rest_of_granules, runs, touched};
 use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
@@ -48,10 +48,12 @@ impl Records {
         if bits == 0 {
             return Ok(());
         }
-        self.reserve(cx, state.open == 0, (bits & !state.open).count_ones().into())?;
+        let (is_first, granules) = (state.open == 0, (bits & !state.open).count_ones().into());
+        self.reserve(cx, is_first, granules)?;
+        let unreserve = |_: &Error| self.unreserve(is_first.into(), granules);
         let (number, is_taken_now) = match state.buffer {
             Some(number) => (number, false),
-            None => (buffers::take(cx)?, true),
+            None => (buffers::take(cx).inspect_err(unreserve)?, true),
         };
         let filled = buffers::address(cx, number).and_then(|to| {
             self.fill_edges(cx, block, start, end, to, &state)?;
@@ -60,6 +62,7 @@ impl Records {
         let to = match filled {
             Ok(to) => to,
             Err(e) => {
+                unreserve(&e);
                 if is_taken_now {
                     buffers::give_back(cx, number);
                 }

@@ -106,9 +106,9 @@ impl Records {
             self.write_runs(cx, &|wanted, give| records::each_run_of(journal, &scan, wanted, give))?;
             return Ok(committed);
         }
-        drop(log);
         let length = rustix::fs::fstat(journal)?.st_size as u64;
         let scan = scan(journal, length, &self.live.header(), self.medium)?;
+        drop(log); // not earlier: the background gives segments back
         check_is_all(scan.epoch(), committed)?;
         self.write_runs(cx, &|wanted, give| scan.each_run(wanted, give))?;
         Ok(committed)

@@ -36,10 +36,15 @@ impl Records {
         let all = add(cx, &self.granules, granules);
         let reserved = self.reserve_for(cx, self.cost(blocks, all));
         if reserved.is_err() {
-            self.blocks.fetch_sub(block, Ordering::Relaxed);
-            self.granules.fetch_sub(granules, Ordering::Relaxed);
+            self.unreserve(block, granules);
         }
         reserved
+    }
+
+    /// What was reserved for a write that failed is not needed.
+    pub(super) fn unreserve(&self, blocks: u64, granules: u64) {
+        self.blocks.fetch_sub(blocks, Ordering::Relaxed);
+        self.granules.fetch_sub(granules, Ordering::Relaxed);
     }
 
     pub(super) fn reserve_for(&self, cx: Context<'_>, cost: u64) -> Result<()> {

@@ -77,7 +77,7 @@ impl Session {
             return Ok(());
         }
         self.was_lost.store(true, Ordering::Relaxed);
-        self.moving(|| self.engine.make_journal_anew(cx)).map_err(|e| {
+        self.make_journal_anew(cx).map_err(|e| {
             cx.shared().poisoned.store(1, Ordering::Release);
             failed(e)
         })?;
@@ -85,6 +85,17 @@ impl Session {
         cx.shared().journal.store(self.engine.inode_in_place(), Ordering::Release);
         cx.shared().journal_file.store(self.engine.journal().file().identity().1, Ordering::Release);
         Ok(())
+    }
+
+    /// Gives the journal its name back: by a copy, which the session uses from now on.
+    pub(in crate::file) fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
+        let before = self.engine.journal().file().identity();
+        let made = self.moving(|| self.engine.make_journal_anew(cx));
+        if made.is_err() && self.engine.journal().file().identity() != before {
+            // What is written from now on would go to the old one, and a recovery finds the copy.
+            cx.shared().poisoned.store(1, Ordering::Release);
+        }
+        made
     }
 
     /// Whether the journal was found without its name since the last call. Looked at first: a locked instruction would

@@ -73,27 +73,31 @@ pub(in crate::file) fn begin_child() {
 /// Attempts to use folders that other processes remove as empty at that moment.
 const TRIES: u32 = 100;
 
-/// A file's records, valid as long as its journal lies at the same place.
+/// A file's records, valid as long as its journal is the same file at the same place: one that was made anew may lie in
+/// a new folder of the same name.
 #[derive(Default)]
-pub(in crate::file) struct Joint(Mutex<Option<(PathBuf, Arc<Records>)>>);
+pub(in crate::file) struct Joint(Mutex<Option<Known>>);
+
+/// The records, with the place and the identity of the journal beside which they were found.
+type Known = (PathBuf, (u64, u64), Arc<Records>);
 
 impl Joint {
     /// The records for a file with that journal.
     pub fn records(&self, file: BorrowedFd<'_>, journal: &Live) -> Result<Arc<Records>> {
-        let (mut here, place) = (self.0.lock(), journal.place());
-        if let Some((at, records)) = &*here
-            && *at == place
+        let (mut here, place, identity) = (self.0.lock(), journal.place(), journal.file().identity());
+        if let Some((at, of, records)) = &*here
+            && (at, of) == (&place, &identity)
             && records.key.users == users_of(file)?
             && records.key.process == std::process::id()
         {
             return Ok(records.clone());
         }
         let found = Records::of(file, journal)?;
-        *here = Some((place, found.clone()));
+        *here = Some((place, identity, found.clone()));
         Ok(found)
     }
 
-    /// The program has closed the file.
+    /// The program has closed the file; or the records are not where its journal is.
     pub fn leave(&self) {
         let records = self.0.lock().take();
         drop(records);

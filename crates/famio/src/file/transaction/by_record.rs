@@ -166,6 +166,8 @@ fn write(all: &[Participant<'_>], record: &Complete) -> Answer<Written> {
         if failed.is_undecided {
             // It may be on the disk or not, which recovery will see. Until then no process goes on.
             all.iter().for_each(Participant::poison);
+        } else if failed.refusal.is_session_ended() {
+            all.iter().for_each(|participant| participant.file.joint.leave());
         }
         failed.refusal
     })

@@ -10,7 +10,7 @@ use crate::file::transaction::write_set::Step;
 use crate::file::transaction::{AT_END, WriteSet};
 use crate::index::BLOCK;
 use crate::journal::joint::MOST_PARTS;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Bytes of a record for all files. The rest of a gigabyte is for what is not counted: stores in maps, and what is
@@ -18,8 +18,10 @@ use std::sync::Arc;
 const ROOM: u64 = (1 << 30) - (64 << 20);
 /// Bytes of a record for a block.
 const PER_BLOCK: u64 = BLOCK as u64 + 16;
-/// Bytes after which a file looks at the others.
+/// Bytes, of all files, after which all files are looked at.
 const STEP: u64 = 16 << 20;
+/// Bytes that were reserved in records so far, by all files of groups.
+static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 impl AtomicFile {
     /// Before a write of `len` bytes at `offset`.
@@ -59,7 +61,7 @@ impl AtomicFile {
         set.steps().iter().try_for_each(|step| match *step {
             Step::Write { offset: AT_END, len, .. } => self.reserve(group, self.size(), len as u64),
             Step::Write { offset, len, .. } => self.reserve(group, offset, len as u64),
-            Step::SetSize(_) => Ok(()),
+            Step::SetSize(size) => self.reserve_size_in_record(size),
         })
     }
 
@@ -67,20 +69,24 @@ impl AtomicFile {
     fn reserve(&self, group: u32, offset: u64, len: u64) -> Result<()> {
         let blocks = offset.saturating_add(len).div_ceil(BLOCK as u64) - offset / BLOCK as u64;
         let more = blocks * PER_BLOCK;
-        let before = self.in_record.fetch_add(more, Ordering::Relaxed);
-        if before != 0 && before / STEP == (before + more) / STEP {
+        let before = RESERVED.fetch_add(more, Ordering::Relaxed);
+        let is_first = self.in_record.fetch_add(more, Ordering::Relaxed) == 0;
+        if !is_first && before / STEP == (before + more) / STEP {
             return Ok(());
         }
         let files = groups::files_of(group);
         if fits(&files) {
             return Ok(());
         }
-        files.iter().try_for_each(|file| file.count_in_record())?;
+        // The next write has to look again.
+        let undo = || _ = RESERVED.fetch_sub(more, Ordering::Relaxed);
+        files.iter().try_for_each(|file| file.count_in_record()).inspect_err(|_| undo())?;
         self.in_record.fetch_add(more, Ordering::Relaxed);
         if fits(&files) {
             return Ok(());
         }
         self.in_record.fetch_sub(more, Ordering::Relaxed);
+        undo();
         let what = "the files of its group have changed so much since the last SYNC that they could not be committed together: SYNC first";
         Err(self.named(Error::with(libc::ENOSPC, what)))
     }

@@ -27,16 +27,24 @@ pub(crate) struct Share<'a> {
 ///
 /// # Errors
 /// As [`AtomicFile::commit_transaction`]. `EXDEV`: the journals are not in one pool, or the users who may read or
-/// write the files differ. `E2BIG`: more than 1 GiB. `EOPNOTSUPP`: a file belongs to a group, whose other files a
-/// commit of it would include.
+/// write the files differ. `E2BIG`: more than 1 GiB. Those of [`check_joint`].
 pub(crate) fn commit_joint(mut shares: Vec<Share<'_>>) -> Result<()> {
     AtomicFile::may_lock()?;
+    check_joint(&shares)?;
+    shares.sort_by_key(|share| share.file.key()); // the same order for all threads
+    waiting_for_room(|| commit_all(&shares))
+}
+
+/// Whether these files can be committed together, as far as that is known before.
+///
+/// # Errors
+/// `EOPNOTSUPP`: a file belongs to a group, whose other files a commit of it would include.
+pub(crate) fn check_joint(shares: &[Share<'_>]) -> Result<()> {
     if let Some(Share { file, .. }) = shares.iter().find(|share| share.file.settings.group.is_some()) {
         let what = "a file of a group takes part in no transaction of several files";
         return Err(file.named(Error::with(libc::EOPNOTSUPP, what)));
     }
-    shares.sort_by_key(|share| share.file.key()); // the same order for all threads
-    waiting_for_room(|| commit_all(&shares))
+    Ok(())
 }
 
 fn commit_all(shares: &[Share<'_>]) -> Result<()> {

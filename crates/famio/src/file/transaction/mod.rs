@@ -19,7 +19,7 @@ mod write_set;
 
 pub(crate) use crate::file::state::commits::Commits;
 pub(in crate::file) use crate::file::state::joint_records::Joint;
-pub(crate) use joint::{Share, commit_joint};
+pub(crate) use joint::{Share, check_joint, commit_joint};
 pub(crate) use seen::Seen;
 pub(crate) use write_set::{AT_END, WriteSet};
 

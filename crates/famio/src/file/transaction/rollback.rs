@@ -109,7 +109,7 @@ impl Session {
         // If this process is killed in here, the epoch is not kept, either.
         shared.keeps.store(0, Ordering::Release);
         if !self.engine.finds_journal_now(cx) {
-            self.moving(|| self.engine.make_journal_anew(cx))?;
+            self.make_journal_anew(cx)?;
         }
         self.abandon();
         shared.closed.store(1, Ordering::Release);

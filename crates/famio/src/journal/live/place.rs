@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::journal::lock;
 use crate::journal::pools::beside::beside_path;
 use crate::journal::pools::pool::Pool;
+use crate::pmem::is_in_memory;
 use crate::settings::Durability;
 use crate::sys::namespaces::root_folder;
 use crate::sys::{read_at, write_at};
@@ -93,6 +94,16 @@ impl Live {
         made
     }
 
+    /// Whether a copy in `pool`, which may be another folder than at first, survives as much as the journal does.
+    fn check_survives_there(&self, pool: &Pool) -> Result<()> {
+        let is_here_in_memory = self.file.run(|journal| Ok(is_in_memory(journal.as_fd())))?;
+        if self.durability == Durability::Power && is_in_memory(pool.folder()) && !is_here_in_memory {
+            let what = format!("{} lies in memory now, and would not survive a power loss", pool.path().display());
+            return Err(Error::with(libc::EIO, what));
+        }
+        Ok(())
+    }
+
     /// The journal has lost its name: puts a complete and durable copy of it under that name, and uses it from now
     /// on. No thread writes to the journal meanwhile. `EIO`: there is no place for it, or another file is there.
     pub fn make_anew(&self, file: BorrowedFd<'_>) -> Result<()> {
@@ -106,6 +117,7 @@ impl Live {
         let mut tries = 0;
         let pool = loop {
             let pool = Pool::make(file, self.pool.as_deref()).map_err(failed)?;
+            self.check_survives_there(&pool).map_err(failed)?;
             match self.copy_to(&pool, file) {
                 Ok(()) => break pool,
                 // The folder was removed once more.
@@ -126,7 +138,13 @@ impl Live {
 /// Copies a file to an empty one, with room for all of it.
 fn copy(from: impl AsFd, to: impl AsFd) -> Result<()> {
     let size = rustix::fs::fstat(&from)?.st_size as u64;
-    rustix::fs::fallocate(&to, rustix::fs::FallocateFlags::empty(), 0, size)?;
+    loop {
+        match rustix::fs::fallocate(&to, rustix::fs::FallocateFlags::empty(), 0, size) {
+            Err(Errno::INTR) => {}
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => break, // all of it is written
+            Err(e) => return Err(e.into()),
+        }
+    }
     let (mut piece, mut at) = (vec![0; 1 << 20], 0);
     while at < size {
         let got = read_at(&from, at, &mut piece)?;

@@ -3,10 +3,11 @@
 //! A handle holds the number of a slot and how often that slot was used. Slots lie in chunks that are never freed.
 
 use crate::error::{Error, Result};
+use crate::sys::process_id;
 use crate::transaction::Transaction;
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::alloc::{Layout, alloc_zeroed};
 
 /// Slots of a chunk, and number of chunks: their product is the most transactions that can be open at once.
@@ -27,6 +28,8 @@ const USES: u64 = (1 << 40) - 1;
 /// Zeros are a valid value.
 struct Place {
     word: AtomicU64,
+    /// The process that began the transaction.
+    process: AtomicU32,
     transaction: UnsafeCell<Option<Transaction>>,
 }
 
@@ -74,6 +77,7 @@ pub(super) fn put(transaction: Transaction) -> Result<usize> {
         {
             continue;
         }
+        place.process.store(process_id(), Ordering::Relaxed);
         // SAFETY: this call has made the word busy.
         unsafe { *place.transaction.get() = Some(transaction) };
         place.word.store(free | IDLE, Ordering::Release);
@@ -116,9 +120,12 @@ pub(super) fn get(handle: usize) -> Result<InUse> {
     let idle = word & !STATE | IDLE;
     match place.word.compare_exchange(idle, word & !STATE | BUSY, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(InUse { place, word: idle }),
-        Err(now) if now & !STATE == idle & !STATE && now & STATE == BUSY => {
-            Err(Error::with(libc::EBUSY, "another call uses the transaction at this moment"))
-        }
+        Err(now) if now & !STATE == idle & !STATE && now & STATE == BUSY => match place.process.load(Ordering::Relaxed)
+        {
+            // A thread of the parent was using it at the fork.
+            process if process != process_id() => Err(crate::transaction::of_parent()),
+            _ => Err(Error::with(libc::EBUSY, "another call uses the transaction at this moment")),
+        },
         Err(_) => Err(ended()),
     }
 }

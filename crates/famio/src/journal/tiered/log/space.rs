@@ -150,10 +150,7 @@ impl TieredLog {
             return Ok(());
         }
         self.leave_segment();
-        self.area.cut(1)?;
-        self.segments.truncate(1);
-        self.count_used();
-        Ok(())
+        self.cut(1)
     }
 
     /// Gives back segments at the end that are not needed, down to `length` bytes if that is possible, and so that
@@ -184,12 +181,16 @@ impl TieredLog {
             room -= lost.min(room);
             count -= 1;
         }
-        if count < self.segments.len() {
-            self.area.cut(count)?;
-            self.segments.truncate(count);
-            self.count_used();
-        }
-        Ok(())
+        if count < self.segments.len() { self.cut(count) } else { Ok(()) }
+    }
+
+    /// Gives back all segments but the first `count`. Those that the medium does not count any more are not used,
+    /// though the journal's file may have stayed as long as it was.
+    fn cut(&mut self, count: usize) -> Result<()> {
+        let cut = self.area.cut(count);
+        self.segments.truncate(self.area.count());
+        self.count_used();
+        cut
     }
 
     /// Takes over segments that were made.

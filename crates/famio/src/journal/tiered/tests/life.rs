@@ -2,11 +2,13 @@
 
 use super::super::TieredLog;
 use super::test_hooks::{SMALL, TestHooks};
+use crate::error::{Error, Result};
 use crate::journal::inplace::Key;
 use crate::journal::inplace::mapped::Mapped;
-use crate::journal::testing::KERNEL;
-use crate::pmem::Domain;
-use std::os::fd::AsFd;
+use crate::journal::testing::{KERNEL, kernels_calls, kernels_memory};
+use crate::pmem::{Domain, Medium};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
 
 const LIMIT: u64 = 1 << 20;
 
@@ -112,6 +114,43 @@ fn with_nothing_pending_it_shrinks_and_goes_on() {
         test_hooks.log.shrink().unwrap();
         assert_eq!((test_hooks.log.len(), test_hooks.log.used()), (8192 + SMALL.first, 0));
         test_hooks.recovers();
+    }
+}
+
+/// The kernel, which cannot cut a file while this is set.
+struct CutsNothing(AtomicBool);
+
+// SAFETY: memory operations as the kernel's.
+unsafe impl Medium for CutsNothing {
+    kernels_memory!();
+    kernels_calls!(fence pwritev fsync fdatasync);
+    fn ftruncate(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) && rustix::fs::fstat(fd)?.st_size as u64 > size {
+            return Err(Error::new(libc::EROFS));
+        }
+        KERNEL.ftruncate(fd, size)
+    }
+}
+
+/// The medium did not count the segments any more in which the log went on; the next growth removed them.
+#[test]
+fn it_goes_on_in_segments_that_are_counted_if_it_could_not_shrink() {
+    static MEDIUM: CutsNothing = CutsNothing(AtomicBool::new(false));
+    for gives_back in [false, true] {
+        let mut test_hooks = TestHooks::new(LIMIT, &MEDIUM);
+        let write = |test_hooks: &mut TestHooks, epoch: usize| {
+            test_hooks.write(epoch * 3000 % 60_000, &[epoch as u8 + 1; 5000]);
+            test_hooks.commit().unwrap();
+            test_hooks.recovers();
+        };
+        (0..40).for_each(|epoch| write(&mut test_hooks, epoch));
+        test_hooks.checkpointed = test_hooks.log.committed() as usize;
+        test_hooks.log.release(test_hooks.log.committed());
+        MEDIUM.0.store(true, Ordering::Relaxed);
+        let cut = if gives_back { test_hooks.log.give_back(0, 0) } else { test_hooks.log.shrink() };
+        assert_eq!(cut.unwrap_err().errno(), libc::EROFS);
+        MEDIUM.0.store(false, Ordering::Relaxed);
+        (0..80).for_each(|epoch| write(&mut test_hooks, epoch));
     }
 }
 
