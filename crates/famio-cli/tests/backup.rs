@@ -4,6 +4,7 @@ mod common;
 
 use common::running::{self, Running, said};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -150,4 +151,28 @@ fn colours_are_for_terminals_and_for_who_asks() {
     assert!(of(&["status", "none", "--color", "always"]).contains("\u{1b}[1;31mfamio: \u{1b}[0m"));
     assert!(!of(&["--color=never", "--help"]).contains('\u{1b}'));
     assert!(of(&["--color=always", "--help"]).contains('\u{1b}'));
+}
+
+/// In a mode, the bits of the group are those of the list's mask. Without the list they were the group's.
+#[test]
+fn nobody_may_do_more_with_a_copy_that_has_no_access_control_list() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a.db"), "private").unwrap();
+    // Version 2: the owner and user 12345 may read and write, the group nothing; mask; others nothing.
+    let entries = [(1, 6, u32::MAX), (2, 6, 12345), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        list.extend([u16::to_le_bytes(tag), u16::to_le_bytes(bits)].concat());
+        list.extend(u32::to_le_bytes(id));
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(path("a.db"), "system.posix_acl_access", &list, flags).is_err() {
+        return eprintln!("SKIPPED: no access control lists here");
+    }
+    let mode = |name: &str| std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("a.db"), 0o660);
+    assert!(famio(folder.path()).args(["backup", "a.db", "copy"]).status().unwrap().success());
+    assert!(famio(folder.path()).args(["restore", "copy", "a.db"]).status().unwrap().success());
+    assert_eq!((mode("copy"), mode("a.db")), (0o600, 0o600));
 }

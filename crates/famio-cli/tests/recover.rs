@@ -254,6 +254,16 @@ fn a_change_by_somebody_else_needs_a_decision() {
     }
 }
 
+/// A folder with one conflict lost what the journals of all other files had.
+#[test]
+fn where_nothing_contradicts_there_is_nothing_to_decide() {
+    for winner in ["--use=file", "--use=journal"] {
+        let place = Place::crashed();
+        place.expect(&["recover", winner], 0, "recovered to epoch");
+        place.is_committed();
+    }
+}
+
 #[test]
 fn a_file_in_use_is_left_alone() {
     let place = Place::new();

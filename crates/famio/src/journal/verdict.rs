@@ -150,7 +150,7 @@ impl Facts<'_> {
     fn conflict(&self, what: &str) -> Verdict {
         let (file, journal) = (self.file_path.display(), self.journal_path.display());
         Verdict::Conflict(format!(
-            "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+            "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal {file} or --use=file {file} decides"
         ))
     }
 }

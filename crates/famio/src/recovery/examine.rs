@@ -215,7 +215,7 @@ fn is_of_mark(header: Option<&Header>, mark: Option<&Mark>) -> bool {
 fn stopped(what: impl core::fmt::Display, file: &Path, journal: &Path) -> Verdict {
     let (file, journal) = (file.display(), journal.display());
     Verdict::Conflict(format!(
-        "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal or --use=file decides"
+        "{what} (file {file}, journal {journal}); both are kept: famio recover --use=journal {file} or --use=file {file} decides"
     ))
 }
 

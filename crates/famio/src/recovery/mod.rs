@@ -59,8 +59,11 @@ pub enum Use {
     Refuse,
     /// Believe the journal: bring the file to its last commit, whatever was done to the file since.
     Journal,
-    /// Believe the file: drop the journal and the mark. Data that only the journal has is lost.
+    /// Believe the file: drop the journal and the mark. Data that only the journal has is lost. Where nothing contradicts,
+    /// and the journal can be read, it is used as ever.
     File,
+    /// As `File`, whatever the journal has: the file goes.
+    Dropped,
 }
 
 /// How to recover.

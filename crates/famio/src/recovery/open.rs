@@ -269,7 +269,18 @@ pub(super) fn recover(
     if let Some(mark) = &examined.growing
         && (*verdict == Verdict::Growing || options.on_conflict != Use::Refuse)
     {
-        let (outcome, cut) = growing::recover(file, mark, settings, options, options.on_conflict == Use::File)?;
+        if let Verdict::Conflict(text) = verdict
+            && options.on_conflict == Use::Journal
+            && header.as_ref().is_some_and(|header| header.state.is_pending(true))
+        {
+            let text =
+                format!("{text}; --use=journal: the file's mark is of another kind, and says nothing of the journal");
+            return Ok((Outcome::Conflict(text), 0, 0));
+        }
+        // Without a conflict there is nothing to decide.
+        let keeps_all =
+            options.on_conflict == Use::Dropped || options.on_conflict == Use::File && *verdict != Verdict::Growing;
+        let (outcome, cut) = growing::recover(file, mark, settings, options, keeps_all, &examined.file_path)?;
         if journal.is_some() && *verdict == Verdict::Growing && !options.dry_run {
             finish(file, examined, header.clone(), Domain::PageCache)?; // a leftover
         }
@@ -277,7 +288,7 @@ pub(super) fn recover(
     }
     if examined.is_of_another {
         return match (verdict, options.on_conflict) {
-            (_, Use::File) => {
+            (_, Use::File | Use::Dropped) => {
                 if !options.dry_run {
                     mark::remove(file)?;
                 }
@@ -288,6 +299,12 @@ pub(super) fn recover(
         };
     }
     let own = header.as_ref().filter(|header| header.identity == examined.identity);
+    let is_readable = || {
+        own.cloned().zip(journal.as_ref()).is_some_and(|(mut header, (journal, length))| {
+            let dry_run = Options { dry_run: true, ..options };
+            replay(file, owner_lock, journal.as_fd(), *length, &mut header, dry_run, progress).is_ok()
+        })
+    };
     let act = match (verdict, options.on_conflict) {
         (Verdict::Nothing | Verdict::Growing, _) => return Ok((Outcome::NothingToDo, 0, 0)),
         (Verdict::Leftover, _) => Act::Clean,
@@ -300,7 +317,10 @@ pub(super) fn recover(
                 return Ok((Outcome::Conflict(text), 0, 0));
             }
         },
-        (Verdict::Recover | Verdict::Conflict(_), Use::File) => Act::Discard,
+        // Without a conflict there is nothing to decide, unless the journal cannot be read.
+        (Verdict::Recover, Use::File) if is_readable() => Act::Replay,
+        (Verdict::Recover, Use::File) => Act::Discard,
+        (Verdict::Conflict(_), Use::File) | (Verdict::Recover | Verdict::Conflict(_), Use::Dropped) => Act::Discard,
     };
     let domain = header.as_ref().map_or(Domain::PageCache, |header| header.file_domain);
     match act {

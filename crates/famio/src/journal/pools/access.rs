@@ -61,6 +61,12 @@ pub(crate) fn give_to_owner_of(file: BorrowedFd<'_>, journal: BorrowedFd<'_>) ->
     give(file, journal, |permissions| permissions)
 }
 
+/// The bits for group and others of a copy of `like` that has no access control list and the group `gid`, so that nobody
+/// may do more with it. An `O_PATH` descriptor suffices.
+pub(crate) fn mode_without_list(like: BorrowedFd<'_>, stat: &Stat, gid: u32) -> Result<u32> {
+    Ok(Permissions::of_looked_at(like, stat)?.as_mode(gid))
+}
+
 /// Gives one of Famio's files to the users who may write `file`, and to no others: a user who may only read the file
 /// must not be able to lock it.
 pub(crate) fn give_to_writers_of(file: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> Result<()> {

@@ -18,6 +18,7 @@ use super::kept::{Kept, Left};
 use crate::error::{Error, Result};
 use crate::index::{Control, DeadArena, LONGEST_FREEZE};
 use crate::journal::header::{Kind, first_bytes};
+use crate::journal::pools::access::mode_without_list;
 use crate::journal::records::{apply, scan};
 use crate::journal::tiered::scan as scan_tiered;
 use crate::journal::{Header, State, Verdict, control, lock};
@@ -73,7 +74,7 @@ pub(crate) fn backup(
         destination::refuse_atomic(there.as_fd(), settings).map_err(named(&to.path))?;
     }
     let (new, stat, backup) = copy(from, &to.path, settings, waits, kept)?;
-    give(&new, (stat.st_uid, stat.st_gid, stat.st_mode)).map_err(named(&to.path))?;
+    give(&new, source.as_fd(), &stat).map_err(named(&to.path))?;
     match &to.there {
         Some(there) => destination::replace_ordinary(new, there.as_fd(), &to.path, settings),
         None => new.publish(&to.path),
@@ -118,14 +119,16 @@ fn is_of_destination(error: &Error) -> bool {
     [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EROFS].contains(&error.errno())
 }
 
-/// Sets owner, group and mode, as far as this process may, and makes the copy durable.
-pub(in crate::recovery) fn give(new: &Unfinished, (owner, group, mode): (u32, u32, u32)) -> Result<()> {
-    let (owner, group) = (Some(rustix::fs::Uid::from_raw(owner)), Some(rustix::fs::Gid::from_raw(group)));
+/// Gives the copy owner, group and mode of `like`, as far as this process may, and makes it durable. Access control lists
+/// are not copied; nobody may do more with the copy for the lack of one, or of the group.
+pub(in crate::recovery) fn give(new: &Unfinished, like: BorrowedFd<'_>, stat: &Stat) -> Result<()> {
+    let (owner, group) = (Some(rustix::fs::Uid::from_raw(stat.st_uid)), Some(rustix::fs::Gid::from_raw(stat.st_gid)));
     // Without the right to give files away, this process remains the owner, and may still be in the group.
     if rustix::fs::fchown(&new.file, owner, group).is_err() {
         let _ = rustix::fs::fchown(&new.file, None, group);
     }
-    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(mode & 0o777))?;
+    let of_others = mode_without_list(like, stat, fstat(&new.file)?.st_gid)?;
+    rustix::fs::fchmod(&new.file, Mode::from_raw_mode(stat.st_mode & 0o700 | of_others & 0o077))?;
     Ok(rustix::fs::fsync(&new.file)?)
 }
 

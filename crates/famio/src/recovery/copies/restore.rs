@@ -58,8 +58,8 @@ pub(crate) fn restore(
         None => None,
     };
     let (new, stat, backup) = copy(from, path, settings, waits, kept)?;
-    let like = old.as_ref().map_or(stat, |old| old.stat);
-    give(&new, (like.st_uid, like.st_gid, like.st_mode)).map_err(named(path))?;
+    let (like, stat) = old.as_ref().map_or((source.as_fd(), &stat), |old| (old.file.as_fd(), &old.stat));
+    give(&new, like, stat).map_err(named(path))?;
     let unread_journal = match old {
         Some(old) => old.end(new, path, settings)?,
         None => new.publish(path).map(|()| None).map_err(named(path))?,
@@ -152,7 +152,7 @@ fn end_journal(
     if examined.journal.is_none() || stays {
         return Ok(None);
     }
-    let on_conflict = if has_a_name { Use::Refuse } else { Use::File };
+    let on_conflict = if has_a_name { Use::Refuse } else { Use::Dropped };
     let options = Options { on_conflict, ..Options::default() };
     recover(file, &examined, owned.lock(), settings, options, &Silent)?;
     owned.end();

@@ -24,7 +24,7 @@ pub(in crate::recovery) fn conflict(
     } else if mark.boot.is_some() && mark.boot != Some(BootId::current()?) {
         &"what was committed of it was not made to survive the end of its boot, which has ended"
     } else if stamp.size < mark.base && !mark.is_found {
-        &format_args!("the file has {} bytes, and {} were committed", stamp.size, mark.base)
+        return Ok(Some(cut_text(stamp.size, mark.base, path)));
     } else if stamp.changed().0 > i64::from(mark.until) && (stamp.size != mark.base || !mark.overwrites.is_empty()) {
         &"another program changed the file after the crash"
     } else {
@@ -37,7 +37,15 @@ pub(in crate::recovery) fn conflict(
 fn conflict_text(what: impl core::fmt::Display, file: &Path) -> String {
     let file = file.display();
     format!(
-        "{what} (file {file}); it is kept as it is: famio recover --use=journal takes it back to its last SYNC, --use=file keeps all"
+        "{what} (file {file}); it is kept as it is: famio recover --use=journal {file} takes it back to its last SYNC, --use=file {file} keeps all"
+    )
+}
+
+/// As [`conflict_text`], of a file that has lost committed bytes: nothing can take it back to its last SYNC.
+fn cut_text(size: u64, committed: u64, file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "the file has {size} bytes, and {committed} were committed (file {file}); it is kept as it is: another program has cut it, and famio recover --use=file {file} keeps what is left"
     )
 }
 
@@ -61,16 +69,20 @@ pub(crate) fn hash_of(file: BorrowedFd<'_>, from: u64, to: u64) -> Result<Option
 }
 
 /// Cuts the file to its committed size and removes the mark, as after a clean close. `keeps_all`: the file is
-/// accepted as it is. Also returns the number of bytes cut off.
+/// accepted as it is. Also returns the number of bytes cut off. `path`: the file's, for messages.
 pub(in crate::recovery) fn recover(
     file: BorrowedFd<'_>,
     mark: &GrowingMark,
     settings: &Settings,
     options: Options,
     keeps_all: bool,
+    path: &Path,
 ) -> Result<(Outcome, u64)> {
     let size = rustix::fs::fstat(file)?.st_size as u64;
     let committed = if keeps_all { size } else { committed(file, mark, size)? };
+    if size < committed {
+        return Ok((Outcome::Conflict(cut_text(size, committed, path)), 0));
+    }
     if !options.dry_run {
         let mut mark = mark.clone();
         let found = detect(file, settings).map_or(Domain::PageCache, |found| found.domain);

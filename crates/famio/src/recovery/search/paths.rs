@@ -257,7 +257,7 @@ impl All<'_> {
         let is_kept = owner_lock.as_ref().is_some_and(OwnerLock::may_keep);
         let examined = examine(file, owner_lock.as_ref(), settings, !options.dry_run, given);
         if is_kept
-            && options.on_conflict != Use::File
+            && ![Use::File, Use::Dropped].contains(&options.on_conflict)
             && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
             && let Some(owner_lock) = owner_lock
         {
