@@ -178,9 +178,7 @@ impl Membership {
     /// call.
     pub fn may_have_other_writers(&self) -> bool {
         let me = self.id.load(Ordering::Acquire);
-        let can = |member: &Member| {
-            ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.can_commit()
-        };
+        let can = |member: &Member| ![0, me].contains(&member.id.load(Ordering::Acquire)) && member.can_commit();
         self.slots().iter().any(can)
     }
 

@@ -72,13 +72,21 @@ fn what_travels_keeps_the_last_one_in_and_the_place_of_a_dead_one() {
     let mine = open(&file);
     let other = open(&file);
     let number = other.number();
+    other.set_owner(); // as before any change
     std::fs::write(other.epoch_path(number), "x").unwrap();
     other.set_epoch(number, ImageKind::default());
     let wrote = other.me();
     killed(other);
     let third = open(&file);
     assert_eq!(third.writer_state(wrote), WriterState::Dead);
-    assert!(third.leave());
+    // One that has never owned the file leaves nothing behind, though it could have written.
+    let reader = open(&file);
+    reader.set_writes(true);
+    let place = reader.place();
+    killed(reader);
+    let next = open(&file);
+    assert_eq!(next.place(), place);
+    assert!(next.leave() && third.leave());
     assert!(!mine.leave());
     mine.forget_epoch();
     assert!(!std::path::Path::new(&mine.epoch_path(number)).exists());
