@@ -255,6 +255,21 @@ pub(crate) fn has_nothing_to_recover(fd: BorrowedFd<'_>, settings: &Settings) ->
     }
 }
 
+/// Whether the journal, which fits the file, can be read.
+pub(super) fn can_be_replayed(
+    file: BorrowedFd<'_>,
+    examined: &Examined,
+    owner_lock: Option<&OwnerLock>,
+    options: Options,
+    progress: &dyn Progress,
+) -> bool {
+    let own = examined.header.clone().filter(|header| header.identity == examined.identity);
+    own.zip(examined.journal.as_ref()).is_some_and(|(mut header, (journal, length))| {
+        let dry_run = Options { dry_run: true, ..options };
+        replay(file, owner_lock, journal.as_fd(), *length, &mut header, dry_run, progress).is_ok()
+    })
+}
+
 /// Does what the verdict, or the user, says. Returns the outcome, the epoch and the bytes copied; for a growing file,
 /// the bytes cut off.
 pub(super) fn recover(
@@ -299,12 +314,6 @@ pub(super) fn recover(
         };
     }
     let own = header.as_ref().filter(|header| header.identity == examined.identity);
-    let is_readable = || {
-        own.cloned().zip(journal.as_ref()).is_some_and(|(mut header, (journal, length))| {
-            let dry_run = Options { dry_run: true, ..options };
-            replay(file, owner_lock, journal.as_fd(), *length, &mut header, dry_run, progress).is_ok()
-        })
-    };
     let act = match (verdict, options.on_conflict) {
         (Verdict::Nothing | Verdict::Growing, _) => return Ok((Outcome::NothingToDo, 0, 0)),
         (Verdict::Leftover, _) => Act::Clean,
@@ -318,7 +327,7 @@ pub(super) fn recover(
             }
         },
         // Without a conflict there is nothing to decide, unless the journal cannot be read.
-        (Verdict::Recover, Use::File) if is_readable() => Act::Replay,
+        (Verdict::Recover, Use::File) if can_be_replayed(file, examined, owner_lock, options, progress) => Act::Replay,
         (Verdict::Recover, Use::File) => Act::Discard,
         (Verdict::Conflict(_), Use::File) | (Verdict::Recover | Verdict::Conflict(_), Use::Dropped) => Act::Discard,
     };

@@ -10,10 +10,10 @@ use crate::index::{Control, OwnerLock};
 use crate::journal::pools::access::as_owner;
 use crate::journal::pools::reach::{is_regular, look, look_at, open_looked_at};
 use crate::journal::{Verdict, control, lock, mark};
-use crate::recovery::examine::examine;
+use crate::recovery::examine::{Examined, examine};
 use crate::recovery::formats::joint;
 use crate::recovery::found_file::FoundFile;
-use crate::recovery::open::{Known, in_session, is_ordinary, recover};
+use crate::recovery::open::{Known, can_be_replayed, in_session, is_ordinary, recover};
 use crate::recovery::owning::owner_lock_given;
 use crate::recovery::{Options, Outcome, Progress, Report, Use};
 use crate::settings::Settings;
@@ -256,9 +256,14 @@ impl All<'_> {
         };
         let is_kept = owner_lock.as_ref().is_some_and(OwnerLock::may_keep);
         let examined = examine(file, owner_lock.as_ref(), settings, !options.dry_run, given);
+        let has_no_conflict = |examined: &&Examined| match options.on_conflict {
+            Use::Dropped => false,
+            _ if matches!(examined.verdict, Verdict::Conflict(_)) => false,
+            Use::File => can_be_replayed(file, examined, owner_lock.as_ref(), options, self.progress),
+            _ => true,
+        };
         if is_kept
-            && ![Use::File, Use::Dropped].contains(&options.on_conflict)
-            && let Some(examined) = examined.as_ref().ok().filter(|e| !matches!(e.verdict, Verdict::Conflict(_)))
+            && let Some(examined) = examined.as_ref().ok().filter(has_no_conflict)
             && let Some(owner_lock) = owner_lock
         {
             let control = owner_lock.control().clone();
