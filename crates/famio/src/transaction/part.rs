@@ -1,7 +1,6 @@
 //! The part of a transaction that concerns one file.
 
 use crate::error::{Error, Result};
-
 use crate::file::transaction::{Seen, Share, WriteSet};
 use crate::file::{AtomicFile, UserBuf};
 use std::sync::Arc;
