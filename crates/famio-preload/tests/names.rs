@@ -310,3 +310,12 @@ fn processes_share_a_file_whose_name_is_gone() {
         }
     }
 }
+
+/// What is remembered of an absent name holds until something is made in its folder.
+#[test]
+fn a_name_that_was_often_absent_is_seen_once_it_is_there() {
+    for folder in [Folder::new("absent"), Folder::on_disk("absent")] {
+        let program = Program(build("absent"));
+        succeed(&mut under(&folder, &program.0));
+    }
+}

@@ -1,6 +1,7 @@
 //! The stat family: shows the logical size and times of an atomic file. The file is found by its identity, so every
 //! path and every descriptor of it shows the same.
 
+use super::absent;
 use super::selected::may_match;
 use super::stat_of_others::{Reached, SEEN_BY_STATX, Seen, look_at_others};
 use crate::fast_path::FAST_PATH;
@@ -9,7 +10,7 @@ use crate::posix::data::vector;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;
 use crate::posix::runtime::state::{in_vfork_child, is_forked};
-use crate::posix::{Ret, raw, steadily};
+use crate::posix::{Ret, fail, raw, steadily};
 use core::ffi::c_char;
 use libc::{stat as Stat, statx as Statx};
 use std::ffi::CStr;
@@ -150,9 +151,18 @@ const ASKS: u32 = 16;
 /// As the system call: bad memory gives `EFAULT`.
 #[inline(always)] // as `fstat`
 pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags: i32) -> Ret {
+    if absent::any()
+        && let Some(result) = absent::look(path, flags)
+    {
+        return result;
+    }
     // SAFETY: the caller's promise; after success `shown` is valid.
     unsafe {
         let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
+        if result == fail(libc::ENOENT) && FAST_PATH.any() {
+            absent::note(path);
+            return result;
+        }
         if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
             return stat_logical(dirfd, path, shown, flags);
         }
