@@ -1,6 +1,7 @@
 //! The background: one thread per process, for checkpoints, requests for ownership, and dead members. It sleeps until
 //! there is work, and holds nothing meanwhile.
 
+use super::locks::LookAgain;
 use super::registry::files;
 use crate::file::base::background_wakeup::{ASLEEP, AWAKE, DEEP, EVENTS, EVERY_ROUND, TIMED, Watched};
 use crate::file::base::quiet::IDLE;
@@ -24,8 +25,8 @@ const LOOKS_MAX: usize = 80;
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
-/// Between two looks while the close of a file is deferred.
-const DEFERRED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Between two looks while the close of a file is deferred, or a file has the cover of its locks.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const SECOND: u64 = 1_000_000_000;
 
 /// Between two looks for dead members, if they are too many to wait for.
@@ -65,7 +66,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> Slept {
         // The kernel wakes one of those that watch a robust futex, which may have detached from that file: wake the
         // others, too.
         Ended::Woken(index) if index >= lives => words[index].wake(),
-        Ended::Woken(_) | Ended::Otherwise => {}
+        Ended::Woken(_) | Ended::Otherwise | Ended::Interrupted => {}
         Ended::InTime => return Slept::Long,
         Ended::Unknown if look_at(&words, others.is_empty(), seen, limit) => return Slept::Idle,
         Ended::Unknown => {}
@@ -150,8 +151,8 @@ struct Round {
     waiting: Vec<Weak<super::AtomicFile>>,
     /// A request is to be answered soon.
     has_request: bool,
-    /// The close of a file is deferred.
-    is_deferred: bool,
+    /// The close of a file is deferred, or a file has the cover of its locks.
+    looks_again: bool,
     /// There is something else to do again.
     remind: bool,
     looked_at_all: u64,
@@ -164,7 +165,7 @@ impl Round {
     }
 
     fn limit(&self) -> Option<&'static Timespec> {
-        let pause = if self.is_deferred { &DEFERRED } else { &IDLE };
+        let pause = if self.looks_again { &AGAIN } else { &IDLE };
         if self.has_request { Some(&SOON) } else { self.is_pending().then_some(pause) }
     }
 
@@ -174,16 +175,16 @@ impl Round {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
         let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;
-        (self.has_request, self.is_deferred) = (false, false);
+        (self.has_request, self.looks_again) = (false, false);
         loop {
             if all {
                 some = files().values().map(Arc::downgrade).collect();
                 self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                let deferred = file.1.end_deferred_close(false);
-                self.is_deferred |= deferred;
-                look_at_file(file, deferred, &mut self.waiting, &mut self.has_request);
+                let mut deferred = file.1.end_deferred_close(false);
+                look_at_file(file, &mut deferred, &mut self.waiting, &mut self.has_request);
+                self.looks_again |= deferred;
             }
             if all || !self.waiting.is_empty() {
                 break;
@@ -211,13 +212,15 @@ fn keep_lives() {
 /// One file's part of a round: whether to look at it again soon, or later.
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
-    deferred: bool,
+    deferred: &mut bool,
     waiting: &mut Vec<Weak<super::AtomicFile>>,
     has_request: &mut bool,
 ) {
     let requested = file.monitor_members();
+    let locks = file.look_after_locks();
     let flushes = file.answer_flush();
-    *has_request |= requested || flushes;
+    *has_request |= requested || flushes || locks == LookAgain::Soon;
+    *deferred |= locks == LookAgain::Later;
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
@@ -229,7 +232,7 @@ fn look_at_file(
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || flushes || is_unowned || deferred || left == Left::ForLater {
+    if requested || flushes || is_unowned || *deferred || locks == LookAgain::Soon || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

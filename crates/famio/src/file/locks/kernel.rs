@@ -37,7 +37,7 @@ pub(super) fn unset_all(fd: BorrowedFd<'_>, owner: Owner) {
 fn setting(owner: Owner) -> i32 {
     match owner {
         Owner::Process => libc::F_SETLK,
-        Owner::Description(_) => libc::F_OFD_SETLK,
+        Owner::OtherProcess(_) | Owner::Description(_) => libc::F_OFD_SETLK,
     }
 }
 

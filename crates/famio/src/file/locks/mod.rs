@@ -10,9 +10,12 @@
 //!
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
+mod cover;
 mod kernel;
+mod shared;
 mod twins;
 
+pub(super) use self::cover::LookAgain;
 use super::AtomicFile;
 use crate::error::{Error, Result};
 pub use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
@@ -41,7 +44,7 @@ impl Whose {
     fn of(owner: Owner) -> Self {
         match owner {
             Owner::Process => Self::Process,
-            Owner::Description(_) => Self::Description,
+            Owner::OtherProcess(_) | Owner::Description(_) => Self::Description,
         }
     }
 }
@@ -55,19 +58,31 @@ pub enum Outcome<'a, T> {
 }
 
 /// While a call is in the kernel the locks stay there.
-pub struct InKernel<'a>(Option<&'a AtomicFile>);
+pub struct InKernel<'a> {
+    file: Option<&'a AtomicFile>,
+    /// It waits there, and other processes know.
+    waits: bool,
+}
 
 impl InKernel<'_> {
     /// For a file whose locks are the kernel's for good.
     pub fn uncounted() -> Self {
-        Self(None)
+        Self { file: None, waits: false }
+    }
+
+    /// Whether other processes know that the call may wait there.
+    pub fn is_known(&self) -> bool {
+        self.waits
     }
 
     /// The call has ended, and has released something.
     pub fn unlocked(self) {
-        let file = self.0;
+        let file = self.file;
         drop(self);
         let Some(file) = file else { return };
+        if file.locks.wants_cover.load(Ordering::Relaxed) && AtomicFile::may_wait().is_ok() {
+            file.try_cover();
+        }
         if file.locks.leased.load(Ordering::Relaxed) && AtomicFile::may_wait().is_ok() {
             file.try_memory();
         } else if file.tries_at_unlock() && AtomicFile::may_wait().is_ok() {
@@ -78,7 +93,10 @@ impl InKernel<'_> {
 
 impl Drop for InKernel<'_> {
     fn drop(&mut self) {
-        if let Some(file) = self.0 {
+        if let Some(file) = self.file {
+            if self.waits {
+                let _ = file.with_locked_table(|_, locked| locked.table().set_waits_in_kernel(false));
+            }
             file.locks.place.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -87,6 +105,11 @@ impl Drop for InKernel<'_> {
 impl AtomicFile {
     /// Sets `lock`, or with `kind` `None` removes it. `waits`: it may wait for others.
     pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
+        if self.locks.is_sharing.load(Ordering::Acquire)
+            && let Some(done) = self.set_lock_in_table(owner, kind, range, waits)
+        {
+            return done;
+        }
         self.in_memory(Whose::of(owner), |table| {
             let Some(kind) = kind else {
                 table.ranges.unset(owner, range);
@@ -104,6 +127,11 @@ impl AtomicFile {
 
     /// The first lock that conflicts with `lock`.
     pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
+        if self.locks.is_sharing.load(Ordering::Acquire)
+            && let Some(done) = self.find_conflict_in_table(lock)
+        {
+            return done;
+        }
         self.in_memory(Whose::of(lock.owner), |table| Some(Ok(table.ranges.conflict(lock))))
     }
 
@@ -180,7 +208,7 @@ impl AtomicFile {
             table.rest();
         }
         self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: no thread moves to memory
-        Outcome::Kernel(InKernel(Some(self)))
+        Outcome::Kernel(InKernel { file: Some(self), waits: false })
     }
 
     /// For a call that goes to the kernel, if the locks are there.
@@ -188,7 +216,7 @@ impl AtomicFile {
         if self.has_locks_in_memory() {
             return None;
         }
-        let in_kernel = InKernel(Some(self));
+        let in_kernel = InKernel { file: Some(self), waits: false };
         if self.locks.place.fetch_add(1, Ordering::AcqRel) & IN_MEMORY != 0 {
             return None; // its drop takes the count back
         }
@@ -196,6 +224,9 @@ impl AtomicFile {
         self.locks.calls.store(calls, Ordering::Relaxed);
         if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks == LocksChoice::Auto {
             self.with_session(|session| self.lease.want_for_locks(session));
+            if Self::may_wait().is_ok() {
+                self.count_lock_calls();
+            }
         }
         Some(in_kernel)
     }
@@ -268,13 +299,17 @@ impl AtomicFile {
                 let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
                 continue;
             }
-            self.say_lost(&error);
-            // Other processes may write now to what this process believes it has locked: it must not go on writing.
-            self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
-            self.locks.are_lost.store(true, Ordering::Release);
+            self.lose_locks(&error);
             table.forget();
             self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
         }
+    }
+
+    /// Another program has what this process believes it has locked: it must not go on writing.
+    fn lose_locks(&self, error: &Error) {
+        self.say_lost(error);
+        self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+        self.locks.are_lost.store(true, Ordering::Release);
     }
 
     /// Before a session begins, or a growing file is changed.
@@ -344,6 +379,9 @@ impl AtomicFile {
     /// by.
     pub(super) fn drop_process_locks(&self) {
         self.drop_locks(|table| table.ranges.unset_all(Owner::Process));
+        if self.locks.is_sharing.load(Ordering::Acquire) && Self::may_lock().is_ok() {
+            self.drop_locks_in_table();
+        }
     }
 
     /// The description is not in use any more.

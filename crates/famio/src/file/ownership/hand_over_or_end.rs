@@ -252,6 +252,7 @@ impl AtomicFile {
         let mut result = Ok(());
         let mut own = None;
         self.ownership.membership.stop_writing();
+        self.leave_lock_table();
         for round in 0.. {
             // What this process wrote is left to the others to commit.
             self.end_if_last_attached();

@@ -69,8 +69,8 @@ impl AtomicFile {
                 _ => self.release_writes(),
             }
         }
-        if self.is_disowned() {
-            return Ok(());
+        if self.is_disowned() || !self.ownership.membership.has_owned() {
+            return Ok(()); // it has written nothing
         }
         // With the gate closed: a change in progress already has its image, and half a change must not be kept.
         let ended = self.with_session(|session| -> Result<()> {

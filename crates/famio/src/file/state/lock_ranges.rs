@@ -15,6 +15,8 @@ pub enum Kind {
 pub enum Owner {
     /// The process (`F_SETLK`).
     Process,
+    /// Another process, by its id; 0: it has none here. Only in answers.
+    OtherProcess(u32),
     /// An open file description (`F_OFD_SETLK`), by a number of its own.
     Description(usize),
 }

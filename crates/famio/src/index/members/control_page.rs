@@ -38,8 +38,8 @@ pub(in crate::index) struct Member {
     pub(in crate::index) life: Life,
 }
 
-/// "FAMIODRB".
-pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODRB");
+/// "FAMIODRC".
+pub(in crate::index) const MAGIC: u64 = u64::from_le_bytes(*b"FAMIODRC");
 
 /// In [`Member::roles`]: it has the file open to write.
 pub(in crate::index) const CAN_COMMIT: u16 = 1;
@@ -175,6 +175,10 @@ pub(crate) struct Page {
     pub(in crate::index) grows_no_more: AtomicU64,
     /// The device of the members' file; 0: not known. A copy of the file system, mounted beside it, has another.
     pub(in crate::index) device: AtomicU64,
+    /// The number of the lock table's file; 0: there is none.
+    pub(in crate::index) lock_table: AtomicU64,
+    /// 1: some member, past or present, cannot use a lock table.
+    pub(in crate::index) no_lock_table: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= SIZE);

@@ -14,6 +14,9 @@ use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
+/// How often a refused lock is asked for again: each time, the locks had moved to the lock table meanwhile.
+const TRIES: u32 = 3;
+
 /// Whether `command` is about record locks.
 pub(in crate::posix) fn is_lock(command: i32) -> bool {
     use libc::{F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
@@ -99,29 +102,14 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     {
         return fail(error.errno());
     }
-    let outcome = match request(handle, command, lock) {
-        _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
-        Some((owner, kind, range)) => {
-            if kind.is_some() && matches!(of, LockOf::Description) {
-                handle.keeps_locks();
-            }
-            let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-            handle.file().set_lock(owner, kind, range, waits)
+    let mut result = set_once(fd, handle, command, lock, of);
+    for _ in 0..TRIES {
+        let is_refused = [-libc::EAGAIN, -libc::EACCES].contains(&(result as i32));
+        if !is_refused || !is_kept(handle) || !handle.file().are_locks_in_table() {
+            break;
         }
-        None => Outcome::Kernel(InKernel::uncounted()),
-    };
-    let result = match outcome {
-        Outcome::Done(Ok(())) => 0,
-        Outcome::Done(Err(errno)) => fail(errno),
-        Outcome::Kernel(in_kernel) => {
-            // SAFETY: our copy, which the kernel reads.
-            let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-            if result == 0 && kind == libc::F_UNLCK {
-                in_kernel.unlocked();
-            }
-            result
-        }
-    };
+        result = set_once(fd, handle, command, lock, of);
+    }
     if result == 0 && kind == libc::F_UNLCK {
         has_unlocked(handle);
     }
@@ -131,19 +119,48 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
-/// `F_GETLK` and its variants.
-fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
+/// Asks the lock table or the kernel, wherever the locks are now.
+fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
+    let kind = i32::from(lock.l_type);
+    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
     let outcome = match request(handle, command, lock) {
         _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
-        Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
+        Some((owner, kind, range)) => {
+            if kind.is_some() && matches!(of, LockOf::Description) {
+                handle.keeps_locks();
+            }
+            handle.file().set_lock(owner, kind, range, waits)
+        }
         None => Outcome::Kernel(InKernel::uncounted()),
-        // The kernel's answer to this differs between versions.
-        Some((_, None, _)) => match handle.file().locks_in_kernel() {
-            Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
-            Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
-        },
     };
     match outcome {
+        Outcome::Done(Ok(())) => 0,
+        Outcome::Done(Err(errno)) => fail(errno),
+        Outcome::Kernel(in_kernel) => {
+            // A call that waits there for the cover of other processes would wait for long.
+            if waits && kind != libc::F_UNLCK && !in_kernel.is_known() {
+                let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
+                // SAFETY: our copy, which the kernel reads.
+                let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
+                let is_refused = [-libc::EAGAIN, -libc::EACCES].contains(&(result as i32));
+                if !is_refused || is_kept(handle) && handle.file().are_locks_in_table() {
+                    return result;
+                }
+            }
+            // SAFETY: our copy, which the kernel reads.
+            let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+            if result == 0 && kind == libc::F_UNLCK {
+                in_kernel.unlocked();
+            }
+            result
+        }
+    }
+}
+
+/// `F_GETLK` and its variants.
+fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
+    let asked = *lock;
+    match find_conflict(handle, command, lock) {
         Outcome::Done(Err(errno)) => return fail(errno),
         Outcome::Done(Ok(None)) => lock.l_type = libc::F_UNLCK as i16,
         Outcome::Done(Ok(Some(found))) => show(lock, found),
@@ -153,6 +170,18 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
             if result != 0 {
                 return result;
             }
+            // A description's lock, of no process.
+            let may_be_cover = i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid == -1;
+            if may_be_cover
+                && is_kept(handle)
+                && handle.file().are_locks_in_table()
+                && let Outcome::Done(Ok(found)) = find_conflict(handle, command, &asked)
+            {
+                match found {
+                    Some(found) => show(lock, found),
+                    None => lock.l_type = libc::F_UNLCK as i16,
+                }
+            }
         }
     }
     // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
@@ -161,6 +190,20 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
         false => user::put(theirs, &*lock),
     };
     done.map_or_else(|error| fail(error.errno()), |()| 0)
+}
+
+/// What the lock table or the locks in memory have; or the kernel is to be asked.
+fn find_conflict<'a>(handle: &'a Description, command: i32, lock: &libc::flock) -> Outcome<'a, Option<Lock>> {
+    match request(handle, command, lock) {
+        _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
+        Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
+        None => Outcome::Kernel(InKernel::uncounted()),
+        // The kernel's answer to this differs between versions.
+        Some((_, None, _)) => match handle.file().locks_in_kernel() {
+            Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
+            Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
+        },
+    }
 }
 
 /// Fills in a lock as the kernel would.
@@ -174,6 +217,7 @@ fn show(lock: &mut libc::flock, found: Lock) {
     lock.l_pid = match found.owner {
         // SAFETY: no arguments.
         Owner::Process => unsafe { raw!(SYS_getpid) as i32 },
+        Owner::OtherProcess(pid) => pid as i32,
         Owner::Description(_) => -1,
     };
 }

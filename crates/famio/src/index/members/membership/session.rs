@@ -33,6 +33,12 @@ impl Membership {
         self.page().owner.store(Owner::me().word(), Ordering::Relaxed);
     }
 
+    /// Whether this process has been the owner, so that something uncommitted may be its own.
+    #[inline]
+    pub fn has_owned(&self) -> bool {
+        self.has_attached() && self.own_slot().roles.load(Ordering::Acquire) & HAS_OWNED != 0
+    }
+
     /// Whether all processes of the last session were killed, so that no member has their uncommitted changes.
     pub fn were_all_killed(&self) -> bool {
         self.page().all_killed.load(Ordering::Acquire) != 0

@@ -1,0 +1,366 @@
+/* Record locks of several processes of one atomic file, which are kept in shared memory while lock calls are frequent.
+ * Ways: "compare" makes the same calls on a plain file; "exclude" looks whether two ever have one lock, also when
+ * processes are killed, and with a program without the library among them ("outsider"); "wait" waits for locks. */
+#include "check.h"
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { WORKERS = 3, BYTES = 24 };
+
+static struct flock lock_of(int type, long start, long len) {
+  return (struct flock){.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+}
+
+static int call(int fd, int command, int type, long start, long len) {
+  struct flock lock = lock_of(type, start, len);
+  return fcntl(fd, command, &lock) == 0 ? 0 : errno;
+}
+
+/* Whether a description has a lock on the whole file, as the kernel knows. */
+static bool is_covered(int fd) {
+  struct flock lock = lock_of(F_WRLCK, 0, 0);
+  CHECK(inlined(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0) == 0);
+  return lock.l_type == F_WRLCK && lock.l_pid == -1 && lock.l_start == 0 && lock.l_len == 0;
+}
+
+static int opened(const char *path) {
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  CHECK(fd >= 0);
+  return fd;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* Becomes one of the processes of the file, by reads. */
+static void join(int fd) {
+  char byte;
+  for (int i = 0; i < 40; i++) CHECK(pread(fd, &byte, 1, 0) >= 0);
+}
+
+/* ---- compare ---- */
+
+struct order {
+  char what; /* l: lock, g: get, o: lock of a description, d: close and open, e: end */
+  int type;
+  long start, len;
+};
+struct answer {
+  int results[2];
+  bool covered;
+};
+
+static void work(int orders, int answers) {
+  int fds[2] = {opened("model"), opened("atomic")};
+  join(fds[1]);
+  struct order order;
+  while (read(orders, &order, sizeof order) == sizeof order) {
+    struct answer answer = {0};
+    if (order.what == 'e') _exit(0);
+    for (int which = 0; which < 2; which++) {
+      int fd = fds[which], *result = &answer.results[which];
+      switch (order.what) {
+        case 'l': *result = call(fd, F_SETLK, order.type, order.start, order.len); break;
+        case 'o':
+          *result = call(fd, F_OFD_SETLK, order.type, order.start, order.len);
+          call(fd, F_OFD_SETLK, F_UNLCK, 0, 0);
+          break;
+        case 'd':
+          close(dup(fd));
+          break;
+        case 'g': {
+          struct flock lock = lock_of(order.type, order.start, order.len);
+          CHECK(fcntl(fd, F_GETLK, &lock) == 0);
+          *result = lock.l_type != F_UNLCK;
+          CHECK(lock.l_type == F_UNLCK || lock.l_pid > 1);
+          break;
+        }
+      }
+    }
+    answer.covered = is_covered(fds[1]);
+    if (answer.results[0] != answer.results[1] && order.what == 'l')
+      for (int which = 0; which < 2; which++) { /* who has it */
+        struct flock lock = lock_of(order.type, order.start, order.len);
+        CHECK(fcntl(fds[which], F_GETLK, &lock) == 0);
+        fprintf(stderr, "%s: type %d, %ld+%ld, of %d (this is %d); now %d\n", which ? "atomic" : "plain", lock.l_type,
+                (long)lock.l_start, (long)lock.l_len, lock.l_pid, getpid(),
+                call(fds[which], F_SETLK, order.type, order.start, order.len));
+      }
+    CHECK(write(answers, &answer, sizeof answer) == sizeof answer);
+  }
+  _exit(0);
+}
+
+static uint32_t seed;
+static uint32_t below(uint32_t end) {
+  seed = seed * 1664525 + 1013904223;
+  return (seed >> 8) % end;
+}
+
+static struct {
+  pid_t pid;
+  int orders, answers;
+} workers[WORKERS];
+
+static void start(int worker) {
+  int orders[2], answers[2];
+  CHECK(pipe(orders) == 0 && pipe(answers) == 0);
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    for (int other = 0; other < WORKERS; other++)
+      if (workers[other].pid) close(workers[other].orders), close(workers[other].answers);
+    close(orders[1]), close(answers[0]);
+    work(orders[0], answers[1]);
+  }
+  close(orders[0]), close(answers[1]);
+  workers[worker].pid = pid, workers[worker].orders = orders[1], workers[worker].answers = answers[0];
+}
+
+static void end(int worker, bool by_signal) {
+  if (by_signal)
+    kill(workers[worker].pid, SIGKILL);
+  else
+    CHECK(write(workers[worker].orders, &(struct order){.what = 'e'}, sizeof(struct order)) > 0);
+  CHECK(waitpid(workers[worker].pid, NULL, 0) == workers[worker].pid);
+  close(workers[worker].orders), close(workers[worker].answers);
+  workers[worker].pid = 0;
+}
+
+static void compare(int calls) {
+  int covered = 0, agreed = 0;
+  for (int worker = 0; worker < WORKERS; worker++) start(worker);
+  for (int i = 0; i < calls; i++) {
+    int worker = (int)below(WORKERS);
+    if (below(2000) == 0) {
+      end(worker, below(2));
+      start(worker);
+    }
+    /* Few locks at a time, and none from time to time: otherwise they stay in the kernel. */
+    uint32_t kind = below(30000);
+    struct order order = {.what = kind < 20000 ? 'l' : kind < 29500 ? 'g' : kind < 29998 ? 'd' : 'o'};
+    uint32_t type = below(10);
+    order.type = order.what == 'l' && type < 5 ? F_UNLCK : type < 8 ? F_RDLCK : F_WRLCK;
+    bool all = below(order.type == F_UNLCK ? 2 : 6) == 0;
+    order.start = all ? 0 : 4 * below(BYTES / 4), order.len = all ? 0 : 3 + below(3);
+    CHECK(write(workers[worker].orders, &order, sizeof order) == sizeof order);
+    struct answer answer;
+    CHECK(read(workers[worker].answers, &answer, sizeof answer) == sizeof answer);
+    if (answer.results[0] != answer.results[1]) {
+      fprintf(stderr, "call %d of worker %d (%c %d %ld+%ld): plain %d, atomic %d, covered %d\n", i, worker, order.what,
+              order.type, order.start, order.len, answer.results[0], answer.results[1], answer.covered);
+      abort();
+    }
+    agreed++, covered += answer.covered;
+  }
+  for (int worker = 0; worker < WORKERS; worker++) end(worker, false);
+  printf("%d calls agree, %d with the locks in memory\n", agreed, covered);
+  CHECK(covered > calls / 4);
+}
+
+/* ---- exclude ---- */
+
+struct board {
+  int writers, readers, errors, turns[8], in_memory[8];
+};
+
+/* Locks a byte of the file in turn with others, and looks whether another has it. */
+static void contend(struct board *board, int me, double until, bool outsider) {
+  int fd = opened("atomic");
+  if (!outsider) join(fd);
+  unsigned at = (unsigned)me * 7919;
+  while (now() < until) {
+    bool writes = at++ % 5 == 0;
+    if (call(fd, F_SETLK, writes ? F_WRLCK : F_RDLCK, 5, 3)) {
+      if (outsider) poll(NULL, 0, 20);
+      continue;
+    }
+    /* Counted together, so that a process that is killed leaves the others' sums as they are. */
+    int writing = __atomic_load_n(&board->writers, __ATOMIC_SEQ_CST);
+    if (writing && kill(writing, 0) == 0 && writing != getpid()) board->errors++;
+    if (writes) {
+      __atomic_store_n(&board->writers, getpid(), __ATOMIC_SEQ_CST);
+      for (volatile int spin = 0; spin < 200; spin++)
+        if (__atomic_load_n(&board->writers, __ATOMIC_SEQ_CST) != getpid()) board->errors++;
+      __atomic_store_n(&board->writers, 0, __ATOMIC_SEQ_CST);
+    }
+    board->turns[me]++;
+    if (at % 64 == 0) board->in_memory[me] += is_covered(fd);
+    CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+  }
+  _exit(0);
+}
+
+static struct board *map_board(void) {
+  int fd = opened("board");
+  CHECK(ftruncate(fd, sizeof(struct board)) == 0);
+  struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  CHECK(board != MAP_FAILED);
+  close(fd);
+  return board;
+}
+
+static void exclude(double seconds, bool kills) {
+  struct board *board = map_board();
+  double until = now() + seconds;
+  pid_t pids[WORKERS];
+  for (int me = 0; me < WORKERS; me++)
+    if ((pids[me] = fork()) == 0) contend(board, me, until, false);
+  while (now() < until) {
+    poll(NULL, 0, 50);
+    if (!kills) continue;
+    int me = (int)below(WORKERS);
+    kill(pids[me], SIGKILL);
+    CHECK(waitpid(pids[me], NULL, 0) == pids[me]);
+    int dead = pids[me];
+    __atomic_compare_exchange_n(&board->writers, &dead, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if ((pids[me] = fork()) == 0) contend(board, me, until, false);
+  }
+  for (int me = 0; me < WORKERS; me++) CHECK(waitpid(pids[me], NULL, 0) == pids[me]);
+  int in_memory = 0, fewest = board->turns[0];
+  for (int me = 0; me < WORKERS; me++) {
+    in_memory += board->in_memory[me];
+    if (board->turns[me] < fewest) fewest = board->turns[me];
+  }
+  printf("%d %d %d turns, %d looks in memory, outsider %d, %d errors\n", board->turns[0], board->turns[1],
+         board->turns[2], in_memory, board->turns[WORKERS], board->errors);
+  CHECK(board->errors == 0 && fewest > 100);
+  CHECK(in_memory > 20);
+}
+
+/* ---- wait ---- */
+
+static void busy(int fd, double until) {
+  while (now() < until && !is_covered(fd)) {
+    CHECK(call(fd, F_SETLK, F_RDLCK, 1, 1) == 0);
+    CHECK(call(fd, F_SETLK, F_UNLCK, 1, 1) == 0);
+  }
+  CHECK(is_covered(fd));
+}
+
+static volatile sig_atomic_t signals;
+static void count(int number) {
+  (void)number;
+  signals++;
+}
+
+/* Keeps locks in memory: with two processes, of which this one asks all the time. */
+static pid_t companion(void) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    int fd = opened("atomic");
+    join(fd);
+    for (;;) {
+      call(fd, F_SETLK, F_RDLCK, 1, 1);
+      call(fd, F_SETLK, F_UNLCK, 1, 1);
+    }
+  }
+  return pid;
+}
+
+static pid_t holder(int byte, int *ready) {
+  int pipes[2];
+  CHECK(pipe(pipes) == 0);
+  pid_t pid = fork();
+  if (pid == 0) {
+    int fd = opened("atomic");
+    join(fd);
+    for (int i = 0; i < 300; i++) call(fd, F_SETLK, F_RDLCK, 1, 1), call(fd, F_SETLK, F_UNLCK, 1, 1);
+    CHECK(call(fd, F_SETLKW, F_WRLCK, byte, 1) == 0);
+    CHECK(write(pipes[1], "x", 1) == 1);
+    char what;
+    int got = (int)read(0, &what, 1); /* the end of standard input, or a command */
+    if (got == 1 && what == 'w') {
+      alarm(20);
+      _exit(call(fd, F_SETLKW, F_WRLCK, 20, 1) == 0 ? 0 : 3);
+    }
+    _exit(0);
+  }
+  char byte_read;
+  CHECK(read(pipes[0], &byte_read, 1) == 1);
+  close(pipes[0]), close(pipes[1]);
+  *ready = 1;
+  return pid;
+}
+
+static void waits(void) {
+  int fd = opened("atomic"), ready = 0;
+  join(fd);
+  pid_t other = companion();
+  double limit = now() + 20;
+  alarm(50);
+  for (int round = 0; round < 20; round++) {
+    int to_child[2];
+    CHECK(pipe(to_child) == 0);
+    int input = dup(0);
+    CHECK(dup2(to_child[0], 0) == 0);
+    pid_t pid = holder(20, &ready);
+    CHECK(dup2(input, 0) == 0);
+    close(input), close(to_child[0]);
+    limit = now() + 20;
+    busy(fd, limit);
+    CHECK(call(fd, F_SETLK, F_WRLCK, 20, 1) == EAGAIN);
+    struct flock lock = lock_of(F_WRLCK, 20, 1);
+    CHECK(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == pid && lock.l_start == 20);
+    if (round == 3) { /* a signal ends the wait */
+      struct sigaction action = {.sa_handler = count};
+      CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+      pid_t self = getpid(), sender = fork();
+      if (sender == 0)
+        for (;;) poll(NULL, 0, 50), kill(self, SIGUSR1);
+      CHECK(call(fd, F_SETLKW, F_WRLCK, 20, 1) == EINTR && signals > 0);
+      kill(sender, SIGKILL), waitpid(sender, NULL, 0);
+    }
+    if (round == 4) { /* a circle */
+      CHECK(call(fd, F_SETLK, F_WRLCK, 30, 1) == 0);
+      pid_t second = fork();
+      if (second == 0) {
+        int own = opened("atomic");
+        join(own);
+        for (int i = 0; i < 300; i++) call(own, F_SETLK, F_RDLCK, 1, 1), call(own, F_SETLK, F_UNLCK, 1, 1);
+        CHECK(call(own, F_SETLK, F_WRLCK, 31, 1) == 0);
+        _exit(call(own, F_SETLKW, F_WRLCK, 30, 1) == 0 ? 0 : 3);
+      }
+      while (call(fd, F_SETLK, F_RDLCK, 31, 1) == 0) call(fd, F_SETLK, F_UNLCK, 31, 1);
+      int found = 0;
+      while ((found = call(fd, F_SETLKW, F_WRLCK, 31, 1)) == EINTR) {}
+      CHECK(found == EDEADLK || found == 0);
+      CHECK(call(fd, F_SETLK, F_UNLCK, 30, 2) == 0);
+      int status;
+      CHECK(waitpid(second, &status, 0) == second);
+      CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (found == 0 && WEXITSTATUS(status) == 3)));
+    }
+    pid_t ender = fork();
+    if (ender == 0) {
+      poll(NULL, 0, 30 + round);
+      if (round % 2) kill(pid, SIGKILL);
+      close(to_child[1]);
+      _exit(0);
+    }
+    close(to_child[1]);
+    CHECK(call(fd, F_SETLKW, F_WRLCK, 20, 1) == 0);
+    CHECK(call(fd, F_SETLK, F_UNLCK, 20, 1) == 0);
+    waitpid(ender, NULL, 0), waitpid(pid, NULL, 0);
+  }
+  kill(other, SIGKILL), waitpid(other, NULL, 0);
+  puts("waited");
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc >= 3);
+  setvbuf(stdout, NULL, _IONBF, 0);
+  const char *way = argv[1];
+  seed = (uint32_t)atoi(argv[2]);
+  if (!strcmp(way, "compare")) compare(100000);
+  if (!strcmp(way, "exclude")) exclude(4, false);
+  if (!strcmp(way, "kill")) exclude(6, true);
+  if (!strcmp(way, "outsider")) contend(map_board(), WORKERS, now() + 5, true);
+  if (!strcmp(way, "wait")) waits();
+  return 0;
+}

@@ -1,0 +1,465 @@
+//! Record locks of several processes in the lock table (`index/members/lock_table.rs`), while one of them has the
+//! cover: a lock call makes no system call then.
+//!
+//! Only the process's record locks (`F_SETLK`) are kept there. A description's (`F_OFD_SETLK`) would be excluded by
+//! the cover: before one is set, the cover is given up.
+//!
+//! When the cover is given up with locks in the table, each process makes its own in the kernel, with its next lock
+//! call or by its background; until then the others find them in the table.
+
+use super::{AtomicFile, InKernel, Kind, Lock, Outcome, Owner, Range, Whose, kernel};
+use crate::error::{Error, Result};
+use crate::file::base::background_wakeup;
+use crate::file::descriptors::shared_memory;
+use crate::file::state::lock_state::{OwnLocks, Shared, Table};
+use crate::index::{Holder, LOCK_TABLE_SIZE, LOCKS_IN_TABLE, LockedTable, Region};
+use crate::journal::control;
+use crate::settings::LocksChoice;
+use crate::sys::{Ended, Word, monotonic_now, wait_for_any};
+use core::ops::Deref;
+use core::sync::atomic::Ordering;
+use rustix::fs::FallocateFlags;
+use rustix::time::Timespec;
+
+/// How often, a millisecond apart, a call that needs the kernel's locks looks whether the cover was given up.
+const LOOKS: u32 = 1000;
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Calls are frequent if [`CALLS`](super::CALLS_BEFORE_LEASE) of them come within this many nanoseconds.
+const FREQUENT: u64 = 50_000_000;
+
+/// What a call finds.
+enum There<T> {
+    Done(core::result::Result<T, i32>),
+    /// The locks are the kernel's.
+    Kernel,
+    /// The call has to wait for a lock of that process.
+    Waits(Holder),
+    /// The locks have to become the kernel's first.
+    Uncover,
+    /// A process has a lock that it has not made in the kernel yet.
+    Soon,
+}
+
+impl From<Lock> for Region {
+    fn from(lock: Lock) -> Self {
+        Self { start: lock.range.start, last: lock.range.last, is_write: lock.kind == Kind::Write }
+    }
+}
+
+impl OwnLocks {
+    pub(super) fn are_any(&self) -> bool {
+        self.mine.iter().next().is_some()
+    }
+
+    /// For the table. `None`: it has no room for so many.
+    fn regions(&self) -> Option<Regions> {
+        let mut regions = Regions { all: [Region { start: 0, last: 0, is_write: false }; LOCKS_IN_TABLE], count: 0 };
+        for lock in self.mine.iter() {
+            *regions.all.get_mut(regions.count)? = (*lock).into();
+            regions.count += 1;
+        }
+        Some(regions)
+    }
+
+    /// Makes `mine`, for which there is room, known to others.
+    fn publish(&self, locked: &LockedTable<'_>, released: bool) {
+        if let Some(regions) = self.regions() {
+            locked.set_own(&regions, released);
+        }
+    }
+
+    /// Takes `mine` back to what it was.
+    fn restore(&mut self, regions: &Regions) {
+        self.mine.clear();
+        let kind = |region: &Region| if region.is_write { Kind::Write } else { Kind::Read };
+        let range = |region: &Region| Range { start: region.start, last: region.last };
+        let lock = |region| Lock { owner: Owner::Process, kind: kind(region), range: range(region) };
+        regions.iter().map(lock).for_each(|lock| self.mine.set(lock));
+    }
+}
+
+/// The locks of a process, as the table has them.
+struct Regions {
+    all: [Region; LOCKS_IN_TABLE],
+    count: usize,
+}
+
+impl Deref for Regions {
+    type Target = [Region];
+
+    fn deref(&self) -> &[Region] {
+        &self.all[..self.count]
+    }
+}
+
+impl Regions {
+    fn are_reads(&self) -> bool {
+        self.iter().all(|region| !region.is_write)
+    }
+}
+
+impl AtomicFile {
+    /// As [`set_lock`](Self::set_lock), of a process that uses the table. `None`: the locks are the kernel's.
+    pub(super) fn set_lock_in_table(
+        &self,
+        owner: Owner,
+        kind: Option<Kind>,
+        range: Range,
+        waits: bool,
+    ) -> Option<Outcome<'_, ()>> {
+        if owner == Owner::Process && kind != Some(Kind::Write) && self.change_quickly(kind.is_some(), range) {
+            return Some(Outcome::Done(Ok(())));
+        }
+        for look in 0..LOOKS {
+            let there = self.with_table(|file, own, locked| {
+                let wanted = kind.map(|kind| Lock { owner, kind, range });
+                file.set_there(own, locked, wanted, range, Whose::of(owner))
+            })?;
+            match there {
+                There::Done(done) => return Some(Outcome::Done(done)),
+                There::Kernel if kind.is_some() && waits => return self.wait_in_kernel().map(Outcome::Kernel),
+                There::Kernel => return None,
+                There::Waits(_) | There::Soon if !waits => return Some(Outcome::Done(Err(libc::EAGAIN))),
+                There::Waits(holder) => match self.wait_for_release(holder) {
+                    Ok(()) => return self.set_lock_in_table(owner, kind, range, waits), // its looks begin anew
+                    Err(errno) => return Some(Outcome::Done(Err(errno))),
+                },
+                There::Uncover | There::Soon if look + 1 < LOOKS => {
+                    let _ = rustix::thread::nanosleep(&LOOK);
+                }
+                There::Uncover | There::Soon => break,
+            }
+        }
+        Some(Outcome::Done(Err(libc::EAGAIN))) // the process with the cover does not run
+    }
+
+    /// Locks `range` for reading (`sets`), or unlocks it, if that needs no lock of the table. False: nothing is done.
+    #[inline]
+    fn change_quickly(&self, sets: bool, range: Range) -> bool {
+        if Self::may_wait().is_err() {
+            return false;
+        }
+        let mut table = self.locks.table.lock();
+        let Some(Shared { table, own }) = &mut table.shared else { return false };
+        let Some(before) = own.regions().filter(Regions::are_reads) else { return false };
+        if sets {
+            own.mine.set(Lock { owner: Owner::Process, kind: Kind::Read, range });
+        } else {
+            own.mine.unset(Owner::Process, range);
+        }
+        let is_gone = |holder| self.ownership.membership.is_gone(holder);
+        let done = own.regions().is_some_and(|regions| match sets {
+            true => table.set_quickly(&regions, &is_gone),
+            false => table.release_quickly(&regions),
+        });
+        if !done {
+            own.restore(&before);
+            table.take_back(&before);
+        }
+        done
+    }
+
+    /// One step of it.
+    fn set_there(
+        &self,
+        own: &mut OwnLocks,
+        locked: &LockedTable<'_>,
+        wanted: Option<Lock>,
+        range: Range,
+        whose: Whose,
+    ) -> There<()> {
+        if !self.is_covered(own, locked) {
+            self.move_own_to_kernel(own, locked);
+            return match wanted {
+                Some(lock) if locked.conflict(lock.into()).is_some() => There::Soon,
+                _ => There::Kernel,
+            };
+        }
+        if whose == Whose::Description {
+            if wanted.is_none() {
+                return There::Done(Ok(())); // under the cover no description has a lock
+            }
+            locked.want_uncover();
+            return There::Uncover;
+        }
+        let before = own.regions();
+        let Some(lock) = wanted else {
+            own.mine.unset(Owner::Process, range);
+            if own.regions().is_none() {
+                before.iter().for_each(|before| own.restore(before)); // it splits a lock
+                locked.want_uncover();
+                return There::Uncover;
+            }
+            own.publish(locked, true);
+            return There::Done(Ok(()));
+        };
+        if let Some((holder, _)) = locked.conflict(lock.into()) {
+            return There::Waits(holder);
+        }
+        own.mine.set(lock);
+        if own.regions().is_none() {
+            before.iter().for_each(|before| own.restore(before));
+            locked.want_uncover();
+            return There::Uncover;
+        }
+        own.publish(locked, lock.kind == Kind::Read);
+        There::Done(Ok(()))
+    }
+
+    /// As [`find_conflict`](Self::find_conflict), of a process that uses the table. `None`: the locks are the kernel's.
+    pub(super) fn find_conflict_in_table(&self, lock: Lock) -> Option<Outcome<'_, Option<Lock>>> {
+        let found = self.with_table(|file, own, locked| {
+            let is_covered = file.is_covered(own, locked);
+            let own = (lock.owner != Owner::Process).then(|| own.mine.conflict(lock)).flatten();
+            let others = || locked.conflict(lock.into()).map(|(holder, there)| other_lock(locked.process(holder), there));
+            let found = own.or_else(others);
+            if is_covered || found.is_some() { There::Done(Ok(found)) } else { There::Kernel }
+        })?;
+        match found {
+            There::Done(done) => Some(Outcome::Done(done)),
+            _ => None,
+        }
+    }
+
+    /// Runs `act` with the table, if this process uses it.
+    fn with_table<T>(&self, act: impl FnOnce(&Self, &mut OwnLocks, &LockedTable<'_>) -> There<T>) -> Option<There<T>> {
+        if let Err(error) = Self::may_wait() {
+            return self.locks.is_sharing.load(Ordering::Acquire).then(|| There::Done(Err(error.errno())));
+        }
+        self.with_locked_table(|own, locked| act(self, own, locked))
+            .map(|done| done.unwrap_or(There::Done(Err(libc::EDEADLK))))
+    }
+
+    /// The same. `Some(None)`: a process has stopped in the table.
+    pub(super) fn with_locked_table<T>(&self, act: impl FnOnce(&mut OwnLocks, &LockedTable<'_>) -> T) -> Option<Option<T>> {
+        let mut table = self.locks.table.lock();
+        let shared = table.shared.as_mut()?;
+        let is_gone = |holder| self.ownership.membership.is_gone(holder);
+        let Shared { table, own } = shared;
+        let locked = table.lock(&is_gone);
+        Some(locked.map(|locked| act(own, &locked)))
+    }
+
+    /// A blocking call waits in the kernel. `None`: it does not have to be known there.
+    fn wait_in_kernel(&self) -> Option<InKernel<'_>> {
+        let counted = self.with_locked_table(|_, locked| {
+            let may = locked.cover().is_none();
+            if may {
+                locked.table().set_waits_in_kernel(true);
+            }
+            may
+        })?;
+        if counted != Some(true) {
+            return None;
+        }
+        self.locks.place.fetch_add(1, Ordering::AcqRel);
+        Some(InKernel { file: Some(self), waits: true })
+    }
+
+    /// Waits until some lock was released, or `holder` is dead.
+    fn wait_for_release(&self, holder: Holder) -> core::result::Result<(), i32> {
+        let begun = self.with_locked_table(|_, locked| {
+            if self.ownership.membership.is_gone(holder) {
+                return Ok(None);
+            }
+            let releases = locked.table().releases();
+            if locked.wait_for(holder) { Ok(Some(releases)) } else { Err(libc::EDEADLK) }
+        });
+        let Some(Some(begun)) = begun else { return Ok(()) };
+        let Some(releases) = begun? else { return Ok(()) };
+        let mut words = vec![releases];
+        words.extend(self.ownership.membership.watch_life(holder.place));
+        // Without a limit, a signal handler ends or repeats the call as it does for the kernel's.
+        let ended = wait_for_any(&words, None);
+        let _ = self.with_locked_table(|_, locked| locked.table().end_wait());
+        match ended {
+            Ended::Interrupted => Err(libc::EINTR),
+            Ended::Woken(1) => {
+                words[1].wake(); // the kernel woke one of those that watch it
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The kernel has refused a lock, or reports one: whether to ask again, since processes have their locks in the
+    /// table, which this one uses from now on.
+    pub fn are_locks_in_table(&self) -> bool {
+        if self.settings.locks != LocksChoice::Auto || self.is_disowned() || Self::may_wait().is_err() {
+            return false;
+        }
+        if !self.locks.is_sharing.load(Ordering::Acquire) {
+            let membership = &self.ownership.membership;
+            if !membership.is_attached() {
+                let find = |fd: std::os::fd::BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+                if !matches!(self.fds.with(false, find), Ok(Some(_))) || self.become_member().is_err() {
+                    return false;
+                }
+            }
+            if membership.lock_table() == 0 || !self.share_locks() {
+                return false;
+            }
+        }
+        self.with_locked_table(|_, locked| locked.table().is_covered()).flatten().unwrap_or(false)
+    }
+
+    /// Whether other members have the file open. This process becomes one, if it can.
+    fn is_one_of_several(&self) -> bool {
+        let membership = &self.ownership.membership;
+        if !membership.is_attached() && !self.locks.is_kept_out.load(Ordering::Relaxed) && self.become_member().is_err() {
+            self.locks.is_kept_out.store(true, Ordering::Relaxed);
+        }
+        membership.has_others()
+    }
+
+    /// Begins to use the lock table, which is made if there is none. Returns whether this process uses it.
+    pub(super) fn share_locks(&self) -> bool {
+        let membership = &self.ownership.membership;
+        if self.locks.is_sharing.load(Ordering::Acquire) {
+            return true;
+        }
+        if !membership.is_attached() || membership.is_lock_table_barred() {
+            return false;
+        }
+        self.register_for_death_notice();
+        let mut table = self.locks.table.lock();
+        if table.shared.is_some() {
+            return true;
+        }
+        match self.map_lock_table() {
+            Ok(Some(shared)) => {
+                table.shared = Some(shared);
+                self.locks.is_sharing.store(true, Ordering::Release);
+                drop(table);
+                background_wakeup::watch_members();
+                true
+            }
+            Ok(None) => false,
+            Err(_) => {
+                membership.bar_lock_table();
+                false
+            }
+        }
+    }
+
+    fn map_lock_table(&self) -> Result<Option<Shared>> {
+        let membership = &self.ownership.membership;
+        let file = match membership.lock_table() {
+            0 => {
+                let number = membership.number();
+                let path = membership.lock_table_path(number);
+                if crate::sys::file_size_limit() < LOCK_TABLE_SIZE as u64 {
+                    return Err(Error::new(libc::EFBIG));
+                }
+                let made = shared_memory::make(&self.fds, membership, &path)?;
+                // Its memory exists from now on: a store finds a page.
+                let filled = rustix::fs::fallocate(&made, FallocateFlags::empty(), 0, LOCK_TABLE_SIZE as u64);
+                if filled.is_ok() && membership.set_lock_table(number) {
+                    made
+                } else {
+                    let _ = rustix::fs::unlinkat(rustix::fs::CWD, &*path, rustix::fs::AtFlags::empty());
+                    filled?;
+                    shared_memory::open(&self.fds, &membership.lock_table_path(membership.lock_table()))?
+                }
+            }
+            number => shared_memory::open(&self.fds, &membership.lock_table_path(number))?,
+        };
+        if rustix::fs::fstat(&file)?.st_size < LOCK_TABLE_SIZE as i64 {
+            return Err(Error::new(libc::EINVAL));
+        }
+        let shared = |table| Shared { table, own: OwnLocks::default() };
+        Ok(membership.map_lock_table(&file)?.map(shared))
+    }
+
+    /// A lock call went to the kernel. Often enough, the table would serve better.
+    pub(super) fn count_lock_calls(&self) {
+        let now = monotonic_now();
+        let since = self.locks.counted_since.swap(now, Ordering::Relaxed);
+        let is_frequent = now.saturating_sub(since) < FREQUENT && self.is_one_of_several();
+        self.locks.wants_cover.store(is_frequent && self.share_locks(), Ordering::Relaxed);
+    }
+
+    /// The program closes a descriptor: the process's record locks go.
+    pub(super) fn drop_locks_in_table(&self) {
+        let _ = self.with_locked_table(|own, locked| {
+            if own.are_any() {
+                own.mine.clear();
+                own.publish(locked, true);
+            }
+        });
+    }
+
+    /// Makes this process's locks in the kernel, as there is no cover.
+    pub(super) fn move_own_to_kernel(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) {
+        if !own.are_any() {
+            return;
+        }
+        let set = |fd: std::os::fd::BorrowedFd<'_>| own.mine.iter().try_for_each(|lock| kernel::set(fd, *lock));
+        let made = self.fds.with(false, set);
+        if let Err(error) = made {
+            // A program without Famio has a conflicting lock: it came between.
+            self.lose_locks(&error);
+        }
+        own.mine.clear();
+        own.publish(locked, true);
+    }
+
+    /// This process stops to use the table: it detaches from the file's other processes, or ends. Its locks become the
+    /// kernel's.
+    pub(in crate::file) fn leave_lock_table(&self) {
+        if !self.locks.is_sharing.load(Ordering::Acquire) || Self::may_lock().is_err() {
+            return;
+        }
+        for _ in 0..LOOKS {
+            let left = self.with_locked_table(|own, locked| {
+                if own.cover.is_some() {
+                    self.uncover(own, locked, 0);
+                }
+                if locked.cover().is_some() && own.are_any() {
+                    locked.want_uncover();
+                    return false;
+                }
+                self.move_own_to_kernel(own, locked);
+                true
+            });
+            if left != Some(Some(false)) {
+                break;
+            }
+            let _ = rustix::thread::nanosleep(&LOOK);
+        }
+        self.drop_locks_in_table();
+        let mut table = self.locks.table.lock();
+        self.locks.is_sharing.store(false, Ordering::Release);
+        self.locks.wants_cover.store(false, Ordering::Relaxed);
+        let left = table.shared.take();
+        drop(table);
+        drop(left);
+    }
+
+    /// In a forked child: what the table has is the parent's, and the child does not have it mapped.
+    pub(in crate::file) fn forget_lock_table(&self) {
+        self.locks.is_sharing.store(false, Ordering::Release);
+        self.locks.wants_cover.store(false, Ordering::Relaxed);
+        if let Some(mut table) = self.locks.table.try_lock() {
+            let Table { shared, .. } = &mut *table;
+            core::mem::forget(shared.take());
+        }
+    }
+
+    /// Adds what the background waits for.
+    pub(in crate::file) fn watch_lock_table(&self, words: &mut Vec<Word>) {
+        if self.locks.is_sharing.load(Ordering::Acquire)
+            && let Some(table) = self.locks.table.try_lock()
+            && let Some(shared) = &table.shared
+        {
+            words.push(shared.table.changes(shared.own.changes_seen));
+        }
+    }
+}
+
+/// A lock of another process, for `F_GETLK`.
+fn other_lock(process: u64, there: Region) -> Lock {
+    let pid = crate::index::Owner::of_word(process).and_then(crate::index::Owner::pid_here).unwrap_or(0);
+    let kind = if there.is_write { Kind::Write } else { Kind::Read };
+    Lock { owner: Owner::OtherProcess(pid), kind, range: Range { start: there.start, last: there.last } }
+}

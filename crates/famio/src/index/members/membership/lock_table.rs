@@ -1,0 +1,61 @@
+//! Where the lock table of a file is, and who may use it.
+
+use super::Membership;
+use crate::error::Result;
+use crate::index::members::control::Owner;
+use crate::index::members::lock_table::{Holder, LockTable};
+use core::sync::atomic::Ordering;
+use rustix::fs::{AtFlags, CWD};
+use std::os::fd::AsFd;
+
+impl Membership {
+    /// The number of the lock table; 0: there is none.
+    pub fn lock_table(&self) -> u64 {
+        self.page().lock_table.load(Ordering::Acquire)
+    }
+
+    pub fn lock_table_path(&self, number: u64) -> String {
+        self.path(number, "locks")
+    }
+
+    /// The table with that number, which was just made, is the file's. False: another process was first.
+    pub fn set_lock_table(&self, number: u64) -> bool {
+        self.page().lock_table.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// This process cannot use a table: as long as there are members, locks stay in the kernel.
+    pub fn bar_lock_table(&self) {
+        self.page().no_lock_table.store(1, Ordering::SeqCst);
+    }
+
+    pub fn is_lock_table_barred(&self) -> bool {
+        self.page().no_lock_table.load(Ordering::SeqCst) != 0
+    }
+
+    /// Maps the table in `file` for this member. `None`: its death would not be noticed at once.
+    pub fn map_lock_table(&self, file: impl AsFd) -> Result<Option<LockTable>> {
+        if !self.own_slot().life.is_kept() {
+            return Ok(None);
+        }
+        let me = Holder { place: self.place(), id: self.id.load(Ordering::Acquire) };
+        LockTable::map(file, me, Owner::me().word()).map(Some)
+    }
+
+    /// Whether a process with locks in the table is gone; with number [`Holder::ANY`], any process in that slot.
+    #[inline]
+    pub fn is_gone(&self, holder: Holder) -> bool {
+        let Some(member) = self.page().members.get(holder.place as usize) else { return true };
+        let id = member.id.load(Ordering::Acquire);
+        id == 0 || holder.id != Holder::ANY && !holder.may_be(id) || member.life.is_over()
+    }
+
+    /// Removes the table. Called by the last member, or by the first one after all were killed.
+    pub(super) fn forget_lock_table(&self) {
+        let number = self.page().lock_table.load(Ordering::Acquire);
+        if number != 0 {
+            let _ = rustix::fs::unlinkat(CWD, &*self.lock_table_path(number), AtFlags::empty());
+            self.page().lock_table.store(0, Ordering::Release);
+        }
+        self.page().no_lock_table.store(0, Ordering::Release);
+    }
+}
