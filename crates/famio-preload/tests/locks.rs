@@ -263,3 +263,50 @@ fn who_waits_for_a_lock_that_ends_with_a_close_reads_what_was_written_under_it()
     }
     let _ = std::fs::remove_file(&program);
 }
+
+/// Processes that lock often keep their locks in shared memory.
+fn several(folder: &Folder, ways: &[(&str, &str)]) {
+    let program = build("locks_shared");
+    for (way, seed) in ways {
+        std::fs::write(folder.path().join("atomic"), [0; 8192]).unwrap();
+        succeed(under(folder, &program).env("FAMIO_LOCKS", "shared").args([way, seed]));
+        for name in ["model", "board"] {
+            let _ = std::fs::remove_file(folder.path().join(name));
+        }
+    }
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn those_of_several_processes_are_those_of_a_plain_file() {
+    several(&Folder::new("locks-several"), &[("compare", "1"), ("compare", "2"), ("wait", "1")]);
+}
+
+#[test]
+fn those_of_several_processes_on_a_disk_are_those_of_a_plain_file() {
+    several(&Folder::on_disk("locks-several"), &[("compare", "3"), ("wait", "1")]);
+}
+
+#[test]
+fn those_of_several_processes_exclude_each_other_also_if_some_are_killed() {
+    several(&Folder::new("locks-exclude"), &[("exclude", "1"), ("kill", "1")]);
+}
+
+/// It gets its turn, and never has a lock together with a process under the library.
+#[test]
+fn those_of_several_processes_exclude_a_program_without_the_library() {
+    let folder = Folder::new("locks-outsider");
+    let program = build("locks_shared");
+    std::fs::write(folder.path().join("atomic"), [0; 8192]).unwrap();
+    let mut outsider = Command::new(&program);
+    let outsider =
+        outsider.args(["outsider", "1"]).current_dir(folder.path()).env_remove("LD_PRELOAD").spawn().unwrap();
+    let done = under(&folder, &program).env("FAMIO_LOCKS", "shared").args(["exclude", "2"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(outsider.wait_with_output().unwrap().status.success());
+    let turns: u32 = said.split("outsider ").nth(1).and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap();
+    println!("{said}");
+    assert!(turns > 10, "the outsider had {turns} turns");
+    let _ = std::fs::remove_file(program);
+}

@@ -129,6 +129,7 @@ impl Layer {
             },
             locks: match self.locks {
                 Some(LocksName::Kernel) => LocksChoice::Kernel,
+                Some(LocksName::Shared) => LocksChoice::Shared,
                 Some(LocksName::Auto) | None => LocksChoice::Auto,
             },
             journal: match self.journal {

@@ -26,6 +26,8 @@ const LONGEST: u64 = 1_500_000_000;
 /// Nanoseconds for which the kernel may still have the cover of a process that has died.
 const DYING: u64 = 200_000_000;
 
+/// Looks, a millisecond apart, for a moment without locks, before a longer pause.
+const LOOKS_IN_VAIN: u32 = 64;
 /// The most unlocks between two attempts to take it.
 const PAUSE_MAX: u32 = 16;
 
@@ -127,7 +129,7 @@ impl AtomicFile {
     /// Gives up the cover. Nobody takes it for the next `turn` nanoseconds.
     pub(super) fn uncover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>, turn: u64) {
         // Before others may lock in the kernel, this process's threads among them: its close drops what they have.
-        own.cover = None;
+        (own.cover, own.looks_in_vain) = (None, 0);
         locked.end_cover(monotonic_now() + turn);
     }
 
@@ -137,31 +139,41 @@ impl AtomicFile {
         if !self.locks.is_sharing.load(Ordering::Acquire) {
             return LookAgain::No;
         }
+        let mut is_alone = false;
         let looked = self.with_locked_table(|own, locked| {
             own.changes_seen = locked.table().change_count(); // before the look
             if !self.is_covered(own, locked) {
                 self.move_own_to_kernel(own, locked);
+                is_alone = !self.ownership.membership.has_others();
                 return LookAgain::No;
             }
-            let Some((cover, since)) = &own.cover else { return LookAgain::No };
+            let Some((cover, since)) = &own.cover else {
+                let is_dying = locked.cover().is_some_and(|holder| self.ownership.membership.is_dying(holder));
+                return if is_dying { LookAgain::Soon } else { LookAgain::No };
+            };
             let calls = locked.table().calls();
             let is_idle = core::mem::replace(&mut own.calls_seen, calls) == calls;
             let is_lost = cover.get().is_err();
             let is_needed = locked.is_uncover_wanted() || self.ownership.membership.is_lock_table_barred();
             let is_long = monotonic_now() - since > LONGEST;
-            let is_alone = !self.ownership.membership.has_others();
-            if !(is_idle || is_lost || is_needed || is_long || is_alone) {
+            let is_alone_now = !self.ownership.membership.has_others();
+            if !(is_idle || is_lost || is_needed || is_long || is_alone_now) {
                 return LookAgain::Later;
             }
             // Only with an empty table are programs without Famio kept out at each moment.
             let has_locks = own.are_any() || locked.has_others();
             if has_locks && !is_lost && !is_needed {
-                return if is_idle { LookAgain::Later } else { LookAgain::Soon };
+                own.looks_in_vain = (own.looks_in_vain + 1).min(LOOKS_IN_VAIN);
+                let is_soon = !is_idle && own.looks_in_vain < LOOKS_IN_VAIN;
+                return if is_soon { LookAgain::Soon } else { LookAgain::Later };
             }
             self.uncover(own, locked, if is_idle { 0 } else { TURN });
             self.move_own_to_kernel(own, locked);
-            LookAgain::No
+            if is_alone_now { LookAgain::Later } else { LookAgain::No }
         });
+        if is_alone {
+            self.leave_lock_table_if_alone();
+        }
         looked.flatten().unwrap_or(LookAgain::Later)
     }
 }

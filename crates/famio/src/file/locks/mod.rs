@@ -16,6 +16,7 @@ mod shared;
 mod twins;
 
 pub(super) use self::cover::LookAgain;
+use self::shared::InTable;
 use super::AtomicFile;
 use crate::error::{Error, Result};
 pub use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
@@ -62,17 +63,31 @@ pub struct InKernel<'a> {
     file: Option<&'a AtomicFile>,
     /// It waits there, and other processes know.
     waits: bool,
+    /// The lock table's count of changes when the locks were the kernel's, if the process uses the table.
+    seen: Option<u32>,
 }
 
-impl InKernel<'_> {
+impl<'a> InKernel<'a> {
+    /// Counted in `Locks::place`.
+    fn of(file: &'a AtomicFile) -> Self {
+        Self { file: Some(file), waits: false, seen: None }
+    }
+
     /// For a file whose locks are the kernel's for good.
     pub fn uncounted() -> Self {
-        Self { file: None, waits: false }
+        Self { file: None, waits: false, seen: None }
     }
 
     /// Whether other processes know that the call may wait there.
     pub fn is_known(&self) -> bool {
         self.waits
+    }
+
+    /// The kernel has given a lock of that kind. Whether it holds: another process may have taken and lost the cover since
+    /// the call was begun, with locks in the table meanwhile. Otherwise the call is to be undone and made again.
+    pub fn holds(&self, owner: Owner, kind: Kind, range: Range) -> bool {
+        let (Some(file), Some(seen)) = (self.file, self.seen) else { return true };
+        file.is_lock_good(seen, Lock { owner, kind, range })
     }
 
     /// The call has ended, and has released something.
@@ -105,12 +120,15 @@ impl Drop for InKernel<'_> {
 impl AtomicFile {
     /// Sets `lock`, or with `kind` `None` removes it. `waits`: it may wait for others.
     pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
-        if self.locks.is_sharing.load(Ordering::Acquire)
-            && let Some(done) = self.set_lock_in_table(owner, kind, range, waits)
-        {
-            return done;
+        let mut seen = None;
+        if self.is_sharing_locks() {
+            match self.set_lock_in_table(owner, kind, range, waits) {
+                InTable::Done(done) => return done,
+                InTable::Kernel(count) => seen = Some(count),
+                InTable::None => {}
+            }
         }
-        self.in_memory(Whose::of(owner), |table| {
+        let outcome = self.in_memory(Whose::of(owner), |table| {
             let Some(kind) = kind else {
                 table.ranges.unset(owner, range);
                 return Some(Ok(()));
@@ -122,7 +140,14 @@ impl AtomicFile {
                 Some(_) => return Some(Err(libc::EAGAIN)),
             }
             Some(Ok(()))
-        })
+        });
+        match outcome {
+            Outcome::Kernel(mut in_kernel) => {
+                in_kernel.seen = seen;
+                Outcome::Kernel(in_kernel)
+            }
+            done => done,
+        }
     }
 
     /// The first lock that conflicts with `lock`.
@@ -208,7 +233,7 @@ impl AtomicFile {
             table.rest();
         }
         self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: no thread moves to memory
-        Outcome::Kernel(InKernel { file: Some(self), waits: false })
+        Outcome::Kernel(InKernel::of(self))
     }
 
     /// For a call that goes to the kernel, if the locks are there.
@@ -216,17 +241,15 @@ impl AtomicFile {
         if self.has_locks_in_memory() {
             return None;
         }
-        let in_kernel = InKernel { file: Some(self), waits: false };
+        let in_kernel = InKernel::of(self);
         if self.locks.place.fetch_add(1, Ordering::AcqRel) & IN_MEMORY != 0 {
             return None; // its drop takes the count back
         }
         let calls = self.locks.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.locks.calls.store(calls, Ordering::Relaxed);
-        if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks == LocksChoice::Auto {
+        if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks != LocksChoice::Kernel {
             self.with_session(|session| self.lease.want_for_locks(session));
-            if Self::may_wait().is_ok() {
-                self.count_lock_calls();
-            }
+            self.count_lock_calls();
         }
         Some(in_kernel)
     }
@@ -238,7 +261,8 @@ impl AtomicFile {
 
     /// The lease was taken: from here on locks may be in memory.
     pub(super) fn lease_covers_locks(&self) {
-        if self.settings.locks == LocksChoice::Auto {
+        if self.settings.locks != LocksChoice::Kernel {
+            self.leave_lock_table_if_alone();
             self.locks.table.lock().leased = true;
             self.locks.leased.store(true, Ordering::Release);
             self.try_memory();

@@ -9,13 +9,14 @@
 
 use super::{AtomicFile, InKernel, Kind, Lock, Outcome, Owner, Range, Whose, kernel};
 use crate::error::{Error, Result};
-use crate::file::base::background_wakeup;
+use crate::file::base::background_wakeup::{self, Watched};
 use crate::file::descriptors::shared_memory;
+use crate::file::state::lease_state;
 use crate::file::state::lock_state::{OwnLocks, Shared, Table};
-use crate::index::{Holder, LOCK_TABLE_SIZE, LOCKS_IN_TABLE, LockedTable, Region};
+use crate::index::{Holder, LOCK_TABLE_SIZE, LOCKS_IN_TABLE, LockedTable, Region, WaitForLock};
 use crate::journal::control;
 use crate::settings::LocksChoice;
-use crate::sys::{Ended, Word, monotonic_now, wait_for_any};
+use crate::sys::{Ended, monotonic_now, wait_for_any};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
@@ -24,8 +25,19 @@ use rustix::time::Timespec;
 /// How often, a millisecond apart, a call that needs the kernel's locks looks whether the cover was given up.
 const LOOKS: u32 = 1000;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Milliseconds between two looks, of a process that locks and is no member, whether the file has members.
+const LOOK_AT_CONTROL: u64 = 1000;
 /// Calls are frequent if [`CALLS`](super::CALLS_BEFORE_LEASE) of them come within this many nanoseconds.
 const FREQUENT: u64 = 50_000_000;
+
+/// How a call went on a process that uses the table.
+pub(super) enum InTable<'a> {
+    Done(Outcome<'a, ()>),
+    /// The locks were the kernel's when the table's count of changes was this.
+    Kernel(u32),
+    /// It does not use the table.
+    None,
+}
 
 /// What a call finds.
 enum There<T> {
@@ -99,38 +111,44 @@ impl Regions {
 }
 
 impl AtomicFile {
-    /// As [`set_lock`](Self::set_lock), of a process that uses the table. `None`: the locks are the kernel's.
-    pub(super) fn set_lock_in_table(
-        &self,
-        owner: Owner,
-        kind: Option<Kind>,
-        range: Range,
-        waits: bool,
-    ) -> Option<Outcome<'_, ()>> {
+    /// As [`set_lock`](Self::set_lock), of a process that uses the table.
+    pub(super) fn set_lock_in_table(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> InTable<'_> {
         if owner == Owner::Process && kind != Some(Kind::Write) && self.change_quickly(kind.is_some(), range) {
-            return Some(Outcome::Done(Ok(())));
+            return InTable::Done(Outcome::Done(Ok(())));
         }
-        for look in 0..LOOKS {
+        let mut looks = 0;
+        loop {
+            let mut seen = 0;
             let there = self.with_table(|file, own, locked| {
+                seen = locked.table().change_count();
                 let wanted = kind.map(|kind| Lock { owner, kind, range });
                 file.set_there(own, locked, wanted, range, Whose::of(owner))
-            })?;
+            });
+            let Some(there) = there else { return InTable::None };
             match there {
-                There::Done(done) => return Some(Outcome::Done(done)),
-                There::Kernel if kind.is_some() && waits => return self.wait_in_kernel().map(Outcome::Kernel),
-                There::Kernel => return None,
-                There::Waits(_) | There::Soon if !waits => return Some(Outcome::Done(Err(libc::EAGAIN))),
-                There::Waits(holder) => match self.wait_for_release(holder) {
-                    Ok(()) => return self.set_lock_in_table(owner, kind, range, waits), // its looks begin anew
-                    Err(errno) => return Some(Outcome::Done(Err(errno))),
-                },
-                There::Uncover | There::Soon if look + 1 < LOOKS => {
+                There::Done(done) => return InTable::Done(Outcome::Done(done)),
+                There::Kernel if kind.is_some() && waits => return self.wait_in_kernel(seen),
+                There::Kernel => return InTable::Kernel(seen),
+                There::Waits(_) | There::Soon if !waits => {
+                    return InTable::Done(Outcome::Done(Err(libc::EAGAIN)));
+                }
+                There::Waits(holder) => {
+                    let Some(kind) = kind else { continue };
+                    match self.wait_for_release(holder, Lock { owner, kind, range }) {
+                        Ok(()) => looks = 0,
+                        Err(errno) => return InTable::Done(Outcome::Done(Err(errno))),
+                    }
+                }
+                There::Uncover | There::Soon if looks < LOOKS => {
+                    looks += 1;
                     let _ = rustix::thread::nanosleep(&LOOK);
                 }
-                There::Uncover | There::Soon => break,
+                // The process with the cover does not run.
+                There::Uncover | There::Soon => {
+                    return InTable::Done(Outcome::Done(Err(if waits { libc::EDEADLK } else { libc::EAGAIN })));
+                }
             }
         }
-        Some(Outcome::Done(Err(libc::EAGAIN))) // the process with the cover does not run
     }
 
     /// Locks `range` for reading (`sets`), or unlocks it, if that needs no lock of the table. False: nothing is done.
@@ -211,7 +229,8 @@ impl AtomicFile {
         let found = self.with_table(|file, own, locked| {
             let is_covered = file.is_covered(own, locked);
             let own = (lock.owner != Owner::Process).then(|| own.mine.conflict(lock)).flatten();
-            let others = || locked.conflict(lock.into()).map(|(holder, there)| other_lock(locked.process(holder), there));
+            let others =
+                || locked.conflict(lock.into()).map(|(holder, there)| other_lock(locked.process(holder), there));
             let found = own.or_else(others);
             if is_covered || found.is_some() { There::Done(Ok(found)) } else { There::Kernel }
         })?;
@@ -231,7 +250,10 @@ impl AtomicFile {
     }
 
     /// The same. `Some(None)`: a process has stopped in the table.
-    pub(super) fn with_locked_table<T>(&self, act: impl FnOnce(&mut OwnLocks, &LockedTable<'_>) -> T) -> Option<Option<T>> {
+    pub(super) fn with_locked_table<T>(
+        &self,
+        act: impl FnOnce(&mut OwnLocks, &LockedTable<'_>) -> T,
+    ) -> Option<Option<T>> {
         let mut table = self.locks.table.lock();
         let shared = table.shared.as_mut()?;
         let is_gone = |holder| self.ownership.membership.is_gone(holder);
@@ -240,63 +262,159 @@ impl AtomicFile {
         Some(locked.map(|locked| act(own, &locked)))
     }
 
-    /// A blocking call waits in the kernel. `None`: it does not have to be known there.
-    fn wait_in_kernel(&self) -> Option<InKernel<'_>> {
+    /// A blocking call waits in the kernel, and the others know.
+    fn wait_in_kernel(&self, seen: u32) -> InTable<'_> {
         let counted = self.with_locked_table(|_, locked| {
             let may = locked.cover().is_none();
             if may {
                 locked.table().set_waits_in_kernel(true);
             }
             may
-        })?;
-        if counted != Some(true) {
-            return None;
+        });
+        if counted != Some(Some(true)) {
+            return InTable::Kernel(seen); // the kernel refuses it at first
         }
         self.locks.place.fetch_add(1, Ordering::AcqRel);
-        Some(InKernel { file: Some(self), waits: true })
+        InTable::Done(Outcome::Kernel(InKernel { file: Some(self), waits: true, seen: Some(seen) }))
     }
 
-    /// Waits until some lock was released, or `holder` is dead.
-    fn wait_for_release(&self, holder: Holder) -> core::result::Result<(), i32> {
-        let begun = self.with_locked_table(|_, locked| {
-            if self.ownership.membership.is_gone(holder) {
-                return Ok(None);
-            }
-            let releases = locked.table().releases();
-            if locked.wait_for(holder) { Ok(Some(releases)) } else { Err(libc::EDEADLK) }
+    /// Whether a lock that the kernel has given excludes those in the table, too. It was asked for when the table's count
+    /// of changes was `seen`, and the locks were the kernel's.
+    pub(super) fn is_lock_good(&self, seen: u32, lock: Lock) -> bool {
+        let good = self.with_locked_table(|_, locked| {
+            let table = locked.table();
+            table.change_count() == seen || locked.cover().is_none() && locked.conflict(lock.into()).is_none()
         });
-        let Some(Some(begun)) = begun else { return Ok(()) };
-        let Some(releases) = begun? else { return Ok(()) };
-        let mut words = vec![releases];
-        words.extend(self.ownership.membership.watch_life(holder.place));
+        good.flatten().unwrap_or(true)
+    }
+
+    /// Waits until `holder` has released a lock, or is dead.
+    fn wait_for_release(&self, holder: Holder, wanted: Lock) -> core::result::Result<(), i32> {
+        let begun = self.with_locked_table(|_, locked| locked.wait_for(holder, wanted.into()));
+        let word = match begun.flatten() {
+            Some(WaitForLock::For(word)) => word,
+            Some(WaitForLock::InCircle) => return Err(libc::EDEADLK),
+            Some(WaitForLock::Over) | None => return Ok(()),
+        };
+        let mut words = vec![word];
+        match self.ownership.membership.watch_life(holder.place) {
+            Some(life) => words.push(life),
+            // It is being killed, and its last thread has not ended yet.
+            None => {
+                let _ = self.with_locked_table(|_, locked| locked.table().end_wait(holder));
+                let _ = rustix::thread::nanosleep(&LOOK);
+                return Ok(());
+            }
+        }
         // Without a limit, a signal handler ends or repeats the call as it does for the kernel's.
         let ended = wait_for_any(&words, None);
-        let _ = self.with_locked_table(|_, locked| locked.table().end_wait());
+        let _ = self.with_locked_table(|_, locked| locked.table().end_wait(holder));
         match ended {
-            Ended::Interrupted => Err(libc::EINTR),
-            Ended::Woken(1) => {
-                words[1].wake(); // the kernel woke one of those that watch it
-                Ok(())
-            }
-            _ => Ok(()),
+            Ended::Interrupted => return Err(libc::EINTR),
+            Ended::Woken(1) => words[1].wake(), // the kernel woke one of those that watch it
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Whether this process uses the lock table. It does from its first lock on if there is one: others may have locks
+    /// that only the table tells of.
+    #[inline]
+    pub(super) fn is_sharing_locks(&self) -> bool {
+        if self.locks.is_sharing.load(Ordering::Acquire) {
+            return true;
+        }
+        if self.settings.locks != LocksChoice::Shared {
+            return false;
+        }
+        let membership = &self.ownership.membership;
+        let is_due =
+            || lease_state::now().saturating_sub(self.locks.looked_at.load(Ordering::Relaxed)) >= LOOK_AT_CONTROL;
+        let may_be_table = if membership.has_attached() { membership.lock_table() != 0 } else { is_due() };
+        may_be_table && self.may_share_locks() && self.begins_to_share()
+    }
+
+    #[cold]
+    fn begins_to_share(&self) -> bool {
+        for look in 0..LOOKS {
+            match self.try_to_share() {
+                Some(shares) => return shares,
+                None if look == 0 && Self::may_wait().is_err() => return false,
+                None => {
+                    let _ = rustix::thread::nanosleep(&LOOK);
+                }
+            }
+        }
+        false
+    }
+
+    /// `None`: it cannot at this moment.
+    fn try_to_share(&self) -> Option<bool> {
+        let membership = &self.ownership.membership;
+        if !self.may_share_locks() || Self::may_wait().is_err() {
+            return Some(false);
+        }
+        if !membership.is_attached() {
+            let now = lease_state::now();
+            let looked = self.locks.looked_at.load(Ordering::Relaxed);
+            if now.saturating_sub(looked) < LOOK_AT_CONTROL {
+                return Some(false);
+            }
+            if !self.joins_others()? {
+                self.locks.looked_at.store(now, Ordering::Relaxed);
+                return Some(false);
+            }
+        }
+        if membership.lock_table() == 0 { Some(false) } else { self.share_locks() }
+    }
+
+    #[inline]
+    fn may_share_locks(&self) -> bool {
+        self.settings.locks == LocksChoice::Shared
+            && !self.is_disowned()
+            && !self.locks.is_kept_out.load(Ordering::Relaxed)
+            && !self.ownership.membership.is_lock_table_barred()
+    }
+
+    /// Becomes a member, if the file has a control file. `None`: it cannot at this moment.
+    fn joins_others(&self) -> Option<bool> {
+        let find = |fd: std::os::fd::BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
+        match self.fds.with(false, find) {
+            Ok(Some(_)) => self.joins(),
+            Ok(None) => Some(false),
+            Err(_) => {
+                self.locks.is_kept_out.store(true, Ordering::Relaxed);
+                Some(false)
+            }
+        }
+    }
+
+    /// Becomes a member. `None`: it cannot at this moment.
+    fn joins(&self) -> Option<bool> {
+        let joined = self.become_member();
+        let is_busy = |e: &Error| [libc::EBUSY, libc::EAGAIN, libc::EINTR].contains(&e.errno());
+        match &joined {
+            Err(e)
+                if is_busy(e) && !self.ownership.membership.is_kept_out() && !self.ownership.membership.is_full() =>
+            {
+                return None;
+            }
+            Err(_) => self.locks.is_kept_out.store(true, Ordering::Relaxed),
+            Ok(()) => {}
+        }
+        Some(joined.is_ok())
     }
 
     /// The kernel has refused a lock, or reports one: whether to ask again, since processes have their locks in the
     /// table, which this one uses from now on.
     pub fn are_locks_in_table(&self) -> bool {
-        if self.settings.locks != LocksChoice::Auto || self.is_disowned() || Self::may_wait().is_err() {
+        if self.settings.locks != LocksChoice::Shared || self.is_disowned() || Self::may_wait().is_err() {
             return false;
         }
         if !self.locks.is_sharing.load(Ordering::Acquire) {
             let membership = &self.ownership.membership;
-            if !membership.is_attached() {
-                let find = |fd: std::os::fd::BorrowedFd<'_>| control::find(fd, self.settings.pool.as_deref());
-                if !matches!(self.fds.with(false, find), Ok(Some(_))) || self.become_member().is_err() {
-                    return false;
-                }
-            }
-            if membership.lock_table() == 0 || !self.share_locks() {
+            let is_member = membership.is_attached() || self.joins_others() == Some(true);
+            if !is_member || membership.lock_table() == 0 || self.share_locks() != Some(true) {
                 return false;
             }
         }
@@ -306,25 +424,22 @@ impl AtomicFile {
     /// Whether other members have the file open. This process becomes one, if it can.
     fn is_one_of_several(&self) -> bool {
         let membership = &self.ownership.membership;
-        if !membership.is_attached() && !self.locks.is_kept_out.load(Ordering::Relaxed) && self.become_member().is_err() {
-            self.locks.is_kept_out.store(true, Ordering::Relaxed);
-        }
-        membership.has_others()
+        (membership.is_attached() || self.may_share_locks() && self.joins() == Some(true)) && membership.has_others()
     }
 
-    /// Begins to use the lock table, which is made if there is none. Returns whether this process uses it.
-    pub(super) fn share_locks(&self) -> bool {
+    /// Begins to use the lock table, which is made if there is none. `None`: it cannot at this moment.
+    fn share_locks(&self) -> Option<bool> {
         let membership = &self.ownership.membership;
         if self.locks.is_sharing.load(Ordering::Acquire) {
-            return true;
+            return Some(true);
         }
-        if !membership.is_attached() || membership.is_lock_table_barred() {
-            return false;
+        if membership.is_lock_table_barred() {
+            return Some(false);
         }
         self.register_for_death_notice();
         let mut table = self.locks.table.lock();
         if table.shared.is_some() {
-            return true;
+            return Some(true);
         }
         match self.map_lock_table() {
             Ok(Some(shared)) => {
@@ -332,12 +447,14 @@ impl AtomicFile {
                 self.locks.is_sharing.store(true, Ordering::Release);
                 drop(table);
                 background_wakeup::watch_members();
-                true
+                Some(true)
             }
-            Ok(None) => false,
+            Ok(None) => None,
+            // Removed by its last process, or not whole yet.
+            Err(e) if [libc::ENOENT, libc::EINVAL].contains(&e.errno()) => None,
             Err(_) => {
                 membership.bar_lock_table();
-                false
+                Some(false)
             }
         }
     }
@@ -373,10 +490,13 @@ impl AtomicFile {
 
     /// A lock call went to the kernel. Often enough, the table would serve better.
     pub(super) fn count_lock_calls(&self) {
+        if self.settings.locks != LocksChoice::Shared || Self::may_wait().is_err() {
+            return;
+        }
         let now = monotonic_now();
         let since = self.locks.counted_since.swap(now, Ordering::Relaxed);
         let is_frequent = now.saturating_sub(since) < FREQUENT && self.is_one_of_several();
-        self.locks.wants_cover.store(is_frequent && self.share_locks(), Ordering::Relaxed);
+        self.locks.wants_cover.store(is_frequent && self.share_locks() == Some(true), Ordering::Relaxed);
     }
 
     /// The program closes a descriptor: the process's record locks go.
@@ -436,6 +556,14 @@ impl AtomicFile {
         drop(left);
     }
 
+    /// The same, if there is no other process: the lease serves better.
+    pub(super) fn leave_lock_table_if_alone(&self) {
+        let is_sharing = self.locks.is_sharing.load(Ordering::Acquire);
+        if is_sharing && self.ownership.membership.forget_lock_table_if_alone() {
+            self.leave_lock_table();
+        }
+    }
+
     /// In a forked child: what the table has is the parent's, and the child does not have it mapped.
     pub(in crate::file) fn forget_lock_table(&self) {
         self.locks.is_sharing.store(false, Ordering::Release);
@@ -447,12 +575,14 @@ impl AtomicFile {
     }
 
     /// Adds what the background waits for.
-    pub(in crate::file) fn watch_lock_table(&self, words: &mut Vec<Word>) {
+    pub(in crate::file) fn watch_lock_table(&self, on: &mut Watched) {
         if self.locks.is_sharing.load(Ordering::Acquire)
             && let Some(table) = self.locks.table.try_lock()
             && let Some(shared) = &table.shared
         {
-            words.push(shared.table.changes(shared.own.changes_seen));
+            on.words.push(shared.table.changes(shared.own.changes_seen));
+            let cover = if shared.own.cover.is_none() { shared.table.cover() } else { None };
+            on.holders.extend(cover.and_then(|cover| self.ownership.membership.watch_life(cover.place)));
         }
     }
 }

@@ -44,7 +44,7 @@ impl AtomicFile {
     /// everything is as before.
     pub(in crate::file) fn join_for_lease(&self, take: impl FnOnce() -> bool) -> bool {
         let locks = &self.locks;
-        if self.settings.locks != LocksChoice::Auto {
+        if self.settings.locks == LocksChoice::Kernel {
             return false;
         }
         let mut table = locks.table.lock();
@@ -82,7 +82,7 @@ impl AtomicFile {
     /// Runs `act` under the lease while all locks are in memory and the process's. `None`: that is impossible.
     pub(in crate::file) fn with_locks_in_memory<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let locks = &self.locks;
-        if self.settings.locks != LocksChoice::Auto {
+        if self.settings.locks == LocksChoice::Kernel {
             return None;
         }
         let mut table = locks.table.lock();

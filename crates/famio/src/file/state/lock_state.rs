@@ -25,6 +25,8 @@ pub(in crate::file) struct Locks {
     pub(in crate::file) is_sharing: AtomicBool,
     /// When lock calls in the kernel were last counted, in nanoseconds.
     pub(in crate::file) counted_since: AtomicU64,
+    /// When this process last looked for members, in milliseconds.
+    pub(in crate::file) looked_at: AtomicU64,
     /// It cannot be a member of the file: not tried again.
     pub(in crate::file) is_kept_out: AtomicBool,
     /// Lock calls are frequent: the next unlock in the kernel tries to take the cover.
@@ -69,6 +71,8 @@ pub(in crate::file) struct OwnLocks {
     pub(in crate::file) changes_seen: u32,
     /// When it first failed to take the cover after its holder; 0: it has not.
     pub(in crate::file) failing_since: u64,
+    /// Looks of the background, at once, for a moment without locks.
+    pub(in crate::file) looks_in_vain: u32,
     /// Unlocks to wait before the next attempt to take the cover, and before the one after it.
     pub(in crate::file) pause: u32,
     pub(in crate::file) next_pause: u32,

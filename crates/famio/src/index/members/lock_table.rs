@@ -60,11 +60,14 @@ struct Row {
     in_kernel: AtomicU32,
     /// The slot, plus one, of the process for whose lock it waits; 0: none.
     waits_for: AtomicU32,
-    spare: AtomicU32,
+    /// How many processes wait for a lock of this one. Too high after one was killed that did.
+    waited_for: AtomicU32,
     /// Process id and PID namespace ([`Owner::word`](super::control::Owner::word)).
     process: AtomicU64,
     /// First and last byte of each.
     regions: [[AtomicI64; 2]; LOCKS],
+    /// Counts releases while a process waits for one: a futex.
+    releases: AtomicU32,
 }
 
 /// What the processes share. Other processes write it: no value is used as an address or unchecked as an index.
@@ -76,8 +79,6 @@ struct Memory {
     cover_place: AtomicU32,
     /// The number of the process with the cover.
     cover: AtomicU64,
-    /// How many processes wait for a release. Too high after one was killed that did.
-    waiting: AtomicU32,
     /// The rows from here on are not used.
     top: AtomicU32,
     /// Changes when the cover is taken, given up, or to be given up: a futex for the background.
@@ -90,13 +91,11 @@ struct Memory {
     rows: [Row; MEMBERS],
 }
 
-/// Words that are written with each lock for writing: in a line of their own.
+/// What is written with each lock for writing: in a line of its own.
 #[repr(C, align(128))]
 struct Written {
     /// The process that changes the table ([`Holder::word`]); 0: none.
     lock: AtomicU32,
-    /// Counts releases while a process waits for one: a futex.
-    releases: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Memory>() <= SIZE && size_of::<Row>() == 128);
@@ -119,8 +118,6 @@ pub(crate) struct Region {
 }
 
 impl Holder {
-    /// Whichever process has the slot.
-    pub const ANY: u64 = u64::MAX;
     /// Bits of a slot, plus one, in [`word`](Self::word).
     const PLACE: u32 = 7;
 
@@ -162,7 +159,7 @@ unsafe impl Send for LockTable {}
 // SAFETY: as above.
 unsafe impl Sync for LockTable {}
 
-/// Whether a process is gone: dead, or no member any more. With number [`ANY`](Holder::ANY): whether the slot is free.
+/// Whether a process is gone: dead with all its threads, or no member any more.
 pub(crate) type IsGone<'a> = &'a dyn Fn(Holder) -> bool;
 
 impl LockTable {
@@ -190,6 +187,7 @@ impl LockTable {
         row.write(&[]);
         row.in_kernel.store(0, Ordering::Relaxed);
         row.waits_for.store(0, Ordering::Relaxed);
+        row.waited_for.store(0, Ordering::Relaxed);
         row.process.store(process, Ordering::Relaxed);
         row.id.store(me.id, Ordering::Release);
         memory.top.fetch_max(me.place + 1, Ordering::AcqRel);
@@ -211,6 +209,13 @@ impl LockTable {
         self.memory().state.load(Ordering::Acquire) & COVERED != 0
     }
 
+    /// The process that had the cover a moment ago.
+    pub fn cover(&self) -> Option<Holder> {
+        let memory = self.memory();
+        let (place, id) = (memory.cover_place.load(Ordering::Relaxed), memory.cover.load(Ordering::Relaxed));
+        self.is_covered().then_some(Holder { place, id })
+    }
+
     /// Counts what the background is to look at.
     pub fn change_count(&self) -> u32 {
         self.memory().changes.load(Ordering::SeqCst)
@@ -225,12 +230,6 @@ impl LockTable {
     pub fn calls(&self) -> u32 {
         let sum = |sum: u32, row: &Row| sum.wrapping_add(row.sequence.load(Ordering::Relaxed));
         self.memory().rows.iter().fold(0, sum)
-    }
-
-    /// The word that changes with the next release, for a process that [waits](Locked::wait_for).
-    pub fn releases(&self) -> Word {
-        let releases = &self.memory().written.releases;
-        Word::shared(releases, releases.load(Ordering::SeqCst))
     }
 
     /// Whether locks for reading need no lock of the table now: a process has the cover, which `is_gone` finds alive,
@@ -278,8 +277,8 @@ impl LockTable {
 
     #[inline]
     fn tell_waiting(&self) {
-        if self.memory().waiting.load(Ordering::SeqCst) != 0 {
-            let releases = &self.memory().written.releases;
+        if self.row().waited_for.load(Ordering::SeqCst) != 0 {
+            let releases = &self.row().releases;
             releases.fetch_add(1, Ordering::SeqCst);
             let _ = futex::wake(releases, futex::Flags::empty(), i32::MAX as u32);
         }
@@ -331,11 +330,13 @@ impl LockTable {
         let _ = self.row().in_kernel.fetch_update(Ordering::SeqCst, Ordering::Relaxed, step);
     }
 
-    /// The process does not wait for a release any more.
-    pub fn end_wait(&self) {
+    /// The process does not wait for a lock of `holder` any more.
+    pub fn end_wait(&self, holder: Holder) {
         self.row().waits_for.store(0, Ordering::Release);
-        let fewer = |waiting: u32| waiting.checked_sub(1);
-        let _ = self.memory().waiting.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
+        if let Some(row) = self.memory().rows.get(holder.place as usize) {
+            let fewer = |waiting: u32| waiting.checked_sub(1);
+            let _ = row.waited_for.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
+        }
     }
 }
 
@@ -345,6 +346,16 @@ impl Drop for LockTable {
         // SAFETY: ours (the invariant), and no reference into it is left.
         let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), SIZE) };
     }
+}
+
+/// What a process that has to wait for a lock does.
+pub(crate) enum Wait {
+    /// It sleeps on this word until [`LockTable::end_wait`].
+    For(Word),
+    /// Not any more.
+    Over,
+    /// The holder waits for this process, perhaps through others.
+    InCircle,
 }
 
 /// The table while this thread alone uses it.
@@ -386,9 +397,7 @@ impl Locked<'_> {
     /// The process with the cover, which may be gone.
     #[inline]
     pub fn cover(&self) -> Option<Holder> {
-        let memory = self.memory();
-        let (place, id) = (memory.cover_place.load(Ordering::Relaxed), memory.cover.load(Ordering::Relaxed));
-        self.table.is_covered().then_some(Holder { place, id })
+        self.table.cover()
     }
 
     /// This process has the cover.
@@ -473,14 +482,13 @@ impl Locked<'_> {
         }
     }
 
-    /// This process waits for a lock of `holder` until [`LockTable::end_wait`]. False: `holder` waits for this
-    /// process, perhaps through others.
-    pub fn wait_for(&self, holder: Holder) -> bool {
+    /// This process waits until `holder` has no lock that excludes `wanted`.
+    pub fn wait_for(&self, holder: Holder, wanted: Region) -> Wait {
         let (memory, me) = (self.memory(), self.table.me.place);
         let mut at = holder.place;
         for _ in 0..MEMBERS {
             if at == me {
-                return false;
+                return Wait::InCircle;
             }
             let Some(row) = memory.rows.get(at as usize) else { break };
             let Some(next) = row.waits_for.load(Ordering::Acquire).checked_sub(1) else { break };
@@ -489,9 +497,16 @@ impl Locked<'_> {
             }
             at = next;
         }
-        memory.waiting.fetch_add(1, Ordering::SeqCst);
+        let Some(row) = memory.rows.get(holder.place as usize) else { return Wait::Over };
         self.table.row().waits_for.store(holder.place + 1, Ordering::Release);
-        true
+        let seen = row.releases.load(Ordering::SeqCst);
+        row.waited_for.fetch_add(1, Ordering::SeqCst);
+        // After the count: a release that does not see it is seen here.
+        if row.find(|region| region.excludes(wanted), || (self.is_gone)(holder)).is_none() {
+            self.table.end_wait(holder);
+            return Wait::Over;
+        }
+        Wait::For(Word::shared(&row.releases, seen))
     }
 }
 
@@ -676,10 +691,19 @@ mod tests {
     fn a_circle_of_waiting_processes_is_seen() {
         let file = memory();
         let tables: Vec<_> = (0..3).map(|place| member(&file, place)).collect();
-        let waits = |who: usize, whom: usize| tables[who].lock(&nobody).unwrap().wait_for(tables[whom].me);
+        let bytes = |of: usize| region(of as i64, of as i64, true);
+        (0..3).for_each(|of| set(&tables[of], &[bytes(of)]));
+        let waits = |who: usize, whom: usize| {
+            let wait = tables[who].lock(&nobody).unwrap().wait_for(tables[whom].me, bytes(whom));
+            matches!(wait, Wait::For(_))
+        };
         assert!(waits(0, 1) && waits(1, 2) && !waits(2, 0));
-        tables[1].end_wait();
+        tables[1].end_wait(tables[2].me);
         assert!(waits(2, 0));
+        set(&tables[0], &[]);
+        assert_eq!(tables[0].row().releases.load(Ordering::Relaxed), 1, "it has told who waits");
+        let over = tables[1].lock(&nobody).unwrap().wait_for(tables[0].me, bytes(0));
+        assert!(matches!(over, Wait::Over));
     }
 
     #[test]

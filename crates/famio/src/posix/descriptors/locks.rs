@@ -14,7 +14,7 @@ use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
-/// How often a refused lock is asked for again: each time, the locks had moved to the lock table meanwhile.
+/// How often a lock that does not wait is asked for again.
 const TRIES: u32 = 3;
 
 /// Whether `command` is about record locks.
@@ -102,13 +102,13 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     {
         return fail(error.errno());
     }
+    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
     let mut result = set_once(fd, handle, command, lock, of);
-    for _ in 0..TRIES {
-        let is_refused = [-libc::EAGAIN, -libc::EACCES].contains(&(result as i32));
-        if !is_refused || !is_kept(handle) || !handle.file().are_locks_in_table() {
-            break;
-        }
+    // They may have moved to or from the lock table meanwhile.
+    let mut tries = 0;
+    while is_refused(result) && is_kept(handle) && (waits || tries < TRIES && handle.file().are_locks_in_table()) {
         result = set_once(fd, handle, command, lock, of);
+        tries += 1;
     }
     if result == 0 && kind == libc::F_UNLCK {
         has_unlocked(handle);
@@ -119,12 +119,16 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
+fn is_refused(result: Ret) -> bool {
+    [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result)
+}
+
 /// Asks the lock table or the kernel, wherever the locks are now.
 fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
     let kind = i32::from(lock.l_type);
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    let outcome = match request(handle, command, lock) {
-        _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
+    let asked = if is_kept(handle) { request(handle, command, lock) } else { None };
+    let outcome = match asked {
         Some((owner, kind, range)) => {
             if kind.is_some() && matches!(of, LockOf::Description) {
                 handle.keeps_locks();
@@ -142,8 +146,7 @@ fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::floc
                 let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
                 // SAFETY: our copy, which the kernel reads.
                 let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
-                let is_refused = [-libc::EAGAIN, -libc::EACCES].contains(&(result as i32));
-                if !is_refused || is_kept(handle) && handle.file().are_locks_in_table() {
+                if !is_refused(result) || is_kept(handle) && handle.file().are_locks_in_table() {
                     return result;
                 }
             }
@@ -151,6 +154,16 @@ fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::floc
             let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
             if result == 0 && kind == libc::F_UNLCK {
                 in_kernel.unlocked();
+            } else if result == 0
+                && let Some((owner, Some(kind), range)) = asked
+                && !in_kernel.holds(owner, kind, range)
+            {
+                let mut undone = *lock;
+                undone.l_type = libc::F_UNLCK as i16;
+                let command = if is_of_description(command) { libc::F_OFD_SETLK } else { libc::F_SETLK };
+                // SAFETY: as above.
+                unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
+                return fail(libc::EAGAIN);
             }
             result
         }

@@ -1,6 +1,7 @@
 //! Where the lock table of a file is, and who may use it.
 
 use super::Membership;
+use super::slots::is_taken;
 use crate::error::Result;
 use crate::index::members::control::Owner;
 use crate::index::members::lock_table::{Holder, LockTable};
@@ -41,12 +42,37 @@ impl Membership {
         LockTable::map(file, me, Owner::me().word()).map(Some)
     }
 
-    /// Whether a process with locks in the table is gone; with number [`Holder::ANY`], any process in that slot.
+    /// Whether a process with locks in the table is gone: all of its threads have ended, or it is no member any more.
     #[inline]
     pub fn is_gone(&self, holder: Holder) -> bool {
         let Some(member) = self.page().members.get(holder.place as usize) else { return true };
         let id = member.id.load(Ordering::Acquire);
-        id == 0 || holder.id != Holder::ANY && !holder.may_be(id) || member.life.is_over()
+        id == 0 || !holder.may_be(id) || member.life.is_over() && self.has_ended(holder)
+    }
+
+    /// Whether a process with locks in the table is being killed, or is gone.
+    pub fn is_dying(&self, holder: Holder) -> bool {
+        self.page().members.get(holder.place as usize).is_none_or(|member| member.life.is_over())
+    }
+
+    /// Of a process that is being killed, one thread marks its end, and others may still be running for a moment. The
+    /// kernel unlocks its slot after the last.
+    #[cold]
+    fn has_ended(&self, holder: Holder) -> bool {
+        self.control.lock().as_ref().is_some_and(|control| !is_taken(control, holder.place as usize))
+    }
+
+    /// Removes the table, if this process is the only member. Returns whether it did.
+    pub fn forget_lock_table_if_alone(&self) -> bool {
+        let here = self.control.lock();
+        let Some(control) = here.as_ref() else { return false };
+        // A process that attaches comes before or after this.
+        let Some(_attaching) = control.try_attaching() else { return false };
+        let is_alone = !self.others_at(control);
+        if is_alone {
+            self.forget_lock_table();
+        }
+        is_alone
     }
 
     /// Removes the table. Called by the last member, or by the first one after all were killed.
