@@ -1,7 +1,6 @@
 //! Calls that name a file by its path: open, stat, rename, remove; and libc's streams. Decides whether a path
 //! leads to an atomic file.
 
-pub(super) mod absent;
 mod foresee;
 pub(super) mod names;
 pub(super) mod open;

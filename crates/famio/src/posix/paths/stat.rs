@@ -1,11 +1,11 @@
 //! The stat family: shows the logical size and times of an atomic file. The file is found by its identity, so every
 //! path and every descriptor of it shows the same.
 
-use super::absent;
 use super::selected::may_match;
 use super::stat_of_others::{Reached, SEEN_BY_STATX, Seen, look_at_others};
 use crate::fast_path::FAST_PATH;
 use crate::file::{AtomicFile, Modified};
+use crate::posix::call::absent;
 use crate::posix::data::vector;
 use crate::posix::descriptors::table;
 use crate::posix::life::process;

@@ -6,7 +6,6 @@
 //! look at the folder shows the same, nothing was made in it, and the path leads to no other folder.
 
 use crate::posix::call::user;
-use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw};
 use crate::sys::may_be_stamped_again;
 use crate::thread::Mutex;
@@ -106,13 +105,13 @@ impl Absent {
 
 /// Whether [`look`] may know a path.
 #[inline(always)]
-pub(super) fn any() -> bool {
+pub(in crate::posix) fn any() -> bool {
     KNOWN.load(Ordering::Relaxed) != 0
 }
 
 /// `ENOENT`, if the path is known to be absent; `None`: the kernel is to be asked.
 #[cold]
-pub(super) fn look(path: *const c_char, flags: i32) -> Option<Ret> {
+pub(in crate::posix) fn look(path: *const c_char, flags: i32) -> Option<Ret> {
     if flags & !FLAGS != 0 || path.is_null() || !crate::map::guard::is_installed() {
         return None;
     }
@@ -143,7 +142,7 @@ pub(in crate::posix) fn forget() {
 /// # Safety
 /// The kernel has read the path.
 #[cold]
-pub(super) unsafe fn note(path: *const c_char) {
+pub(in crate::posix) unsafe fn note(path: *const c_char) {
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let bytes = path.to_bytes_with_nul();
@@ -162,7 +161,7 @@ pub(super) unsafe fn note(path: *const c_char) {
         return count.store(seen + 1, Ordering::Relaxed);
     }
     count.store(0, Ordering::Relaxed);
-    if !crate::map::guard::is_installed() || in_vfork_child() || crate::posix::call::lock::not_reentered().is_err() {
+    if !crate::map::guard::is_installed() || crate::posix::call::lock::not_reentered().is_err() {
         return;
     }
     let Some(new) = Absent::new(path) else { return };

@@ -9,13 +9,19 @@
 //! A process that is killed leaves nothing half done but its own row, which then counts no more. The lock of the table
 //! is taken from it.
 
+mod row;
+#[cfg(test)]
+mod tests;
+
+use self::row::Row;
+pub(crate) use self::row::{Holder, LOCKS, Region};
 use super::control_page::MEMBERS;
 use crate::error::{Error, Result};
 use crate::map::guard;
 use crate::sys::Word;
 use crate::thread::Held;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -24,8 +30,6 @@ use std::os::fd::AsFd;
 
 /// Bytes of its file.
 pub(crate) const SIZE: usize = 12288;
-/// The most locks of a process in it.
-pub(crate) const LOCKS: usize = 5;
 /// "FAMIOLCK".
 const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOLCK");
 
@@ -36,39 +40,11 @@ const SPINS: u32 = 400;
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// Such sleeps until a wait is given up: a minute.
 const ROUNDS: u32 = 12_000;
-/// Looks at a row that is being written, until it counts as a lock of everything: its process is stopped.
-const LOOKS: u32 = 10_000;
-
 /// In [`Memory::state`]: a process has the cover.
 const COVERED: u32 = 1;
 /// In [`Memory::state`]: a process locks for writing, or changes what others rely on: each lock needs the lock of the
 /// table.
 const SLOW: u32 = 2;
-
-/// The locks of one process.
-#[repr(C, align(128))]
-struct Row {
-    /// The number of the process; 0: none has used the row yet.
-    id: AtomicU64,
-    /// Odd while its process writes it. Counts its calls.
-    sequence: AtomicU32,
-    /// How many locks it has.
-    count: AtomicU32,
-    /// A bit for each that is for writing.
-    writes: AtomicU32,
-    /// Calls that wait in the kernel.
-    in_kernel: AtomicU32,
-    /// The slot, plus one, of the process for whose lock it waits; 0: none.
-    waits_for: AtomicU32,
-    /// How many processes wait for a lock of this one. Too high after one was killed that did.
-    waited_for: AtomicU32,
-    /// Process id and PID namespace ([`Owner::word`](super::control::Owner::word)).
-    process: AtomicU64,
-    /// First and last byte of each.
-    regions: [[AtomicI64; 2]; LOCKS],
-    /// Counts releases while a process waits for one: a futex.
-    releases: AtomicU32,
-}
 
 /// What the processes share. Other processes write it: no value is used as an address or unchecked as an index.
 #[repr(C)]
@@ -99,51 +75,6 @@ struct Written {
 }
 
 const _: () = assert!(size_of::<Memory>() <= SIZE && size_of::<Row>() == 128);
-
-/// A process that has locks in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    /// Its slot.
-    pub place: u32,
-    /// Its number.
-    pub id: u64,
-}
-
-/// Bytes of a lock, including the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    pub start: i64,
-    pub last: i64,
-    pub is_write: bool,
-}
-
-impl Holder {
-    /// Bits of a slot, plus one, in [`word`](Self::word).
-    const PLACE: u32 = 7;
-
-    /// The slot, plus one, and the lower bits of the number. Not 0.
-    #[inline]
-    fn word(self) -> u32 {
-        self.place + 1 | (self.id as u32) << Self::PLACE & !WAITERS
-    }
-
-    fn of_word(word: u32) -> Self {
-        let place = (word & ((1 << Self::PLACE) - 1)).wrapping_sub(1);
-        Self { place, id: u64::from((word & !WAITERS) >> Self::PLACE) }
-    }
-
-    /// Whether `id`, the number of the process in that slot, is this one's, as far as its lower bits tell.
-    #[inline]
-    pub fn may_be(self, id: u64) -> bool {
-        (self.id ^ id) as u32 & (!WAITERS >> Self::PLACE) == 0
-    }
-}
-
-impl Region {
-    fn excludes(self, other: Self) -> bool {
-        self.start <= other.last && other.start <= self.last && (self.is_write || other.is_write)
-    }
-}
 
 /// The table, mapped by a member.
 ///
@@ -369,8 +300,11 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         let memory = self.table.memory();
-        let has_writes = |row: &Row| row.writes.load(Ordering::Relaxed) != 0;
-        if !self.used().iter().any(has_writes) {
+        let has_writes = |(place, row): (usize, &Row)| {
+            let holder = || Holder { place: place as u32, id: row.id.load(Ordering::Acquire) };
+            row.writes.load(Ordering::Relaxed) != 0 && !(self.is_gone)(holder())
+        };
+        if !self.used().iter().enumerate().any(has_writes) {
             memory.state.fetch_and(!SLOW, Ordering::Release);
         }
         // A swap, not a store: on x86 a locked instruction also drains the holder's non-temporal stores, which come
@@ -456,7 +390,6 @@ impl Locked<'_> {
             if !(self.is_gone)(holder) {
                 return Some((holder, region));
             }
-            row.writes.store(0, Ordering::Relaxed); // they slow nobody down any more
         }
         None
     }
@@ -467,7 +400,7 @@ impl Locked<'_> {
         self.conflict(everything).is_some()
     }
 
-    /// The process of a holder, as [`Owner`](super::control::Owner) stores it.
+    /// The process of a holder, as the control page has it of an owner.
     pub fn process(&self, of: Holder) -> u64 {
         self.memory().rows.get(of.place as usize).map_or(0, |row| row.process.load(Ordering::Relaxed))
     }
@@ -507,238 +440,5 @@ impl Locked<'_> {
             return Wait::Over;
         }
         Wait::For(Word::shared(&row.releases, seen))
-    }
-}
-
-impl Row {
-    /// Only its own process calls it, one thread at a time.
-    #[inline]
-    fn write(&self, regions: &[Region]) {
-        let regions = &regions[..regions.len().min(LOCKS)];
-        let odd = self.sequence.load(Ordering::Relaxed) | 1;
-        self.sequence.store(odd, Ordering::Relaxed);
-        fence(Ordering::Release);
-        let mut writes = 0;
-        for (at, (to, region)) in self.regions.iter().zip(regions).enumerate() {
-            to[0].store(region.start, Ordering::Relaxed);
-            to[1].store(region.last, Ordering::Relaxed);
-            writes |= u32::from(region.is_write) << at;
-        }
-        self.writes.store(writes, Ordering::Relaxed);
-        self.count.store(regions.len() as u32, Ordering::Relaxed);
-        self.sequence.store(odd.wrapping_add(1), Ordering::Release);
-    }
-
-    /// The first lock that `is_wanted`. A row that is never whole counts as a lock of the whole file.
-    #[inline]
-    fn find(&self, is_wanted: impl Fn(Region) -> bool, is_gone: impl Fn() -> bool) -> Option<Region> {
-        for look in 0..LOOKS {
-            let sequence = self.sequence.load(Ordering::Acquire);
-            if sequence & 1 == 0 {
-                let count = (self.count.load(Ordering::Relaxed) as usize).min(LOCKS);
-                let writes = self.writes.load(Ordering::Relaxed);
-                let region = |at: usize| {
-                    let [start, last] = self.regions[at].each_ref().map(|word| word.load(Ordering::Relaxed));
-                    Region { start, last, is_write: writes >> at & 1 != 0 }
-                };
-                let found = (0..count).map(region).find(|&region| is_wanted(region));
-                fence(Ordering::Acquire);
-                if self.sequence.load(Ordering::Relaxed) == sequence {
-                    return found;
-                }
-            } else if look % 64 == 63 {
-                if is_gone() {
-                    return None;
-                }
-                rustix::thread::sched_yield();
-            }
-            core::hint::spin_loop();
-        }
-        Some(Region { start: 0, last: i64::MAX, is_write: true })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{MemfdFlags, memfd_create};
-    use std::os::fd::OwnedFd;
-
-    fn memory() -> OwnedFd {
-        let file = memfd_create("famio-test-locks", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, SIZE as u64).unwrap();
-        file
-    }
-
-    fn member(file: &OwnedFd, place: u32) -> LockTable {
-        LockTable::map(file, Holder { place, id: u64::from(place) + 100 }, 7).unwrap()
-    }
-
-    fn nobody(_: Holder) -> bool {
-        false
-    }
-
-    fn region(start: i64, last: i64, is_write: bool) -> Region {
-        Region { start, last, is_write }
-    }
-
-    fn set(table: &LockTable, regions: &[Region]) {
-        table.lock(&nobody).unwrap().set_own(regions, true);
-    }
-
-    const ALL: Region = Region { start: 0, last: i64::MAX, is_write: true };
-
-    #[test]
-    fn locks_exclude_those_of_others_only() {
-        let file = memory();
-        let (first, second) = (member(&file, 0), member(&file, 1));
-        set(&first, &[region(0, 9, false), region(50, 59, true)]);
-        let found = |wanted| second.lock(&nobody).unwrap().conflict(wanted).map(|(holder, there)| (holder.id, there));
-        assert_eq!(found(region(5, 5, false)), None);
-        assert_eq!(found(region(5, 5, true)), Some((100, region(0, 9, false))));
-        assert_eq!(found(region(9, 50, false)), Some((100, region(50, 59, true))));
-        assert_eq!(first.lock(&nobody).unwrap().conflict(region(0, 100, true)), None);
-        set(&second, &[region(20, 29, true)]);
-        set(&first, &[]);
-        assert_eq!(found(ALL), None);
-        assert!(first.lock(&nobody).unwrap().has_others() && !second.lock(&nobody).unwrap().has_others());
-    }
-
-    #[test]
-    fn what_a_dead_process_held_is_free() {
-        let file = memory();
-        let (first, second) = (member(&file, 0), member(&file, 1));
-        set(&first, &[region(0, 9, true)]);
-        core::mem::forget(first.lock(&nobody)); // it is killed in the middle of a change
-        first.row().sequence.fetch_add(1, Ordering::Relaxed);
-        let is_gone = |holder: Holder| holder.place == 0;
-        let locked = second.lock(&is_gone).unwrap();
-        assert_eq!(locked.conflict(region(0, 9, true)), None);
-        core::mem::forget(locked);
-        let next = LockTable::map(&file, Holder { place: 1, id: 900 }, 7).unwrap();
-        let is_gone = |holder: Holder| holder.place == 0 || !holder.may_be(900);
-        assert!(!next.lock(&is_gone).unwrap().has_others(), "another process has the slot of a dead one");
-        assert_eq!(next.memory().state.load(Ordering::Relaxed), 0, "no lock for writing is left");
-    }
-
-    #[test]
-    fn a_row_that_stays_unfinished_counts_as_a_lock_of_everything() {
-        let file = memory();
-        let (first, second) = (member(&file, 0), member(&file, 1));
-        first.row().sequence.fetch_add(1, Ordering::Relaxed); // its process is stopped there
-        assert!(second.lock(&nobody).unwrap().conflict(region(3, 3, false)).is_some());
-    }
-
-    #[test]
-    fn readers_need_no_lock_while_there_is_a_cover_and_nobody_writes() {
-        let file = memory();
-        let (first, second) = (member(&file, 0), member(&file, 1));
-        let reads = [region(0, 9, false)];
-        assert!(!second.set_quickly(&reads, &nobody), "the locks are the kernel's");
-        first.lock(&nobody).unwrap().set_cover();
-        assert!(!second.set_quickly(&reads, &|holder| holder.place == 0), "its process is dead");
-        assert!(second.set_quickly(&reads, &nobody));
-        assert!(first.lock(&nobody).unwrap().conflict(region(9, 9, true)).is_some());
-        set(&first, &[region(20, 20, true)]);
-        assert!(!second.set_quickly(&reads, &nobody), "there is a lock for writing");
-        assert!(second.release_quickly(&[]));
-        assert!(first.lock(&nobody).unwrap().conflict(ALL).is_none());
-        set(&first, &[]);
-        assert!(second.set_quickly(&reads, &nobody) && second.release_quickly(&[]));
-        first.lock(&nobody).unwrap().end_cover(0);
-        assert!(!second.release_quickly(&[]));
-    }
-
-    /// Of a reader and a writer of the same bytes at most one has its lock.
-    #[test]
-    fn a_quick_reader_and_a_writer_never_both_succeed() {
-        let file = memory();
-        let (reader, writer) = (member(&file, 0), member(&file, 1));
-        writer.lock(&nobody).unwrap().set_cover();
-        let value = AtomicU64::new(0); // odd while the writer has its lock
-        let ends = std::sync::atomic::AtomicBool::new(false);
-        let reads = std::thread::scope(|scope| {
-            let reads = scope.spawn(|| {
-                let mut reads = 0;
-                while !ends.load(Ordering::Relaxed) {
-                    if reader.set_quickly(&[region(0, 9, false)], &nobody) {
-                        assert_eq!(value.load(Ordering::Relaxed) & 1, 0);
-                        reads += 1;
-                    }
-                    assert!(reader.release_quickly(&[]));
-                }
-                reads
-            });
-            let mut written = 0;
-            while written < 20_000 {
-                let locked = writer.lock(&nobody).unwrap();
-                if locked.conflict(region(5, 5, true)).is_none() {
-                    locked.set_own(&[region(5, 5, true)], false);
-                    drop(locked);
-                    value.fetch_add(1, Ordering::Relaxed);
-                    value.fetch_add(1, Ordering::Relaxed);
-                    set(&writer, &[]);
-                    written += 1;
-                }
-            }
-            ends.store(true, Ordering::Relaxed);
-            reads.join().unwrap()
-        });
-        assert!(reads > 0);
-    }
-
-    #[test]
-    fn a_circle_of_waiting_processes_is_seen() {
-        let file = memory();
-        let tables: Vec<_> = (0..3).map(|place| member(&file, place)).collect();
-        let bytes = |of: usize| region(of as i64, of as i64, true);
-        (0..3).for_each(|of| set(&tables[of], &[bytes(of)]));
-        let waits = |who: usize, whom: usize| {
-            let wait = tables[who].lock(&nobody).unwrap().wait_for(tables[whom].me, bytes(whom));
-            matches!(wait, Wait::For(_))
-        };
-        assert!(waits(0, 1) && waits(1, 2) && !waits(2, 0));
-        tables[1].end_wait(tables[2].me);
-        assert!(waits(2, 0));
-        set(&tables[0], &[]);
-        assert_eq!(tables[0].row().releases.load(Ordering::Relaxed), 1, "it has told who waits");
-        let over = tables[1].lock(&nobody).unwrap().wait_for(tables[0].me, bytes(0));
-        assert!(matches!(over, Wait::Over));
-    }
-
-    #[test]
-    fn nobody_takes_the_cover_while_a_call_waits_in_the_kernel() {
-        let file = memory();
-        let (first, second) = (member(&file, 0), member(&file, 1));
-        second.set_waits_in_kernel(true);
-        assert!(!first.lock(&nobody).unwrap().may_cover(0));
-        assert!(first.lock(&|holder| holder.place == 1).unwrap().may_cover(0));
-        second.set_waits_in_kernel(false);
-        let locked = first.lock(&nobody).unwrap();
-        assert!(locked.may_cover(0) && !first.is_covered());
-        locked.set_cover();
-        assert!(second.is_covered() && locked.cover() == Some(first.me));
-        locked.end_cover(5);
-        assert!(!second.is_covered() && !locked.may_cover(4) && locked.may_cover(5));
-    }
-
-    #[test]
-    fn threads_of_two_processes_change_it_one_at_a_time() {
-        let file = memory();
-        let tables = [member(&file, 0), member(&file, 1)];
-        let sum = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for table in &tables {
-                for _ in 0..2 {
-                    scope.spawn(|| {
-                        for _ in 0..20_000 {
-                            let _locked = table.lock(&nobody).unwrap();
-                            sum.store(sum.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                        }
-                    });
-                }
-            }
-        });
-        assert_eq!(sum.load(Ordering::Relaxed), 80_000);
     }
 }
