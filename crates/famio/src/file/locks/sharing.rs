@@ -29,11 +29,13 @@ impl AtomicFile {
     /// that only the table tells of.
     #[inline]
     pub(super) fn is_sharing_locks(&self) -> bool {
+        self.settings.locks == LocksChoice::Shared && self.is_sharing_or_begins()
+    }
+
+    #[cold]
+    fn is_sharing_or_begins(&self) -> bool {
         if self.locks.is_sharing.load(Ordering::Acquire) {
             return true;
-        }
-        if self.settings.locks != LocksChoice::Shared {
-            return false;
         }
         let membership = &self.ownership.membership;
         let is_due =
@@ -76,8 +78,9 @@ impl AtomicFile {
         if membership.lock_table() == 0 { Some(false) } else { self.share_locks() }
     }
 
+    /// Whether this process may use a lock table, as far as it knows.
     #[inline]
-    fn may_share_locks(&self) -> bool {
+    pub fn may_share_locks(&self) -> bool {
         self.settings.locks == LocksChoice::Shared
             && !self.is_disowned()
             && !self.locks.is_kept_out.load(Ordering::Relaxed)

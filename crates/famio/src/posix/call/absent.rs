@@ -3,16 +3,19 @@
 //! folder takes 0.55 µs.
 //!
 //! What the kernel has often said of a path is remembered with the folder's identity and time of change. As long as a
-//! look at the folder shows the same, nothing was made in it, and the path leads to no other folder.
+//! look at the folder shows the same, nothing was made in it, and the path leads to no other folder. The look asks for
+//! `folder/.`, for which the process needs the same rights as for a name in the folder.
 
 use crate::posix::call::user;
 use crate::posix::{Ret, fail, raw};
-use crate::sys::may_be_stamped_again;
+use crate::sys::{FileSystem, InternalFd, may_be_stamped_again};
 use crate::thread::Mutex;
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::stat as Stat;
+use rustix::fs::{CWD, Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Paths that are remembered, and the bytes of one with its terminator.
 const PATHS: usize = 4;
@@ -26,11 +29,18 @@ const TMPFS: u32 = 0x0102_1994;
 /// Other flags may be errors.
 const FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
 
-/// A path that was absent.
-struct Absent {
-    path: [u8; LENGTH],
-    /// With its terminator; 0: none.
+/// A copy of a path, with its terminator.
+#[derive(Clone, Copy)]
+struct Path {
+    bytes: [u8; LENGTH],
+    /// 0: none.
     length: usize,
+}
+
+/// A path that was absent.
+#[derive(Clone, Copy)]
+struct Absent {
+    path: Path,
     folder: Folder,
 }
 
@@ -40,67 +50,102 @@ struct Folder(u64, u64, i64, i64);
 
 /// How many paths are remembered.
 static KNOWN: AtomicU32 = AtomicU32::new(0);
-static PATHS_KNOWN: Mutex<[Absent; PATHS]> = Mutex::new([const { Absent::NONE }; PATHS]);
+static PATHS_KNOWN: Mutex<[Absent; PATHS]> = Mutex::new([Absent::NONE; PATHS]);
 /// Hashes of paths (upper bits), and how often each was absent (lower 8 bits).
 static COUNTS: [AtomicU64; COUNTED] = [const { AtomicU64::new(0) }; COUNTED];
 /// Looks until a path is remembered.
 static LOOKS: AtomicU32 = AtomicU32::new(FEWEST);
 
-impl Absent {
-    const NONE: Self = Self { path: [0; LENGTH], length: 0, folder: Folder(0, 0, 0, 0) };
+impl Path {
+    const NONE: Self = Self { bytes: [0; LENGTH], length: 0 };
 
-    /// Remembers the path, if its folder is on tmpfs and has not just changed.
-    fn new(path: &CStr) -> Option<Self> {
-        let bytes = path.to_bytes_with_nul();
-        let mut new = Self { length: bytes.len(), ..Self::NONE };
-        new.path.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        let name = bytes[new.name()..bytes.len() - 1].to_owned();
-        if !path.to_bytes().starts_with(b"/") || [&b""[..], b".", b".."].contains(&&*name) {
-            return None;
-        }
-        new.folder = new.look()?;
-        // With the second look unchanged, a later change has another time.
-        let is_recent = may_be_stamped_again(new.folder.2, new.folder.3 as u64);
-        if is_recent || !new.is_on_tmpfs() || new.look() != Some(new.folder) {
-            return None;
-        }
-        // After the look at the folder. A link that leads nowhere is there.
-        let mut shown = MaybeUninit::<Stat>::uninit();
-        let flags = libc::AT_SYMLINK_NOFOLLOW;
-        // SAFETY: `shown` has room.
-        let found = unsafe { raw!(SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), shown.as_mut_ptr(), flags) };
-        (found == fail(libc::ENOENT)).then_some(new)
+    /// Copies an absolute path that is short enough. The program may change it at any moment. The guard must be
+    /// installed.
+    fn of(path: *const c_char) -> Option<Self> {
+        // SAFETY: only its length is used.
+        let length = unsafe { user::path(path) }.ok()?.count_bytes();
+        let mut copy = Self { length: length + 1, ..Self::NONE };
+        let to = copy.bytes.get_mut(..length).filter(|_| length < LENGTH)?;
+        // SAFETY: ours has room; theirs may be bad.
+        unsafe { crate::file::copy_in(to.as_mut_ptr(), path.cast(), length) }.ok()?;
+        (to.first() == Some(&b'/') && !to.contains(&0)).then_some(copy)
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 
     /// Where the name begins.
-    fn name(&self) -> usize {
-        self.path[..self.length].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
+    fn name_at(&self) -> usize {
+        self.as_bytes().iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
     }
 
-    /// Runs `call` with the path of the folder.
-    fn with_folder<T>(&self, call: impl FnOnce(*const c_char) -> T) -> T {
-        let mut folder = self.path;
-        folder[self.name().max(1) - usize::from(self.name() > 1)] = 0;
-        call(folder.as_ptr().cast())
+    fn name(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes[self.name_at()..]).unwrap_or_default()
     }
 
-    /// The folder, as it is now.
+    /// The folder, by `.` in it, as it is now.
     fn look(&self) -> Option<Folder> {
+        let mut folder = self.bytes;
+        let name = self.name_at();
+        folder.get_mut(name..name + 2)?.copy_from_slice(b".\0");
         let mut shown = MaybeUninit::<Stat>::uninit();
         // SAFETY: `shown` has room, and is filled in after success.
-        self.with_folder(|folder| unsafe {
-            let done = raw!(SYS_newfstatat, libc::AT_FDCWD, folder, shown.as_mut_ptr(), 0);
-            (done == 0).then(|| shown.assume_init())
-        })
-        .map(|shown| Folder(shown.st_dev, shown.st_ino, shown.st_ctime, shown.st_ctime_nsec))
+        unsafe {
+            let done = raw!(SYS_newfstatat, libc::AT_FDCWD, folder.as_ptr(), shown.as_mut_ptr(), 0);
+            (done == 0).then(|| Folder::of(&shown.assume_init()))
+        }
     }
+}
 
-    fn is_on_tmpfs(&self) -> bool {
-        let mut statfs = [0u64; 16]; // of which the kernel fills in 15, the first with the kind
-        // SAFETY: it has room.
-        let done = self.with_folder(|folder| unsafe { raw!(SYS_statfs, folder, statfs.as_mut_ptr()) });
-        done == 0 && statfs[0] as u32 == TMPFS
+impl Folder {
+    fn of(shown: &Stat) -> Self {
+        Self(shown.st_dev, shown.st_ino, shown.st_ctime, shown.st_ctime_nsec)
     }
+}
+
+impl Absent {
+    const NONE: Self = Self { path: Path::NONE, folder: Folder(0, 0, 0, 0) };
+
+    /// Remembers the path, if its folder is on tmpfs and has not just changed.
+    fn new(path: Path) -> Option<Self> {
+        let name = path.name();
+        if [&b""[..], b".", b".."].contains(&name.to_bytes()) {
+            return None;
+        }
+        let folder = path.look()?;
+        // A later change then has another time.
+        if may_be_stamped_again(folder.2, folder.3 as u64) {
+            return None;
+        }
+        let at = path.name_at();
+        let parent = [&path.bytes[..at], b".\0"].concat();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = CStr::from_bytes_with_nul(&parent).ok()?;
+        let opened = crate::sys::openat(CWD, parent, flags, Mode::empty()).ok()?;
+        if FileSystem::of(opened.as_fd()).ok()?.magic != TMPFS {
+            return None;
+        }
+        wait_for_changes(&opened)?;
+        let mut shown = MaybeUninit::<Stat>::uninit();
+        let flags = libc::AT_SYMLINK_NOFOLLOW; // a link that leads nowhere is there
+        let fd = opened.as_raw_fd();
+        // SAFETY: `shown` has room, and is filled in after success.
+        let (found, is_same) = unsafe {
+            let found = raw!(SYS_newfstatat, fd, name.as_ptr(), shown.as_mut_ptr(), flags);
+            let looked = raw!(SYS_fstat, fd, shown.as_mut_ptr()) == 0;
+            (found, looked && Folder::of(&shown.assume_init()) == folder)
+        };
+        (found == fail(libc::ENOENT) && is_same).then_some(Self { path, folder })
+    }
+}
+
+/// Waits for a change of the folder that has set its time, but does not show yet: to list it takes the folder's lock.
+fn wait_for_changes(folder: &InternalFd) -> Option<()> {
+    let mut entries = [0u64; 64];
+    // SAFETY: the kernel writes at most so many bytes.
+    let listed = unsafe { raw!(SYS_getdents64, folder.as_raw_fd(), entries.as_mut_ptr(), size_of_val(&entries)) };
+    (listed >= 0).then_some(())
 }
 
 /// Whether [`look`] may know a path.
@@ -115,43 +160,30 @@ pub(in crate::posix) fn look(path: *const c_char, flags: i32) -> Option<Ret> {
     if flags & !FLAGS != 0 || path.is_null() || !crate::map::guard::is_installed() {
         return None;
     }
-    // SAFETY: it is used before this call returns.
-    let path = unsafe { user::path(path) }.ok()?.to_bytes_with_nul();
-    let mut known = PATHS_KNOWN.try_lock()?;
-    let absent = known.iter_mut().find(|absent| absent.path[..absent.length] == *path)?;
-    if absent.look() == Some(absent.folder) {
+    let path = Path::of(path)?;
+    let is_it = |absent: &Absent| absent.path.as_bytes() == path.as_bytes();
+    let absent = PATHS_KNOWN.try_lock()?.iter().find(|&absent| is_it(absent)).copied()?;
+    if path.look() == Some(absent.folder) {
         return Some(fail(libc::ENOENT));
     }
-    absent.length = 0;
-    KNOWN.fetch_sub(1, Ordering::Relaxed);
+    if let Some(forgotten) = PATHS_KNOWN.try_lock()?.iter_mut().find(|absent| is_it(absent)) {
+        forgotten.path.length = 0;
+        KNOWN.fetch_sub(1, Ordering::Relaxed);
+    }
     let looks = LOOKS.load(Ordering::Relaxed);
     LOOKS.store((looks * 2).min(MOST), Ordering::Relaxed);
     None
 }
 
-/// The process has changed its user or root: a path may not be looked for any more.
-pub(in crate::posix) fn forget() {
-    if let Some(mut known) = PATHS_KNOWN.try_lock() {
-        known.iter_mut().for_each(|absent| absent.length = 0);
-        KNOWN.store(0, Ordering::Relaxed);
-    }
-}
-
-/// The kernel has just said that the path is absent.
-///
-/// # Safety
-/// The kernel has read the path.
+/// The kernel has just said that the path is absent. `is_vfork_child`: a process that may not leave anything behind.
 #[cold]
-pub(in crate::posix) unsafe fn note(path: *const c_char) {
-    // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path) };
-    let bytes = path.to_bytes_with_nul();
-    if bytes.len() > LENGTH || bytes[0] != b'/' {
+pub(in crate::posix) fn note(path: *const c_char, is_vfork_child: fn() -> bool) {
+    if path.is_null() || !crate::map::guard::is_installed() {
         return;
     }
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let Some(path) = Path::of(path) else { return };
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = path.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
     let count = &COUNTS[(hash >> 56) as usize % COUNTED];
     let seen = count.load(Ordering::Relaxed);
     if seen & !0xff != hash & !0xff {
@@ -161,13 +193,14 @@ pub(in crate::posix) unsafe fn note(path: *const c_char) {
         return count.store(seen + 1, Ordering::Relaxed);
     }
     count.store(0, Ordering::Relaxed);
-    if !crate::map::guard::is_installed() || crate::posix::call::lock::not_reentered().is_err() {
+    if is_vfork_child() || crate::posix::call::lock::not_reentered().is_err() {
         return;
     }
     let Some(new) = Absent::new(path) else { return };
     let Some(mut known) = PATHS_KNOWN.try_lock() else { return };
-    let place = known.iter().position(|absent| absent.length == 0).unwrap_or((hash >> 48) as usize % PATHS);
-    if core::mem::replace(&mut known[place], new).length == 0 {
+    let is_there = known.iter().any(|absent| absent.path.as_bytes() == path.as_bytes());
+    let place = known.iter().position(|absent| absent.path.length == 0).unwrap_or((hash >> 48) as usize % PATHS);
+    if !is_there && core::mem::replace(&mut known[place], new).path.length == 0 {
         KNOWN.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -178,10 +211,11 @@ mod tests {
     use famio_test_support::place::{Place, memory};
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
-    use std::path::Path;
 
-    fn c_path(path: &Path) -> CString {
-        CString::new(path.as_os_str().as_bytes()).unwrap()
+    fn remembered(path: &std::path::Path) -> Option<Absent> {
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        crate::map::guard::install().unwrap();
+        Path::of(path.as_ptr()).and_then(Absent::new)
     }
 
     /// A folder that has not changed for longer than its times can tell.
@@ -196,13 +230,13 @@ mod tests {
     }
 
     fn is_absent(absent: &Absent) -> bool {
-        absent.look() == Some(absent.folder)
+        absent.path.look() == Some(absent.folder)
     }
 
     #[test]
     fn a_path_is_absent_until_something_is_made_in_its_folder() {
         let place = folder();
-        let absent = Absent::new(&c_path(&place.path().join("db-journal"))).unwrap();
+        let absent = remembered(&place.path().join("db-journal")).unwrap();
         assert!(is_absent(&absent));
         std::fs::write(place.path().join("db-journal"), "x").unwrap();
         assert!(!is_absent(&absent));
@@ -218,9 +252,9 @@ mod tests {
             std::fs::create_dir(there).unwrap();
         }
         std::os::unix::fs::symlink(&old, place.path().join("link")).unwrap();
-        let name = c_path(&place.path().join("link/db-wal"));
+        let name = place.path().join("link/db-wal");
         let absent = loop {
-            if let Some(absent) = Absent::new(&name) {
+            if let Some(absent) = remembered(&name) {
                 break absent;
             }
         };
@@ -235,10 +269,9 @@ mod tests {
         let place = folder();
         std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
         for name in ["link", "new"] {
-            assert!(Absent::new(&c_path(&place.path().join(name))).is_none(), "the folder has just changed");
+            assert!(remembered(&place.path().join(name)).is_none(), "the folder has just changed");
         }
-        let on_disk = Path::new("/nonexistent-of-famio");
-        assert!(Absent::new(&c_path(on_disk)).is_none(), "not on tmpfs");
-        assert!(Absent::new(c"name").is_none() && Absent::new(c"/dev/shm/.").is_none());
+        let others = ["/nonexistent-of-famio", "name", "/dev/shm/."]; // the first is not on tmpfs
+        assert!(others.iter().all(|name| remembered(std::path::Path::new(name)).is_none()));
     }
 }

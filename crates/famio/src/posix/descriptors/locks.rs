@@ -102,13 +102,9 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     {
         return fail(error.errno());
     }
-    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
     let mut result = set_once(fd, handle, command, lock, of);
-    // They may have moved to or from the lock table meanwhile.
-    let mut tries = 0;
-    while is_refused(result) && is_kept(handle) && (waits || tries < TRIES && handle.file().are_locks_in_table()) {
-        result = set_once(fd, handle, command, lock, of);
-        tries += 1;
+    if is_refused(result) {
+        result = set_again(fd, handle, command, lock, of);
     }
     if result == 0 && kind == libc::F_UNLCK {
         has_unlocked(handle);
@@ -119,13 +115,27 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
+/// After a lock was refused: it may have been moved to or from the lock table meanwhile.
+#[cold]
+fn set_again(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
+    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    let mut result = fail(libc::EAGAIN);
+    let mut tries = 0;
+    while is_refused(result) && is_kept(handle) && (waits || tries < TRIES && handle.file().are_locks_in_table()) {
+        result = set_once(fd, handle, command, lock, of);
+        tries += 1;
+    }
+    result
+}
+
+#[inline]
 fn is_refused(result: Ret) -> bool {
     [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result)
 }
 
 /// Asks the lock table or the kernel, wherever the locks are now.
+#[inline(always)] // locks in memory cost little more than the call
 fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
-    let kind = i32::from(lock.l_type);
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
     let asked = if is_kept(handle) { request(handle, command, lock) } else { None };
     let outcome = match asked {
@@ -140,34 +150,45 @@ fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::floc
     match outcome {
         Outcome::Done(Ok(())) => 0,
         Outcome::Done(Err(errno)) => fail(errno),
-        Outcome::Kernel(in_kernel) => {
-            // A call that waits there for the cover of other processes would wait for long.
-            if waits && kind != libc::F_UNLCK && !in_kernel.is_known() {
-                let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
-                // SAFETY: our copy, which the kernel reads.
-                let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
-                if !is_refused(result) || is_kept(handle) && handle.file().are_locks_in_table() {
-                    return result;
-                }
-            }
-            // SAFETY: our copy, which the kernel reads.
-            let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-            if result == 0 && kind == libc::F_UNLCK {
-                in_kernel.unlocked();
-            } else if result == 0
-                && let Some((owner, Some(kind), range)) = asked
-                && !in_kernel.holds(owner, kind, range)
-            {
-                let mut undone = *lock;
-                undone.l_type = libc::F_UNLCK as i16;
-                let command = if is_of_description(command) { libc::F_OFD_SETLK } else { libc::F_SETLK };
-                // SAFETY: as above.
-                unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
-                return fail(libc::EAGAIN);
-            }
-            result
+        Outcome::Kernel(in_kernel) => set_in_kernel(fd, handle, command, lock, asked, in_kernel),
+    }
+}
+
+/// Asks the kernel.
+fn set_in_kernel(
+    fd: RawFd,
+    handle: &Description,
+    command: i32,
+    lock: &mut libc::flock,
+    asked: Option<(Owner, Option<Kind>, Range)>,
+    in_kernel: InKernel<'_>,
+) -> Ret {
+    let (kind, waits) = (i32::from(lock.l_type), matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW));
+    // A call that waits there for the cover of other processes would wait for long.
+    if waits && kind != libc::F_UNLCK && is_kept(handle) && handle.file().may_share_locks() && !in_kernel.is_known() {
+        let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
+        // SAFETY: our copy, which the kernel reads.
+        let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
+        if !is_refused(result) || handle.file().are_locks_in_table() {
+            return result;
         }
     }
+    // SAFETY: our copy, which the kernel reads.
+    let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+    if result == 0 && kind == libc::F_UNLCK {
+        in_kernel.unlocked();
+    } else if result == 0
+        && let Some((owner, Some(kind), range)) = asked
+        && !in_kernel.holds(owner, kind, range)
+    {
+        let mut undone = *lock;
+        undone.l_type = libc::F_UNLCK as i16;
+        let command = if is_of_description(command) { libc::F_OFD_SETLK } else { libc::F_SETLK };
+        // SAFETY: as above.
+        unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
+        return fail(libc::EAGAIN);
+    }
+    result
 }
 
 /// `F_GETLK` and its variants.

@@ -49,7 +49,6 @@ pub fn before_change() {
 
 /// Around `setuid`, `seteuid` and the like: [`before_change`], and after a success (`result` = 0) `tidy`.
 pub fn change(result: Option<i32>) {
-    crate::posix::call::absent::forget();
     if result.is_some() && is_on() && !in_vfork_child() {
         each_live(AtomicFile::remove_note_if_not_needed);
     }

@@ -160,7 +160,7 @@ pub unsafe fn fstatat(dirfd: RawFd, path: *const c_char, shown: *mut Stat, flags
     unsafe {
         let result = raw!(SYS_newfstatat, dirfd, path, shown, flags);
         if result == fail(libc::ENOENT) && FAST_PATH.any() {
-            absent::note(path);
+            absent::note(path, in_vfork_child);
             return result;
         }
         if result == 0 && (*shown).st_mode & libc::S_IFMT == libc::S_IFREG && may_be_atomic(path) {
