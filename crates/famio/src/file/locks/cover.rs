@@ -9,7 +9,7 @@ use super::{AtomicFile, IN_MEMORY};
 use crate::file::base::background_wakeup;
 use crate::file::state::lock_state::OwnLocks;
 use crate::index::LockedTable;
-use crate::sys::locks::{Lock, is_locked, try_lock};
+use crate::sys::locks::{Lock, is_locked, try_lock, unlock};
 use crate::sys::{InternalFd, monotonic_now, open_again};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -47,7 +47,10 @@ impl AtomicFile {
     pub(super) fn is_covered(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) -> bool {
         match locked.cover() {
             None => false,
-            Some(holder) if !self.ownership.membership.is_gone(holder) => true,
+            Some(holder) if !self.ownership.membership.is_gone(holder) => {
+                own.failing_since = 0;
+                true
+            }
             Some(_) => self.take_over_cover(own, locked),
         }
     }
@@ -129,8 +132,16 @@ impl AtomicFile {
     /// Gives up the cover. Nobody takes it for the next `turn` nanoseconds.
     pub(super) fn uncover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>, turn: u64) {
         // Before others may lock in the kernel, this process's threads among them: its close drops what they have.
-        (own.cover, own.looks_in_vain) = (None, 0);
+        Self::release_cover(own);
+        own.looks_in_vain = 0;
         locked.end_cover(monotonic_now() + turn);
+    }
+
+    /// Not left to the close: a child may have a duplicate.
+    pub(super) fn release_cover(own: &mut OwnLocks) {
+        if let Some((cover, _)) = own.cover.take() {
+            unlock(&cover, WHOLE);
+        }
     }
 
     /// The background's look: gives up the cover if it should, and makes own locks in the kernel after another process
@@ -142,10 +153,14 @@ impl AtomicFile {
         let mut is_alone = false;
         let looked = self.with_locked_table(|own, locked| {
             own.changes_seen = locked.table().change_count(); // before the look
-            if !self.is_covered(own, locked) {
+            let is_covered = self.is_covered(own, locked);
+            if own.cover.is_some() && locked.cover() != Some(locked.table().me()) {
+                Self::release_cover(own); // others have taken this process for gone
+            }
+            if !is_covered {
                 self.move_own_to_kernel(own, locked);
                 is_alone = !self.ownership.membership.has_others();
-                return LookAgain::No;
+                return if own.are_any() { LookAgain::Soon } else { LookAgain::No };
             }
             let Some((cover, since)) = &own.cover else {
                 let is_dying = locked.cover().is_some_and(|holder| self.ownership.membership.is_dying(holder));
@@ -169,7 +184,11 @@ impl AtomicFile {
             }
             self.uncover(own, locked, if is_idle { 0 } else { TURN });
             self.move_own_to_kernel(own, locked);
-            if is_alone_now { LookAgain::Later } else { LookAgain::No }
+            match own.are_any() {
+                true => LookAgain::Soon,
+                false if is_alone_now => LookAgain::Later,
+                false => LookAgain::No,
+            }
         });
         if is_alone {
             self.leave_lock_table_if_alone();

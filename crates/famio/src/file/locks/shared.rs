@@ -11,7 +11,7 @@ use super::outcome::{InKernel, Outcome, Whose};
 use super::{AtomicFile, Kind, Lock, Owner, Range, kernel};
 use crate::file::state::lock_state::{OwnLocks, Shared};
 use crate::index::{Holder, LOCKS_IN_TABLE, LockedTable, Region, WaitForLock};
-use crate::sys::{Ended, wait_for_any};
+use crate::sys::{Ended, monotonic_now, wait_for_any};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
@@ -28,6 +28,9 @@ pub(super) enum InTable<'a> {
     /// It does not use the table.
     None,
 }
+
+/// Nanoseconds for which the kernel may refuse to take over locks from the table.
+const REFUSED: u64 = 300_000_000;
 
 /// What a call finds.
 enum There<T> {
@@ -179,8 +182,15 @@ impl AtomicFile {
         if !self.is_covered(own, locked) {
             self.move_own_to_kernel(own, locked);
             return match wanted {
-                Some(lock) if locked.conflict(lock.into()).is_some() => There::Soon,
-                _ => There::Kernel,
+                Some(lock) if own.are_any() || locked.conflict(lock.into()).is_some() => There::Soon,
+                Some(_) => There::Kernel,
+                None => {
+                    if own.are_any() {
+                        own.mine.unset(Owner::Process, range);
+                        own.publish(locked, true);
+                    }
+                    There::Kernel
+                }
             };
         }
         if whose == Whose::Description {
@@ -302,6 +312,7 @@ impl AtomicFile {
         match ended {
             Ended::Interrupted => return Err(libc::EINTR),
             Ended::Woken(1) => words[1].wake(), // the kernel woke one of those that watch it
+            Ended::Unknown => drop(rustix::thread::nanosleep(&LOOK)),
             _ => {}
         }
         Ok(())
@@ -317,17 +328,25 @@ impl AtomicFile {
         });
     }
 
-    /// Makes this process's locks in the kernel, as there is no cover.
+    /// Makes this process's locks in the kernel, as there is no cover. What the kernel refuses stays in the table, where
+    /// the other processes see it, for a while: a call that was under way may have a lock for a moment.
     pub(super) fn move_own_to_kernel(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) {
         if !own.are_any() {
-            return;
+            return own.refused_since = 0;
         }
+        let writes = own.mine.iter().any(|lock| lock.kind == Kind::Write);
         let set = |fd: std::os::fd::BorrowedFd<'_>| own.mine.iter().try_for_each(|lock| kernel::set(fd, *lock));
-        let made = self.fds.with(false, set);
-        if let Err(error) = made {
-            // A program without Famio has a conflicting lock: it came between.
-            self.lose_locks(&error);
+        if let Err(error) = self.fds.with(writes, set) {
+            let now = monotonic_now();
+            if own.refused_since == 0 {
+                own.refused_since = now;
+            }
+            if now - own.refused_since < REFUSED {
+                return;
+            }
+            self.lose_locks(&error); // a program without Famio has a conflicting lock: it came between
         }
+        own.refused_since = 0;
         own.mine.clear();
         own.publish(locked, true);
     }

@@ -32,6 +32,10 @@ impl AtomicFile {
         self.settings.locks == LocksChoice::Shared && self.is_sharing_or_begins()
     }
 
+    pub(in crate::file) fn is_sharing_locks_now(&self) -> bool {
+        self.locks.is_sharing.load(Ordering::Acquire)
+    }
+
     #[cold]
     fn is_sharing_or_begins(&self) -> bool {
         if self.locks.is_sharing.load(Ordering::Acquire) {
@@ -55,6 +59,8 @@ impl AtomicFile {
                 }
             }
         }
+        self.locks.is_kept_out.store(true, Ordering::Relaxed);
+        self.ownership.membership.bar_lock_table();
         false
     }
 
@@ -212,7 +218,7 @@ impl AtomicFile {
 
     /// This process stops to use the table: it detaches from the file's other processes, or ends. Its locks become the
     /// kernel's.
-    pub(in crate::file) fn leave_lock_table(&self) {
+    pub(crate) fn leave_lock_table(&self) {
         if !self.locks.is_sharing.load(Ordering::Acquire) || Self::may_lock().is_err() {
             return;
         }
@@ -221,19 +227,23 @@ impl AtomicFile {
                 if own.cover.is_some() {
                     self.uncover(own, locked, 0);
                 }
-                if locked.cover().is_some() && own.are_any() {
+                if own.are_any() && self.is_covered(own, locked) {
                     locked.want_uncover();
                     return false;
                 }
                 self.move_own_to_kernel(own, locked);
-                true
+                !own.are_any()
             });
             if left != Some(Some(false)) {
                 break;
             }
             let _ = rustix::thread::nanosleep(&LOOK);
         }
-        self.drop_locks_in_table();
+        let has_left = self.with_locked_table(|own, _| own.are_any()).flatten().unwrap_or(false);
+        if has_left {
+            self.lose_locks(&Error::new(libc::EAGAIN));
+            self.drop_locks_in_table();
+        }
         let mut table = self.locks.table.lock();
         self.locks.is_sharing.store(false, Ordering::Release);
         self.locks.wants_cover.store(false, Ordering::Relaxed);
@@ -261,14 +271,17 @@ impl AtomicFile {
     }
 
     /// Adds what the background waits for.
-    pub(in crate::file) fn watch_lock_table(&self, on: &mut Watched) {
-        if self.locks.is_sharing.load(Ordering::Acquire)
-            && let Some(table) = self.locks.table.try_lock()
-            && let Some(shared) = &table.shared
-        {
+    /// False: a thread changes it.
+    pub(in crate::file) fn watch_lock_table(&self, on: &mut Watched) -> bool {
+        if !self.locks.is_sharing.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(table) = self.locks.table.try_lock() else { return false };
+        if let Some(shared) = &table.shared {
             on.words.push(shared.table.changes(shared.own.changes_seen));
             let cover = if shared.own.cover.is_none() { shared.table.cover() } else { None };
             on.holders.extend(cover.and_then(|cover| self.ownership.membership.watch_life(cover.place)));
         }
+        true
     }
 }

@@ -277,6 +277,7 @@ impl AtomicFile {
                 }
             };
             if left {
+                self.leave_lock_table(); // a thread may have begun to share again
                 let mut inner = self.inner();
                 let ended = inner.left.take();
                 inner.old.extend(ended.map(OldSession::new));

@@ -211,7 +211,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         let is_shown = self.is_shown();
         let mut watched = true;
-        self.watch_lock_table(on);
+        watched &= self.watch_lock_table(on);
         if self.ownership.is_owner.load(Ordering::Acquire)
             || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {

@@ -71,6 +71,8 @@ pub(in crate::file) struct OwnLocks {
     pub(in crate::file) changes_seen: u32,
     /// When it first failed to take the cover after its holder; 0: it has not.
     pub(in crate::file) failing_since: u64,
+    /// When the kernel first refused to take over its locks; 0: it has not.
+    pub(in crate::file) refused_since: u64,
     /// Looks of the background, at once, for a moment without locks.
     pub(in crate::file) looks_in_vain: u32,
     /// Unlocks to wait before the next attempt to take the cover, and before the one after it.

@@ -14,6 +14,8 @@ use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
+/// A call is to be made again. No system call returns this.
+const AGAIN: Ret = Ret::MIN;
 /// How often a lock that does not wait is asked for again.
 const TRIES: u32 = 3;
 
@@ -103,7 +105,7 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
         return fail(error.errno());
     }
     let mut result = set_once(fd, handle, command, lock, of);
-    if is_refused(result) {
+    if result == AGAIN {
         result = set_again(fd, handle, command, lock, of);
     }
     if result == 0 && kind == libc::F_UNLCK {
@@ -115,17 +117,19 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
-/// After a lock was refused: it may have been moved to or from the lock table meanwhile.
+/// The locks were moved to or from the lock table during the call.
 #[cold]
 fn set_again(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    let mut result = fail(libc::EAGAIN);
     let mut tries = 0;
-    while is_refused(result) && is_kept(handle) && (waits || tries < TRIES && handle.file().are_locks_in_table()) {
-        result = set_once(fd, handle, command, lock, of);
+    while waits || tries < TRIES {
+        let result = set_once(fd, handle, command, lock, of);
+        if result != AGAIN {
+            return result;
+        }
         tries += 1;
     }
-    result
+    fail(libc::EAGAIN)
 }
 
 #[inline]
@@ -169,8 +173,11 @@ fn set_in_kernel(
         let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
         // SAFETY: our copy, which the kernel reads.
         let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
-        if !is_refused(result) || handle.file().are_locks_in_table() {
+        if !is_refused(result) {
             return result;
+        }
+        if handle.file().are_locks_in_table() {
+            return AGAIN;
         }
     }
     // SAFETY: our copy, which the kernel reads.
@@ -186,7 +193,9 @@ fn set_in_kernel(
         let command = if is_of_description(command) { libc::F_OFD_SETLK } else { libc::F_SETLK };
         // SAFETY: as above.
         unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
-        return fail(libc::EAGAIN);
+        return AGAIN;
+    } else if is_refused(result) && !waits && is_kept(handle) && handle.file().are_locks_in_table() {
+        return AGAIN;
     }
     result
 }

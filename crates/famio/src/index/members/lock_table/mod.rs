@@ -118,7 +118,6 @@ impl LockTable {
         row.write(&[]);
         row.in_kernel.store(0, Ordering::Relaxed);
         row.waits_for.store(0, Ordering::Relaxed);
-        row.waited_for.store(0, Ordering::Relaxed);
         row.process.store(process, Ordering::Relaxed);
         row.id.store(me.id, Ordering::Release);
         memory.top.fetch_max(me.place + 1, Ordering::AcqRel);
@@ -132,6 +131,11 @@ impl LockTable {
 
     fn row(&self) -> &Row {
         &self.memory().rows[self.me.place as usize % MEMBERS]
+    }
+
+    /// This process.
+    pub fn me(&self) -> Holder {
+        self.me
     }
 
     /// Whether a process had the cover a moment ago.
@@ -223,7 +227,8 @@ impl LockTable {
         if word.compare_exchange(0, self.me.word(), Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow(is_gone)?;
         }
-        self.memory().state.fetch_or(SLOW, Ordering::SeqCst); // before a look at the rows
+        self.memory().state.fetch_or(SLOW, Ordering::SeqCst);
+        fence(Ordering::SeqCst); // before a look at the rows
         Some(Locked { table: self, is_gone, _held: held })
     }
 
@@ -434,6 +439,7 @@ impl Locked<'_> {
         self.table.row().waits_for.store(holder.place + 1, Ordering::Release);
         let seen = row.releases.load(Ordering::SeqCst);
         row.waited_for.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         // After the count: a release that does not see it is seen here.
         if row.find(|region| region.excludes(wanted), || (self.is_gone)(holder)).is_none() {
             self.table.end_wait(holder);

@@ -46,8 +46,11 @@ impl Membership {
     #[inline]
     pub fn is_gone(&self, holder: Holder) -> bool {
         let Some(member) = self.page().members.get(holder.place as usize) else { return true };
-        let id = member.id.load(Ordering::Acquire);
-        id == 0 || !holder.may_be(id) || member.life.is_over() && self.has_ended(holder)
+        match member.id.load(Ordering::Acquire) {
+            // Another process may have freed the slot as soon as the first thread had ended.
+            0 => self.has_ended(holder),
+            id => !holder.may_be(id) || member.life.is_over() && self.has_ended(holder),
+        }
     }
 
     /// Whether a process with locks in the table is being killed, or is gone.

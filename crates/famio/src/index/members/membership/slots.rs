@@ -71,6 +71,7 @@ impl Membership {
             return Err(Error::with(libc::EBUSY, what));
         };
         let id = self.number();
+        page.members[place].id.store(0, Ordering::Release); // the last process here does not come to life again
         page.places.fetch_max(place as u32 + 1, Ordering::AcqRel);
         page.members[place].life.reset();
         page.members[place].attached.store(0, Ordering::Relaxed);
