@@ -57,7 +57,7 @@ impl AtomicFile {
 
     #[cold]
     fn take_over_cover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) -> bool {
-        if let Some(cover) = self.lock_whole_file_alone() {
+        if let Some(cover) = self.alone_in_kernel(|| self.lock_whole_file()) {
             own.cover = Some((cover, monotonic_now()));
             own.failing_since = 0;
             locked.set_cover();
@@ -77,14 +77,14 @@ impl AtomicFile {
         false
     }
 
-    /// As [`lock_whole_file`](Self::lock_whole_file), if no thread of this process is about to lock in the kernel.
-    fn lock_whole_file_alone(&self) -> Option<InternalFd> {
+    /// Runs `act`, if no thread of this process is about to lock in the kernel.
+    fn alone_in_kernel<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let place = &self.locks.place;
         // Other threads then wait for the table of locks.
         place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).ok()?;
-        let cover = self.lock_whole_file();
+        let done = act();
         place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-        cover
+        done
     }
 
     /// A description with a lock on the whole file. This process has no lock in the kernel, and sets none meanwhile: if
@@ -116,7 +116,7 @@ impl AtomicFile {
                 own.pause -= 1;
                 return;
             }
-            let Some(cover) = self.lock_whole_file_alone() else {
+            let Some(cover) = self.alone_in_kernel(|| self.lock_whole_file()) else {
                 own.next_pause = (own.next_pause * 2 + 1).min(PAUSE_MAX);
                 own.pause = own.next_pause;
                 return;
@@ -132,16 +132,21 @@ impl AtomicFile {
     /// Gives up the cover. Nobody takes it for the next `turn` nanoseconds.
     pub(super) fn uncover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>, turn: u64) {
         // Before others may lock in the kernel, this process's threads among them: its close drops what they have.
-        Self::release_cover(own);
+        self.release_cover(own);
         own.looks_in_vain = 0;
         locked.end_cover(monotonic_now() + turn);
     }
 
-    /// Not left to the close: a child may have a duplicate.
-    pub(super) fn release_cover(own: &mut OwnLocks) {
-        if let Some((cover, _)) = own.cover.take() {
+    /// Releases the kernel's lock on the whole file. Not by the close alone: a child may have a duplicate.
+    fn release_cover(&self, own: &mut OwnLocks) {
+        let Some((cover, _)) = own.cover.take() else { return };
+        // A thread that was about to lock in the kernel before there was a cover could do so between the unlock and the
+        // close, which would drop its lock.
+        let _ = self.alone_in_kernel(move || {
             unlock(&cover, WHOLE);
-        }
+            drop(cover);
+            Some(())
+        });
     }
 
     /// The background's look: gives up the cover if it should, and makes own locks in the kernel after another process
@@ -155,7 +160,7 @@ impl AtomicFile {
             own.changes_seen = locked.table().change_count(); // before the look
             let is_covered = self.is_covered(own, locked);
             if own.cover.is_some() && locked.cover() != Some(locked.table().me()) {
-                Self::release_cover(own); // others have taken this process for gone
+                self.release_cover(own); // others have taken this process for gone
             }
             if !is_covered {
                 self.move_own_to_kernel(own, locked);
