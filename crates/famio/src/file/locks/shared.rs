@@ -265,16 +265,16 @@ impl AtomicFile {
     /// A blocking call waits in the kernel, and the others know.
     fn wait_in_kernel(&self, seen: u32) -> InTable<'_> {
         let counted = self.with_locked_table(|_, locked| {
-            let may = locked.cover().is_none();
+            let may = locked.cover().is_none() && !self.has_locks_in_memory();
             if may {
                 locked.table().set_waits_in_kernel(true);
+                self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table, as in `in_memory`
             }
             may
         });
         if counted != Some(Some(true)) {
-            return InTable::Kernel(seen); // the kernel refuses it at first
+            return InTable::Kernel(seen); // the kernel refuses it at first, or they are in memory
         }
-        self.locks.place.fetch_add(1, Ordering::AcqRel);
         InTable::Done(Outcome::Kernel(InKernel { file: Some(self), waits: true, seen: Some(seen) }))
     }
 
