@@ -27,7 +27,7 @@ const LONGEST: u64 = 1_500_000_000;
 const DYING: u64 = 200_000_000;
 
 /// Looks, a millisecond apart, for a moment without locks, before a longer pause.
-const LOOKS_IN_VAIN: u32 = 64;
+pub(super) const LOOKS_IN_VAIN: u32 = 64;
 /// The most unlocks between two attempts to take it.
 const PAUSE_MAX: u32 = 16;
 
@@ -182,9 +182,10 @@ impl AtomicFile {
             }
             // Only with an empty table are programs without Famio kept out at each moment.
             let has_locks = own.are_any() || locked.has_others();
-            if has_locks && !is_lost && !is_needed {
+            let may_wait = !is_needed || own.looks_in_vain < LOOKS_IN_VAIN;
+            if has_locks && !is_lost && may_wait {
                 own.looks_in_vain = (own.looks_in_vain + 1).min(LOOKS_IN_VAIN);
-                let is_soon = !is_idle && own.looks_in_vain < LOOKS_IN_VAIN;
+                let is_soon = is_needed || !is_idle && own.looks_in_vain < LOOKS_IN_VAIN;
                 return if is_soon { LookAgain::Soon } else { LookAgain::Later };
             }
             self.uncover(own, locked, if is_idle { 0 } else { TURN });

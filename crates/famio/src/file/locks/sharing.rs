@@ -2,6 +2,7 @@
 //! often. It stops when it is alone, or detaches from the others.
 
 use super::AtomicFile;
+use super::cover::LOOKS_IN_VAIN;
 use crate::error::{Error, Result};
 use crate::file::base::background_wakeup::{self, Watched};
 use crate::file::descriptors::shared_memory;
@@ -222,8 +223,11 @@ impl AtomicFile {
         if !self.locks.is_sharing.load(Ordering::Acquire) || Self::may_lock().is_err() {
             return;
         }
-        for _ in 0..LOOKS {
+        for look in 0..LOOKS {
             let left = self.with_locked_table(|own, locked| {
+                if own.cover.is_some() && look < LOOKS_IN_VAIN && locked.has_others() {
+                    return false; // only in a moment without locks are programs without Famio kept out all the time
+                }
                 if own.cover.is_some() {
                     self.uncover(own, locked, 0);
                 }
