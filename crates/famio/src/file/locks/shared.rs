@@ -1,4 +1,4 @@
-//! Record locks of several processes in the lock table (`index/members/lock_table.rs`), while one of them has the
+//! Record locks of several processes in the lock table (`index/members/lock_table/`), while one of them has the
 //! cover: a lock call makes no system call then.
 //!
 //! Only the process's record locks (`F_SETLK`) are kept there. A description's (`F_OFD_SETLK`) would be excluded by
