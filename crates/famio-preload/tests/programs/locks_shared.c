@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -36,6 +37,14 @@ static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* A child that does not outlive this process. */
+static pid_t child(void) {
+  pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid == 0) CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+  return pid;
 }
 
 /* Becomes one of the processes of the file, by reads. */
@@ -111,8 +120,7 @@ static struct {
 static void start(int worker) {
   int orders[2], answers[2];
   CHECK(pipe(orders) == 0 && pipe(answers) == 0);
-  pid_t pid = fork();
-  CHECK(pid >= 0);
+  pid_t pid = child();
   if (pid == 0) {
     for (int other = 0; other < WORKERS; other++)
       if (workers[other].pid) close(workers[other].orders), close(workers[other].answers);
@@ -214,7 +222,7 @@ static void exclude(double seconds, bool kills) {
   double until = now() + seconds;
   pid_t pids[WORKERS];
   for (int me = 0; me < WORKERS; me++)
-    if ((pids[me] = fork()) == 0) contend(board, me, until, false);
+    if ((pids[me] = child()) == 0) contend(board, me, until, false);
   while (now() < until) {
     poll(NULL, 0, 50);
     if (!kills) continue;
@@ -223,7 +231,7 @@ static void exclude(double seconds, bool kills) {
     CHECK(waitpid(pids[me], NULL, 0) == pids[me]);
     int dead = pids[me];
     __atomic_compare_exchange_n(&board->writers, &dead, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    if ((pids[me] = fork()) == 0) contend(board, me, until, false);
+    if ((pids[me] = child()) == 0) contend(board, me, until, false);
   }
   for (int me = 0; me < WORKERS; me++) CHECK(waitpid(pids[me], NULL, 0) == pids[me]);
   int in_memory = 0, fewest = board->turns[0];
@@ -257,7 +265,7 @@ static void count(int number) {
 
 /* Keeps locks in memory: with two processes, of which this one asks all the time. */
 static pid_t companion(void) {
-  pid_t pid = fork();
+  pid_t pid = child();
   if (pid == 0) {
     int fd = opened("atomic");
     join(fd);
@@ -273,7 +281,7 @@ static pid_t companion(void) {
 static pid_t holder(int byte, int other_end) {
   int pipes[2];
   CHECK(pipe(pipes) == 0);
-  pid_t pid = fork();
+  pid_t pid = child();
   if (pid == 0) {
     close(other_end);
     int fd = opened("atomic");
@@ -313,7 +321,7 @@ static void waits(void) {
     if (round == 3) { /* a signal ends the wait */
       struct sigaction action = {.sa_handler = count};
       CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
-      pid_t self = getpid(), sender = fork();
+      pid_t self = getpid(), sender = child();
       if (sender == 0)
         for (;;) poll(NULL, 0, 50), kill(self, SIGUSR1);
       CHECK(call(fd, F_SETLKW, F_WRLCK, 20, 1) == EINTR && signals > 0);
@@ -321,12 +329,12 @@ static void waits(void) {
     }
     if (round == 4) { /* a circle */
       CHECK(call(fd, F_SETLK, F_WRLCK, 30, 1) == 0);
-      pid_t second = fork();
+      pid_t second = child();
       if (second == 0) {
         int own = opened("atomic");
         join(own);
         for (int i = 0; i < 300; i++) call(own, F_SETLK, F_RDLCK, 1, 1), call(own, F_SETLK, F_UNLCK, 1, 1);
-        CHECK(call(own, F_SETLK, F_WRLCK, 31, 1) == 0);
+        while (call(own, F_SETLK, F_WRLCK, 31, 1)) {} /* the other looks whether it is locked */
         _exit(call(own, F_SETLKW, F_WRLCK, 30, 1) == 0 ? 0 : 3);
       }
       while (call(fd, F_SETLK, F_RDLCK, 31, 1) == 0) call(fd, F_SETLK, F_UNLCK, 31, 1);
@@ -338,7 +346,7 @@ static void waits(void) {
       CHECK(waitpid(second, &status, 0) == second);
       CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || (found == 0 && WEXITSTATUS(status) == 3)));
     }
-    pid_t ender = fork();
+    pid_t ender = child();
     if (ender == 0) {
       poll(NULL, 0, 30 + round);
       if (round % 2) kill(pid, SIGKILL);

@@ -53,6 +53,12 @@ impl<'a> InKernel<'a> {
         self.waits
     }
 
+    /// The kernel has refused a lock: whether to ask again, since locks may have moved to or from the table since the call
+    /// was begun, or this process did not use the table, and does from now on.
+    pub fn may_have_moved(&self) -> bool {
+        self.file.is_some_and(|file| file.may_locks_have_moved(self.seen))
+    }
+
     /// The kernel has given a lock of that kind. Whether it holds: another process may have taken and lost the cover since
     /// the call was begun, with locks in the table meanwhile. Otherwise the call is to be undone and made again.
     pub fn holds(&self, owner: Owner, kind: Kind, range: Range) -> bool {

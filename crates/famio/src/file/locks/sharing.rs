@@ -123,9 +123,18 @@ impl AtomicFile {
         Some(joined.is_ok())
     }
 
-    /// The kernel has refused a lock, or reports one: whether to ask again, since processes have their locks in the
-    /// table, which this one uses from now on.
-    pub fn are_locks_in_table(&self) -> bool {
+    /// For [`InKernel::may_have_moved`](super::InKernel::may_have_moved).
+    pub(super) fn may_locks_have_moved(&self, seen: Option<u32>) -> bool {
+        self.uses_table()
+            && self
+                .with_locked_table(|_, locked| locked.cover().is_some() || seen != Some(locked.table().change_count()))
+                .flatten()
+                .unwrap_or(false)
+    }
+
+    /// The kernel reports a lock of no process, which may be the cover: this process uses the table from now on, if it
+    /// can.
+    pub fn uses_table(&self) -> bool {
         if self.settings.locks != LocksChoice::Shared || self.is_disowned() || Self::may_wait().is_err() {
             return false;
         }
@@ -136,7 +145,7 @@ impl AtomicFile {
                 return false;
             }
         }
-        self.with_locked_table(|_, locked| locked.table().is_covered()).flatten().unwrap_or(false)
+        true
     }
 
     /// Whether other members have the file open. This process becomes one, if it can.

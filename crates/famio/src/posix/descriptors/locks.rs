@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 /// A call is to be made again. No system call returns this.
 const AGAIN: Ret = Ret::MIN;
 /// How often a lock that does not wait is asked for again.
-const TRIES: u32 = 3;
+const TRIES: u32 = 10;
 
 /// Whether `command` is about record locks.
 pub(in crate::posix) fn is_lock(command: i32) -> bool {
@@ -176,7 +176,7 @@ fn set_in_kernel(
         if !is_refused(result) {
             return result;
         }
-        if handle.file().are_locks_in_table() {
+        if in_kernel.may_have_moved() {
             return AGAIN;
         }
     }
@@ -194,7 +194,7 @@ fn set_in_kernel(
         // SAFETY: as above.
         unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
         return AGAIN;
-    } else if is_refused(result) && !waits && is_kept(handle) && handle.file().are_locks_in_table() {
+    } else if is_refused(result) && !waits && in_kernel.may_have_moved() {
         return AGAIN;
     }
     result
@@ -203,29 +203,27 @@ fn set_in_kernel(
 /// `F_GETLK` and its variants.
 fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
     let asked = *lock;
-    match find_conflict(handle, command, lock) {
-        Outcome::Done(Err(errno)) => return fail(errno),
-        Outcome::Done(Ok(None)) => lock.l_type = libc::F_UNLCK as i16,
-        Outcome::Done(Ok(Some(found))) => show(lock, found),
-        Outcome::Kernel(_in_kernel) => {
-            // SAFETY: our copy, to which an answer may be written.
-            let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-            if result != 0 {
-                return result;
-            }
-            // A description's lock, of no process.
-            let may_be_cover = i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid == -1;
-            if may_be_cover
-                && is_kept(handle)
-                && handle.file().are_locks_in_table()
-                && let Outcome::Done(Ok(found)) = find_conflict(handle, command, &asked)
-            {
-                match found {
-                    Some(found) => show(lock, found),
-                    None => lock.l_type = libc::F_UNLCK as i16,
+    for tries in 0.. {
+        match find_conflict(handle, command, lock) {
+            Outcome::Done(Err(errno)) => return fail(errno),
+            Outcome::Done(Ok(None)) => lock.l_type = libc::F_UNLCK as i16,
+            Outcome::Done(Ok(Some(found))) => show(lock, found),
+            Outcome::Kernel(_in_kernel) => {
+                // SAFETY: our copy, to which an answer may be written.
+                let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+                if result != 0 {
+                    return result;
+                }
+                // A description's lock, of no process.
+                let may_be_cover = i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid == -1;
+                if may_be_cover && tries < TRIES && is_kept(handle) && handle.file().may_share_locks() {
+                    let _ = handle.file().uses_table();
+                    *lock = asked;
+                    continue;
                 }
             }
         }
+        break;
     }
     // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
     let done = match i32::from(lock.l_type) == libc::F_UNLCK {
