@@ -33,7 +33,7 @@ pub(crate) const SIZE: usize = 12288;
 /// "FAMIOLCK".
 const MAGIC: u64 = u64::from_le_bytes(*b"FAMIOLCK");
 
-/// In [`Memory::lock`]: a thread waits.
+/// In [`Written::lock`]: a thread waits.
 const WAITERS: u32 = 1 << 31;
 const SPINS: u32 = 400;
 /// How long a waiter sleeps until it looks whether the holder lives.
