@@ -57,11 +57,8 @@ impl AtomicFile {
 
     #[cold]
     fn take_over_cover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) -> bool {
-        if let Some(cover) = self.alone_in_kernel(|| self.lock_whole_file()) {
-            own.cover = Some((cover, monotonic_now()));
+        if self.take_cover(own, locked) {
             own.failing_since = 0;
-            locked.set_cover();
-            background_wakeup::wake();
             return true;
         }
         // The kernel marks a process dead before it drops its locks.
@@ -75,6 +72,15 @@ impl AtomicFile {
         own.failing_since = 0;
         locked.end_cover(now + TURN);
         false
+    }
+
+    /// Takes the cover, if the kernel has no lock on the file.
+    fn take_cover(&self, own: &mut OwnLocks, locked: &LockedTable<'_>) -> bool {
+        let Some(cover) = self.alone_in_kernel(|| self.lock_whole_file()) else { return false };
+        own.cover = Some((cover, monotonic_now()));
+        locked.set_cover();
+        background_wakeup::wake();
+        true
     }
 
     /// Runs `act`, if no thread of this process is about to lock in the kernel.
@@ -108,24 +114,20 @@ impl AtomicFile {
             return;
         }
         let _ = self.with_locked_table(|own, locked| {
-            let now = monotonic_now();
-            if locked.cover().is_some() || own.cover.is_some() || !locked.may_cover(now) {
+            if locked.cover().is_some() || own.cover.is_some() || !locked.may_cover(monotonic_now()) {
                 return;
             }
             if own.pause > 0 {
                 own.pause -= 1;
                 return;
             }
-            let Some(cover) = self.alone_in_kernel(|| self.lock_whole_file()) else {
+            if self.take_cover(own, locked) {
+                own.next_pause = 0;
+                own.calls_seen = locked.table().calls();
+            } else {
                 own.next_pause = (own.next_pause * 2 + 1).min(PAUSE_MAX);
                 own.pause = own.next_pause;
-                return;
-            };
-            own.next_pause = 0;
-            own.cover = Some((cover, now));
-            own.calls_seen = locked.table().calls();
-            locked.set_cover();
-            background_wakeup::wake();
+            }
         });
     }
 

@@ -16,9 +16,9 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use rustix::time::Timespec;
 
-/// How often, a millisecond apart, a call that needs the kernel's locks looks whether the cover was given up.
-const LOOKS: u32 = 1000;
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// How often, a millisecond apart, a process tries again that needs its locks in the kernel, or cannot share them now.
+pub(super) const LOOKS: u32 = 1000;
+pub(super) const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// How a call went on a process that uses the table.
 pub(super) enum InTable<'a> {

@@ -3,6 +3,7 @@
 
 use super::AtomicFile;
 use super::cover::LOOKS_IN_VAIN;
+use super::shared::{LOOK, LOOKS};
 use crate::error::{Error, Result};
 use crate::file::base::background_wakeup::{self, Watched};
 use crate::file::descriptors::shared_memory;
@@ -14,12 +15,7 @@ use crate::settings::LocksChoice;
 use crate::sys::monotonic_now;
 use core::sync::atomic::Ordering;
 use rustix::fs::FallocateFlags;
-use rustix::time::Timespec;
 
-/// How often, a millisecond apart, a process that cannot share its locks at this moment, or cannot make them in the
-/// kernel, tries again.
-const LOOKS: u32 = 1000;
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Milliseconds between two looks, of a process that locks and is no member, whether the file has members.
 const LOOK_AT_CONTROL: u64 = 1000;
 /// Calls are frequent if [`CALLS`](super::CALLS_BEFORE_LEASE) of them come within this many nanoseconds.
@@ -283,8 +279,7 @@ impl AtomicFile {
         }
     }
 
-    /// Adds what the background waits for.
-    /// False: a thread changes it.
+    /// Adds what the background waits for. False: a thread changes it.
     pub(in crate::file) fn watch_lock_table(&self, on: &mut Watched) -> bool {
         if !self.locks.is_sharing.load(Ordering::Acquire) {
             return true;

@@ -210,8 +210,7 @@ impl AtomicFile {
     pub(in crate::file) fn watch_membership(&self, on: &mut Watched) -> bool {
         let membership = &self.ownership.membership;
         let is_shown = self.is_shown();
-        let mut watched = true;
-        watched &= self.watch_lock_table(on);
+        let mut watched = self.watch_lock_table(on);
         if self.ownership.is_owner.load(Ordering::Acquire)
             || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {

@@ -8,14 +8,14 @@
 
 use crate::posix::call::user;
 use crate::posix::{Ret, fail, raw};
-use crate::sys::{FileSystem, InternalFd, may_be_stamped_again};
+use crate::sys::{InternalFd, may_be_stamped_again, shm};
 use crate::thread::Mutex;
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libc::stat as Stat;
 use rustix::fs::{CWD, Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 /// Paths that are remembered, and the bytes of one with its terminator.
 const PATHS: usize = 4;
@@ -25,7 +25,6 @@ const COUNTED: usize = 16;
 /// After so many looks a path is remembered; more, up to `MOST`, where folders have changed.
 const FEWEST: u32 = 8;
 const MOST: u32 = 200;
-const TMPFS: u32 = 0x0102_1994;
 /// Other flags may be errors.
 const FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
 
@@ -123,7 +122,7 @@ impl Absent {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = CStr::from_bytes_with_nul(&parent).ok()?;
         let opened = crate::sys::openat(CWD, parent, flags, Mode::empty()).ok()?;
-        if FileSystem::of(opened.as_fd()).ok()?.magic != TMPFS {
+        if !shm::is_in_memory(&opened) {
             return None;
         }
         wait_for_changes(&opened)?;

@@ -29,6 +29,10 @@ fn is_of_description(command: i32) -> bool {
     matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW)
 }
 
+fn may_wait(command: i32) -> bool {
+    matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW)
+}
+
 /// `fcntl(2)` with a command for record locks.
 ///
 /// # Safety
@@ -120,7 +124,7 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
 /// The locks were moved to or from the lock table during the call.
 #[cold]
 fn set_again(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
-    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    let waits = may_wait(command);
     let mut tries = 0;
     while waits || tries < TRIES {
         let result = set_once(fd, handle, command, lock, of);
@@ -140,7 +144,7 @@ fn is_refused(result: Ret) -> bool {
 /// Asks the lock table or the kernel, wherever the locks are now.
 #[inline(always)] // locks in memory cost little more than the call
 fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
-    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    let waits = may_wait(command);
     let asked = if is_kept(handle) { request(handle, command, lock) } else { None };
     let outcome = match asked {
         Some((owner, kind, range)) => {
@@ -167,7 +171,7 @@ fn set_in_kernel(
     asked: Option<(Owner, Option<Kind>, Range)>,
     in_kernel: InKernel<'_>,
 ) -> Ret {
-    let (kind, waits) = (i32::from(lock.l_type), matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW));
+    let (kind, waits) = (i32::from(lock.l_type), may_wait(command));
     // A call that waits there for the cover of other processes would wait for long.
     if waits && kind != libc::F_UNLCK && is_kept(handle) && handle.file().may_share_locks() && !in_kernel.is_known() {
         let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
