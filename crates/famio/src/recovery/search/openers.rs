@@ -41,12 +41,19 @@ pub(in crate::recovery) fn refuse(file: BorrowedFd<'_>, who: Who) -> Result<()> 
 /// # Errors
 /// As there.
 pub(in crate::recovery) fn keep_out(file: BorrowedFd<'_>, who: Who) -> Result<KeptOut<'_>> {
-    // One that nobody can name may be about to close it: a child between `fork` and `exec` has all of its parent's.
     let look = || match try_keep_out(file, who) {
-        Ok(Err(None)) => Err(()),
-        done => Ok(done),
+        Ok(Err(opener)) => Err(Ok(opener)),
+        Ok(Ok(kept_out)) => Ok(kept_out),
+        Err(e) => Err(Err(e)),
     };
-    await_others(look, |()| true).unwrap_or(Ok(Err(None)))?.map_err(busy)
+    await_others(look, |opener| matches!(opener, Ok(opener) if may_close_soon(*opener)))
+        .map_err(|opener| opener.map_or_else(|e| e, busy))
+}
+
+/// A child between `fork` and `exec` has all of its parent's descriptors: this process's, or one that has begun its
+/// program before the look at `/proc`, which could not name it.
+fn may_close_soon(opener: Option<u32>) -> bool {
+    opener.is_none_or(|process| parent(process) == Some(rustix::process::getpid().as_raw_nonzero().get() as u32))
 }
 
 /// Another process that has the file open, in words.
@@ -172,6 +179,11 @@ fn has_mapped(process: u32, file: &Stat) -> bool {
     })
 }
 
+fn parent(process: u32) -> Option<u32> {
+    let text = text_of(&format!("/proc/{process}/status"), 4096)?;
+    text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
 fn command(process: u32) -> String {
     text_of(&format!("/proc/{process}/comm"), 4096).unwrap_or_default().trim_end().into()
 }
@@ -194,6 +206,7 @@ mod tests {
     use crate::journal::testing::Scratch;
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
     /// Starts a process that has the file open by this redirection.
@@ -254,6 +267,39 @@ mod tests {
         looks.send(()).unwrap();
         refuse(open().as_fd(), Who::Anybody).unwrap();
         holder.join().unwrap();
+    }
+
+    /// It was refused, too, if the look came while `/proc` named the child.
+    #[test]
+    fn a_child_before_its_program_is_waited_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path("file");
+        std::fs::write(&path, "x").unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let (file, closed_soon) = (open(), open());
+        let (mut forked, is_forked) = std::io::pipe().unwrap();
+        let (may_go, mut go) = std::io::pipe().unwrap();
+        let mut child = Command::new("true");
+        // SAFETY: two system calls, which a forked child of a process with threads may make.
+        unsafe {
+            child.pre_exec(move || {
+                rustix::io::write(&is_forked, b"x")?;
+                rustix::io::read(&may_go, &mut [0])?;
+                Ok(())
+            })
+        };
+        let spawned = std::thread::spawn(move || child.status().unwrap());
+        std::io::Read::read_exact(&mut forked, &mut [0]).unwrap();
+        drop(closed_soon);
+        let has_named = try_keep_out(file.as_fd(), Who::Anybody).unwrap().err();
+        assert!(has_named.flatten().is_some(), "it has the file open at this moment");
+        let lets_go = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(30)); // so that the first look finds it
+            std::io::Write::write_all(&mut go, b"x").unwrap();
+        });
+        refuse(file.as_fd(), Who::Anybody).unwrap();
+        lets_go.join().unwrap();
+        assert!(spawned.join().unwrap().success());
     }
 
     #[test]
