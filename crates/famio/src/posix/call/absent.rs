@@ -25,6 +25,8 @@ const COUNTED: usize = 16;
 /// After so many looks a path is remembered; more, up to `MOST`, where folders have changed.
 const FEWEST: u32 = 8;
 const MOST: u32 = 200;
+/// The most absent paths that are not counted after a folder was found to be on another file system.
+const IGNORED: u32 = 1 << 16;
 /// Other flags may be errors.
 const FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
 
@@ -54,6 +56,18 @@ static PATHS_KNOWN: Mutex<[Absent; PATHS]> = Mutex::new([Absent::NONE; PATHS]);
 static COUNTS: [AtomicU64; COUNTED] = [const { AtomicU64::new(0) }; COUNTED];
 /// Looks until a path is remembered.
 static LOOKS: AtomicU32 = AtomicU32::new(FEWEST);
+/// How many absent paths are not counted from now on, and how many after the next that is on another file system.
+static TO_IGNORE: AtomicU32 = AtomicU32::new(0);
+static NEXT_TO_IGNORE: AtomicU32 = AtomicU32::new(FEWEST);
+
+/// Why a path is not remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The kernel remembers it.
+    OtherFileSystem,
+    /// It is there, or was a moment ago, or cannot be looked for.
+    NotAbsent,
+}
 
 impl Path {
     const NONE: Self = Self { bytes: [0; LENGTH], length: 0 };
@@ -83,6 +97,12 @@ impl Path {
         CStr::from_bytes_until_nul(&self.bytes[self.name_at()..]).unwrap_or_default()
     }
 
+    fn open_folder(&self) -> Option<InternalFd> {
+        let folder = [&self.bytes[..self.name_at()], b".\0"].concat();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        crate::sys::openat(CWD, CStr::from_bytes_with_nul(&folder).ok()?, flags, Mode::empty()).ok()
+    }
+
     /// The folder, by `.` in it, as it is now.
     fn look(&self) -> Option<Folder> {
         let mut folder = self.bytes;
@@ -107,35 +127,35 @@ impl Absent {
     const NONE: Self = Self { path: Path::NONE, folder: Folder(0, 0, 0, 0) };
 
     /// Remembers the path, if its folder is on tmpfs and has not just changed.
-    fn new(path: Path) -> Option<Self> {
+    fn new(path: Path) -> Result<Self, Why> {
         let name = path.name();
         if [&b""[..], b".", b".."].contains(&name.to_bytes()) {
-            return None;
+            return Err(Why::NotAbsent);
         }
-        let folder = path.look()?;
+        let folder = path.look().ok_or(Why::NotAbsent)?;
         // A later change then has another time.
         if may_be_stamped_again(folder.2, folder.3 as u64) {
-            return None;
+            return Err(Why::NotAbsent);
         }
-        let at = path.name_at();
-        let parent = [&path.bytes[..at], b".\0"].concat();
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = CStr::from_bytes_with_nul(&parent).ok()?;
-        let opened = crate::sys::openat(CWD, parent, flags, Mode::empty()).ok()?;
+        let opened = path.open_folder().ok_or(Why::NotAbsent)?;
         if !shm::is_in_memory(&opened) {
-            return None;
+            return Err(Why::OtherFileSystem);
         }
-        wait_for_changes(&opened)?;
-        let mut shown = MaybeUninit::<Stat>::uninit();
-        let flags = libc::AT_SYMLINK_NOFOLLOW; // a link that leads nowhere is there
-        let fd = opened.as_raw_fd();
-        // SAFETY: `shown` has room, and is filled in after success.
-        let (found, is_same) = unsafe {
-            let found = raw!(SYS_newfstatat, fd, name.as_ptr(), shown.as_mut_ptr(), flags);
-            let looked = raw!(SYS_fstat, fd, shown.as_mut_ptr()) == 0;
-            (found, looked && Folder::of(&shown.assume_init()) == folder)
-        };
-        (found == fail(libc::ENOENT) && is_same).then_some(Self { path, folder })
+        let is_absent = wait_for_changes(&opened).is_some() && is_absent(&opened, name, folder);
+        if is_absent { Ok(Self { path, folder }) } else { Err(Why::NotAbsent) }
+    }
+}
+
+/// Whether the folder is as it was shown, and has no such name.
+fn is_absent(opened: &InternalFd, name: &CStr, folder: Folder) -> bool {
+    let mut shown = MaybeUninit::<Stat>::uninit();
+    let flags = libc::AT_SYMLINK_NOFOLLOW; // a link that leads nowhere is there
+    let fd = opened.as_raw_fd();
+    // SAFETY: `shown` has room, and is filled in after success.
+    unsafe {
+        let found = raw!(SYS_newfstatat, fd, name.as_ptr(), shown.as_mut_ptr(), flags);
+        let looked = raw!(SYS_fstat, fd, shown.as_mut_ptr()) == 0;
+        found == fail(libc::ENOENT) && looked && Folder::of(&shown.assume_init()) == folder
     }
 }
 
@@ -177,6 +197,10 @@ pub(in crate::posix) fn look(path: *const c_char, flags: i32) -> Option<Ret> {
 /// The kernel has just said that the path is absent. `is_vfork_child`: a process that may not leave anything behind.
 #[cold]
 pub(in crate::posix) fn note(path: *const c_char, is_vfork_child: fn() -> bool) {
+    let to_ignore = TO_IGNORE.load(Ordering::Relaxed);
+    if to_ignore > 0 {
+        return TO_IGNORE.store(to_ignore - 1, Ordering::Relaxed);
+    }
     if path.is_null() || !crate::map::guard::is_installed() {
         return;
     }
@@ -195,7 +219,11 @@ pub(in crate::posix) fn note(path: *const c_char, is_vfork_child: fn() -> bool) 
     if is_vfork_child() || crate::posix::call::lock::not_reentered().is_err() {
         return;
     }
-    let Some(new) = Absent::new(path) else { return };
+    let new = match Absent::new(path) {
+        Ok(new) => new,
+        Err(why) => return ignore_some(why),
+    };
+    NEXT_TO_IGNORE.store(FEWEST, Ordering::Relaxed);
     let Some(mut known) = PATHS_KNOWN.try_lock() else { return };
     let is_there = known.iter().any(|absent| absent.path.as_bytes() == path.as_bytes());
     let place = known.iter().position(|absent| absent.path.length == 0).unwrap_or((hash >> 48) as usize % PATHS);
@@ -204,73 +232,14 @@ pub(in crate::posix) fn note(path: *const c_char, is_vfork_child: fn() -> bool) 
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use famio_test_support::place::{Place, memory};
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt;
-
-    fn remembered(path: &std::path::Path) -> Option<Absent> {
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        crate::map::guard::install().unwrap();
-        Path::of(path.as_ptr()).and_then(Absent::new)
-    }
-
-    /// A folder that has not changed for longer than its times can tell.
-    fn folder() -> Place {
-        let place = Place::new(memory(), "famio-test-absent").unwrap();
-        let old = std::time::SystemTime::now();
-        while std::fs::metadata(place.path()).unwrap().modified().unwrap().elapsed().unwrap().as_millis() < 50 {
-            assert!(old.elapsed().unwrap().as_secs() < 60);
-            std::thread::yield_now();
-        }
-        place
-    }
-
-    fn is_absent(absent: &Absent) -> bool {
-        absent.path.look() == Some(absent.folder)
-    }
-
-    #[test]
-    fn a_path_is_absent_until_something_is_made_in_its_folder() {
-        let place = folder();
-        let absent = remembered(&place.path().join("db-journal")).unwrap();
-        assert!(is_absent(&absent));
-        std::fs::write(place.path().join("db-journal"), "x").unwrap();
-        assert!(!is_absent(&absent));
-        std::fs::remove_file(place.path().join("db-journal")).unwrap();
-        assert!(!is_absent(&absent), "it may have been there meanwhile");
-    }
-
-    #[test]
-    fn a_path_that_leads_to_another_folder_is_looked_for_there() {
-        let place = folder();
-        let (old, new) = (place.path().join("old"), place.path().join("new"));
-        for there in [&old, &new] {
-            std::fs::create_dir(there).unwrap();
-        }
-        std::os::unix::fs::symlink(&old, place.path().join("link")).unwrap();
-        let name = place.path().join("link/db-wal");
-        let absent = loop {
-            if let Some(absent) = remembered(&name) {
-                break absent;
-            }
-        };
-        assert!(is_absent(&absent));
-        std::fs::remove_file(place.path().join("link")).unwrap();
-        std::os::unix::fs::symlink(&new, place.path().join("link")).unwrap();
-        assert!(!is_absent(&absent));
-    }
-
-    #[test]
-    fn what_is_there_or_has_just_changed_is_not_remembered() {
-        let place = folder();
-        std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
-        for name in ["link", "new"] {
-            assert!(remembered(&place.path().join(name)).is_none(), "the folder has just changed");
-        }
-        let others = ["/nonexistent-of-famio", "name", "/dev/shm/."]; // the first is not on tmpfs
-        assert!(others.iter().all(|name| remembered(std::path::Path::new(name)).is_none()));
+/// To look for a path in vain costs more than is ever gained, where nothing is.
+fn ignore_some(why: Why) {
+    if why == Why::OtherFileSystem {
+        let ignored = NEXT_TO_IGNORE.load(Ordering::Relaxed);
+        TO_IGNORE.store(ignored, Ordering::Relaxed);
+        NEXT_TO_IGNORE.store((ignored * 4).min(IGNORED), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;
