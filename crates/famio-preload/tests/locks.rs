@@ -264,12 +264,12 @@ fn who_waits_for_a_lock_that_ends_with_a_close_reads_what_was_written_under_it()
     let _ = std::fs::remove_file(&program);
 }
 
-/// Processes that lock often keep their locks in shared memory.
+/// Processes that lock often keep their read locks.
 fn several(folder: &Folder, ways: &[(&str, &str)]) {
-    let program = build("locks_shared");
+    let program = build("locks_kept");
     for (way, seed) in ways {
         std::fs::write(folder.path().join("atomic"), [0; 8192]).unwrap();
-        succeed(under(folder, &program).env("FAMIO_LOCKS", "shared").args([way, seed]));
+        succeed(under(folder, &program).args([way, seed]));
         for name in ["model", "board"] {
             let _ = std::fs::remove_file(folder.path().join(name));
         }
@@ -296,12 +296,12 @@ fn those_of_several_processes_exclude_each_other_also_if_some_are_killed() {
 #[test]
 fn those_of_several_processes_exclude_a_program_without_the_library() {
     let folder = Folder::new("locks-outsider");
-    let program = build("locks_shared");
+    let program = build("locks_kept");
     std::fs::write(folder.path().join("atomic"), [0; 8192]).unwrap();
     let mut outsider = Command::new(&program);
     let outsider =
         outsider.args(["outsider", "1"]).current_dir(folder.path()).env_remove("LD_PRELOAD").spawn().unwrap();
-    let done = under(&folder, &program).env("FAMIO_LOCKS", "shared").args(["exclude", "2"]).output().unwrap();
+    let done = under(&folder, &program).args(["exclude", "2"]).output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
     assert!(outsider.wait_with_output().unwrap().status.success());

@@ -49,9 +49,6 @@ pub enum LocksChoice {
     /// default.
     #[default]
     Auto,
-    /// As `Auto`; and those of several processes that lock the file often in shared memory, where all of them have this
-    /// setting. Programs without Famio find the file locked meanwhile.
-    Shared,
     /// Always in the kernel.
     Kernel,
 }

@@ -55,7 +55,7 @@ and from famio.toml in this folder or one above:
   durability = \"power\"
   # domain = \"emulated\"                 # memory as persistent memory, to measure and to test
   policy = \"auto\"
-  locks = \"auto\"                        # or \"shared\": of several processes in shared memory, or \"kernel\"
+  locks = \"auto\"
   journal = \"auto\"                      # or \"always\"
   on-close = \"commit\"                  # or \"leave\": never-synced new files are the kernel's
   defer-close = \"never\"                # or \"auto\": files that are closed again and again stay open

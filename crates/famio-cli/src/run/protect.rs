@@ -21,9 +21,8 @@ pub struct Protect {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|undo|redo|alternate")]
     pub policy: Option<PolicyName>,
     /// Where the program's locks on a file (fcntl, flock) are kept: auto: in memory while no other process can have
-    /// the file open, else in the kernel; shared: also those of several processes that lock a file often, where all of
-    /// them have this setting; kernel: always in the kernel [default: auto]
-    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|shared|kernel")]
+    /// the file open, else in the kernel; kernel: always in the kernel [default: auto]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "auto|kernel")]
     pub locks: Option<LocksName>,
     /// Which files have a journal: auto: files that need one, not those that are new, only grow, or have a few bytes
     /// overwritten; always: all that are changed [default: auto]

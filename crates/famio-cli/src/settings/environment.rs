@@ -225,7 +225,7 @@ mod tests {
             with(POLICY, "maybe").unwrap_err(),
             "FAMIO_POLICY: 'maybe' is not one of: auto, undo, redo, alternate"
         );
-        assert_eq!(with(LOCKS, "memory").unwrap_err(), "FAMIO_LOCKS: 'memory' is not one of: auto, shared, kernel");
+        assert_eq!(with(LOCKS, "memory").unwrap_err(), "FAMIO_LOCKS: 'memory' is not one of: auto, kernel");
         assert!(with(REQUIRE, "yes").unwrap_err().starts_with("FAMIO_REQUIRE: "));
         assert!(with(JOURNAL_LIMIT, "lots").unwrap_err().starts_with("FAMIO_JOURNAL_LIMIT: "));
         assert!(

@@ -129,7 +129,6 @@ impl Layer {
             },
             locks: match self.locks {
                 Some(LocksName::Kernel) => LocksChoice::Kernel,
-                Some(LocksName::Shared) => LocksChoice::Shared,
                 Some(LocksName::Auto) | None => LocksChoice::Auto,
             },
             journal: match self.journal {

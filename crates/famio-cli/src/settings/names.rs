@@ -42,8 +42,6 @@ pub enum PolicyName {
 pub enum LocksName {
     /// In memory while no other process can have the file open
     Auto,
-    /// Also those of several processes that lock a file often
-    Shared,
     /// In the kernel
     Kernel,
 }

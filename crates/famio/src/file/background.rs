@@ -1,7 +1,6 @@
 //! The background: one thread per process, for checkpoints, requests for ownership, and dead members. It sleeps until
 //! there is work, and holds nothing meanwhile.
 
-use super::locks::LookAgain;
 use super::registry::files;
 use crate::file::base::background_wakeup::{ASLEEP, AWAKE, DEEP, EVENTS, EVERY_ROUND, TIMED, Watched};
 use crate::file::base::quiet::IDLE;
@@ -25,7 +24,7 @@ const LOOKS_MAX: usize = 80;
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
-/// Between two looks while the close of a file is deferred, or a file has the cover of its locks.
+/// Between two looks while the close of a file is deferred, or locks are kept.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const SECOND: u64 = 1_000_000_000;
 
@@ -66,7 +65,7 @@ fn sleep(seen: u32, limit: Option<&Timespec>) -> Slept {
         // The kernel wakes one of those that watch a robust futex, which may have detached from that file: wake the
         // others, too.
         Ended::Woken(index) if index >= lives => words[index].wake(),
-        Ended::Woken(_) | Ended::Otherwise | Ended::Interrupted => {}
+        Ended::Woken(_) | Ended::Otherwise => {}
         Ended::InTime => return Slept::Long,
         Ended::Unknown if look_at(&words, others.is_empty(), seen, limit) => return Slept::Idle,
         Ended::Unknown => {}
@@ -151,7 +150,7 @@ struct Round {
     waiting: Vec<Weak<super::AtomicFile>>,
     /// A request is to be answered soon.
     has_request: bool,
-    /// The close of a file is deferred, or a file has the cover of its locks.
+    /// The close of a file is deferred, or locks are kept.
     looks_again: bool,
     /// There is something else to do again.
     remind: bool,
@@ -182,9 +181,9 @@ impl Round {
                 self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                let mut deferred = file.1.end_deferred_close(false);
-                look_at_file(file, &mut deferred, &mut self.waiting, &mut self.has_request);
-                self.looks_again |= deferred;
+                let looks_again = file.1.end_deferred_close(false) | file.1.look_after_kept_locks();
+                self.looks_again |= looks_again;
+                look_at_file(file, looks_again, &mut self.waiting, &mut self.has_request);
             }
             if all || !self.waiting.is_empty() {
                 break;
@@ -212,15 +211,13 @@ fn keep_lives() {
 /// One file's part of a round: whether to look at it again soon, or later.
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
-    deferred: &mut bool,
+    looks_again: bool,
     waiting: &mut Vec<Weak<super::AtomicFile>>,
     has_request: &mut bool,
 ) {
     let requested = file.monitor_members();
-    let locks = file.look_after_locks();
     let flushes = file.answer_flush();
-    *has_request |= requested || flushes || locks == LookAgain::Soon;
-    *deferred |= locks == LookAgain::Later;
+    *has_request |= requested || flushes;
     let left = loop {
         match file.checkpoint_some() {
             // What cannot be written to the file now stays in the journal, where it is safe.
@@ -232,7 +229,7 @@ fn look_at_file(
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || flushes || is_unowned || *deferred || locks == LookAgain::Soon || left == Left::ForLater {
+    if requested || flushes || is_unowned || looks_again || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

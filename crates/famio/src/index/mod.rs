@@ -32,10 +32,6 @@ pub(crate) use self::members::flush::{Asked, FlushRequest};
 pub(crate) use self::members::glance::Glance;
 pub(crate) use self::members::in_flight::{Calls, MOST_AT_ONCE, What};
 pub(crate) use self::members::life::LIVES;
-pub(crate) use self::members::lock_table::{
-    Holder, LOCKS as LOCKS_IN_TABLE, LockTable, Locked as LockedTable, Region, SIZE as LOCK_TABLE_SIZE,
-    Wait as WaitForLock,
-};
 pub(crate) use self::members::membership::{
     FlushWanted, ImageKind, Membership, Positions, SharedSize, Writer, WriterState,
 };

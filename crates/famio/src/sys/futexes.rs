@@ -45,10 +45,8 @@ pub(crate) enum Ended {
     Woken(usize),
     /// The time is over.
     InTime,
-    /// A word had another value before, or is not there any more.
+    /// A word had another value before, or is not there any more; or a signal came.
     Otherwise,
-    /// A signal came whose handler ends system calls.
-    Interrupted,
     /// The kernel lacks the call.
     Unknown,
 }
@@ -68,7 +66,6 @@ pub(crate) fn wait_for_any(words: &[Word], limit: Option<&Timespec>) -> Ended {
         Ok(index) => Ended::Woken(index),
         Err(_) if [libc::ENOSYS, libc::EINVAL].contains(&(-result as i32)) => Ended::Unknown,
         Err(_) if -result as i32 == libc::ETIMEDOUT => Ended::InTime,
-        Err(_) if -result as i32 == libc::EINTR => Ended::Interrupted,
         Err(_) => Ended::Otherwise,
     }
 }

@@ -74,7 +74,7 @@ fn a_request_to_flush_interrupts_a_pass() {
     atomic.sync().unwrap();
     *ASKED.lock().unwrap() = Arc::downgrade(&atomic);
     let (mut waiting, known) = (Vec::new(), Arc::downgrade(&atomic));
-    look_at_file((&known, atomic.clone()), &mut false, &mut waiting, &mut false);
+    look_at_file((&known, atomic.clone()), false, &mut waiting, &mut false);
     *ASKED.lock().unwrap() = Weak::new();
     let left = atomic.with_session(|session| session.arena.shared().used.load(Ordering::Relaxed));
     atomic.remove_descriptor(file.as_raw_fd()).unwrap();

@@ -235,9 +235,6 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone nevertheless.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
-        if self.is_sharing_locks_now() {
-            self.lose_record_locks(); // others may have its locks once they are dropped
-        }
         self.drop_process_locks();
         self.remove_note_with_last_writable(fd);
         if !self.is_disowned() {

@@ -70,7 +70,7 @@ pub fn disown_all() {
         note_in_child(file.clone());
         file.ownership.membership.forget();
         file.ownership.forget_joined();
-        file.forget_lock_table();
+        file.forget_kept_locks();
         // Its copy stays until the child ends: a close would drop locks that the child takes.
         if let Some(mut keeper) = file.keeper.try_lock() {
             core::mem::forget(keeper.take());

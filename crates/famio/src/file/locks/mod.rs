@@ -8,19 +8,18 @@
 //! While descriptions are joined (`Descriptors::join`), the locks are in memory and all belong to the process: a
 //! description's lock is the kernel's, which tells descriptions apart.
 //!
+//! With several processes, locks for reading stay in the kernel after the program has unlocked them (`kept`).
+//!
 //! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
 
-mod cover;
+mod kept;
 mod kernel;
 mod outcome;
-mod shared;
-mod sharing;
 mod twins;
 
-pub(super) use self::cover::LookAgain;
+pub use self::kept::{Closing, are_any_kept, keep_no_locks, keep_no_locks_of};
 use self::outcome::Whose;
 pub use self::outcome::{InKernel, Outcome};
-use self::shared::InTable;
 use super::AtomicFile;
 use crate::error::{Error, Result};
 pub use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
@@ -40,15 +39,10 @@ const ATTEMPTS: u32 = 100;
 impl AtomicFile {
     /// Sets `lock`, or with `kind` `None` removes it. `waits`: it may wait for others.
     pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
-        let mut seen = None;
-        if self.is_sharing_locks() {
-            match self.set_lock_in_table(owner, kind, range, waits) {
-                InTable::Done(done) => return done,
-                InTable::Kernel(count) => seen = Some(count),
-                InTable::None => {}
+        self.in_memory(Whose::of(owner), |table| {
+            if table.kept.is_some() {
+                return self.set_kept(table, owner, kind, range);
             }
-        }
-        let outcome = self.in_memory(Whose::of(owner), |table| {
             let Some(kind) = kind else {
                 table.ranges.unset(owner, range);
                 return Some(Ok(()));
@@ -60,30 +54,21 @@ impl AtomicFile {
                 Some(_) => return Some(Err(libc::EAGAIN)),
             }
             Some(Ok(()))
-        });
-        match outcome {
-            Outcome::Kernel(mut in_kernel) => {
-                in_kernel.seen = seen;
-                Outcome::Kernel(in_kernel)
-            }
-            done => done,
-        }
+        })
     }
 
     /// The first lock that conflicts with `lock`.
     pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
-        if self.locks.is_sharing.load(Ordering::Acquire)
-            && let Some(done) = self.find_conflict_in_table(lock)
-        {
-            return done;
-        }
-        self.in_memory(Whose::of(lock.owner), |table| Some(Ok(table.ranges.conflict(lock))))
+        self.in_memory(Whose::of(lock.owner), |table| {
+            table.kept.is_none().then(|| Ok(table.ranges.conflict(lock))) // other processes' are in the kernel
+        })
     }
 
     /// `flock` for the description with that number. `kind` `None`: unlocks.
     pub fn set_flock(&self, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
         let outcome = self.in_memory(Whose::Description, |table| {
             match kind {
+                _ if table.kept.is_some() => return None,
                 Some(kind) if table.flock.is_none_or(|(other, _)| other == description) => {
                     table.flock = Some((description, kind));
                 }
@@ -147,10 +132,14 @@ impl AtomicFile {
             if let Some(done) = call(&mut table) {
                 return Outcome::Done(done);
             }
-            if let Err(error) = self.move_to_kernel(&mut table) {
-                return Outcome::Done(Err(error.errno()));
+            if table.kept.is_some() {
+                self.end_kept_locks(&mut table);
+            } else {
+                if let Err(error) = self.move_to_kernel(&mut table) {
+                    return Outcome::Done(Err(error.errno()));
+                }
+                table.rest();
             }
-            table.rest();
         }
         self.locks.place.fetch_add(1, Ordering::AcqRel); // under the lock of the table: no thread moves to memory
         Outcome::Kernel(InKernel::of(self))
@@ -167,7 +156,7 @@ impl AtomicFile {
         }
         let calls = self.locks.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.locks.calls.store(calls, Ordering::Relaxed);
-        if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks != LocksChoice::Kernel {
+        if calls.is_multiple_of(CALLS_BEFORE_LEASE) && self.settings.locks == LocksChoice::Auto {
             self.with_session(|session| self.lease.want_for_locks(session));
             self.count_lock_calls();
         }
@@ -181,8 +170,8 @@ impl AtomicFile {
 
     /// The lease was taken: from here on locks may be in memory.
     pub(super) fn lease_covers_locks(&self) {
-        if self.settings.locks != LocksChoice::Kernel {
-            self.leave_lock_table_if_alone();
+        if self.settings.locks == LocksChoice::Auto {
+            self.keep_no_locks();
             self.locks.table.lock().leased = true;
             self.locks.leased.store(true, Ordering::Release);
             self.try_memory();
@@ -243,17 +232,13 @@ impl AtomicFile {
                 let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
                 continue;
             }
-            self.lose_locks(&error);
+            self.say_lost(&error);
+            // Other processes may write now to what this process believes it has locked: it must not go on writing.
+            self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
+            self.locks.are_lost.store(true, Ordering::Release);
             table.forget();
             self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
         }
-    }
-
-    /// Another program has what this process believes it has locked: it must not go on writing.
-    fn lose_locks(&self, error: &Error) {
-        self.say_lost(error);
-        self.with_session(|session| session.arena.shared().poisoned.store(1, Ordering::Release));
-        self.locks.are_lost.store(true, Ordering::Release);
     }
 
     /// Before a session begins, or a growing file is changed.
@@ -316,16 +301,17 @@ impl AtomicFile {
         if table.flock.is_some() {
             self.locks.flocks.fetch_add(1, Ordering::AcqRel);
         }
+        if table.ranges.iter().next().is_some() {
+            self.locks.keeping.granted.fetch_add(1, Ordering::AcqRel);
+        }
         table.forget();
     }
 
     /// The program closes a descriptor of the file: the process's record locks go, whichever descriptor they were set
     /// by.
     pub(super) fn drop_process_locks(&self) {
+        self.keep_no_locks();
         self.drop_locks(|table| table.ranges.unset_all(Owner::Process));
-        if self.locks.is_sharing.load(Ordering::Acquire) && Self::may_lock().is_ok() {
-            self.drop_locks_in_table();
-        }
     }
 
     /// The description is not in use any more.

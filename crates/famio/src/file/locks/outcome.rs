@@ -1,6 +1,6 @@
 //! How a lock call is carried out: in memory, or by the kernel.
 
-use super::{AtomicFile, Kind, Lock, Owner, Range};
+use super::{AtomicFile, Owner};
 use core::sync::atomic::Ordering;
 
 /// The kind of lock that a call is about. A description's may also wait for others, or ask what only the kernel
@@ -15,7 +15,7 @@ impl Whose {
     pub(super) fn of(owner: Owner) -> Self {
         match owner {
             Owner::Process => Self::Process,
-            Owner::OtherProcess(_) | Owner::Description(_) => Self::Description,
+            Owner::Description(_) => Self::Description,
         }
     }
 }
@@ -30,49 +30,51 @@ pub enum Outcome<'a, T> {
 
 /// While a call is in the kernel the locks stay there.
 pub struct InKernel<'a> {
-    pub(super) file: Option<&'a AtomicFile>,
-    /// It waits there, and other processes know.
-    pub(super) waits: bool,
-    /// The lock table's count of changes when the locks were the kernel's, if the process uses the table.
-    pub(super) seen: Option<u32>,
+    file: Option<&'a AtomicFile>,
+    /// The count of record locks that the kernel had given before the call.
+    granted: u32,
 }
 
 impl<'a> InKernel<'a> {
     /// Counted in `Locks::place`.
     pub(super) fn of(file: &'a AtomicFile) -> Self {
-        Self { file: Some(file), waits: false, seen: None }
+        Self { file: Some(file), granted: file.locks.keeping.granted.load(Ordering::Acquire) }
     }
 
     /// For a file whose locks are the kernel's for good.
     pub fn uncounted() -> Self {
-        Self { file: None, waits: false, seen: None }
+        Self { file: None, granted: 0 }
     }
 
-    /// Whether other processes know that the call may wait there.
-    pub fn is_known(&self) -> bool {
-        self.waits
+    /// The kernel has given a record lock.
+    pub fn locked(self) {
+        if let Some(file) = self.file {
+            file.locks.keeping.granted.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
-    /// The kernel has refused a lock: whether to ask again, since locks may have moved to or from the table since the call
-    /// was begun, or this process did not use the table, and does from now on.
-    pub fn may_have_moved(&self) -> bool {
-        self.file.is_some_and(|file| file.may_locks_have_moved(self.seen))
+    /// The kernel has refused a lock for writing: whether to ask again, since other processes kept locks, which they
+    /// have dropped.
+    pub fn recalls_kept_locks(&self) -> bool {
+        self.file.is_some_and(AtomicFile::recall_kept_locks)
     }
 
-    /// The kernel has given a lock of that kind. Whether it holds: another process may have taken and lost the cover since
-    /// the call was begun, with locks in the table meanwhile. Otherwise the call is to be undone and made again.
-    pub fn holds(&self, owner: Owner, kind: Kind, range: Range) -> bool {
-        let (Some(file), Some(seen)) = (self.file, self.seen) else { return true };
-        file.is_lock_good(seen, Lock { owner, kind, range })
+    /// Runs `wait`, in which the call waits in the kernel for a lock: meanwhile no other process begins to keep any.
+    pub fn wait<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let Some(file) = self.file else { return wait() };
+        file.begins_to_wait();
+        let waited = wait();
+        file.ends_to_wait();
+        waited
     }
 
-    /// The call has ended, and has released something.
-    pub fn unlocked(self) {
-        let file = self.file;
+    /// The call has ended, and has released something. `all`: this process has had no record lock after it.
+    pub fn unlocked(self, all: bool) {
+        let (file, granted) = (self.file, self.granted);
         drop(self);
         let Some(file) = file else { return };
-        if file.locks.wants_cover.load(Ordering::Relaxed) && AtomicFile::may_wait().is_ok() {
-            file.try_cover();
+        if all && file.locks.keeping.is_wanted.load(Ordering::Relaxed) {
+            file.try_to_keep(granted);
         }
         if file.locks.leased.load(Ordering::Relaxed) && AtomicFile::may_wait().is_ok() {
             file.try_memory();
@@ -85,9 +87,6 @@ impl<'a> InKernel<'a> {
 impl Drop for InKernel<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file {
-            if self.waits {
-                let _ = file.with_locked_table(|_, locked| locked.table().set_waits_in_kernel(false));
-            }
             file.locks.place.fetch_sub(1, Ordering::AcqRel);
         }
     }

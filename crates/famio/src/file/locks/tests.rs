@@ -28,7 +28,7 @@ fn in_memory() -> (Place, File, Arc<AtomicFile>) {
         atomic.sync().unwrap();
         match atomic.set_lock(Owner::Process, None, Range::ALL, false) {
             Outcome::Done(done) => assert_eq!(done, Ok(())),
-            Outcome::Kernel(in_kernel) => in_kernel.unlocked(),
+            Outcome::Kernel(in_kernel) => in_kernel.unlocked(false),
         }
     }
     for start in [0, 100] {

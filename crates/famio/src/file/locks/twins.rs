@@ -44,9 +44,10 @@ impl AtomicFile {
     /// everything is as before.
     pub(in crate::file) fn join_for_lease(&self, take: impl FnOnce() -> bool) -> bool {
         let locks = &self.locks;
-        if self.settings.locks == LocksChoice::Kernel {
+        if self.settings.locks != LocksChoice::Auto {
             return false;
         }
+        self.keep_no_locks();
         let mut table = locks.table.lock();
         // A call that comes meanwhile waits for the table.
         let begun = locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -82,9 +83,10 @@ impl AtomicFile {
     /// Runs `act` under the lease while all locks are in memory and the process's. `None`: that is impossible.
     pub(in crate::file) fn with_locks_in_memory<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let locks = &self.locks;
-        if self.settings.locks == LocksChoice::Kernel {
+        if self.settings.locks != LocksChoice::Auto {
             return None;
         }
+        self.keep_no_locks();
         let mut table = locks.table.lock();
         let comes = !self.has_locks_in_memory();
         if comes && locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -16,9 +16,7 @@ impl AtomicFile {
     pub(crate) fn follow_owner_and_mode(&self) {
         let membership = &self.ownership.membership;
         let Some(control) = membership.control() else { return };
-        let shadow = membership.shadow().map(|number| membership.shadow_path(number));
-        let locks = Some(membership.lock_table()).filter(|&number| number != 0);
-        let memory = [membership.epoch(), shadow, locks.map(|number| membership.lock_table_path(number))];
+        let memory = [membership.epoch(), membership.shadow().map(|number| membership.shadow_path(number))];
         let _ = self.fds.with(false, |file| {
             let _ = give_to_writers_of(file, control.as_fd());
             let own = self

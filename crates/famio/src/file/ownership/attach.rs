@@ -6,7 +6,6 @@ use crate::file::atomic::{AtomicFile, GROWING};
 use crate::index::{LIVES, SESSION};
 use crate::journal::{control, known_control, path_of};
 use crate::recovery::{self, Known};
-use crate::settings::LocksChoice;
 use crate::sys::internal::{Undisturbed, undisturbed};
 use crate::sys::{note_path, open_again};
 use core::sync::atomic::Ordering;
@@ -49,13 +48,8 @@ impl AtomicFile {
     fn attach_by(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let pool = self.settings.pool.as_deref();
         let open = || known_control::find(fd, self.key(), pool).map_or_else(|| control::find_or_make(fd, pool), Ok);
-        let membership = &self.ownership.membership;
-        membership.set_device(self.key().0);
-        membership.attach(open, || self.is_journal_left(fd))?;
-        if self.settings.locks != LocksChoice::Shared {
-            membership.bar_lock_table();
-        }
-        Ok(())
+        self.ownership.membership.set_device(self.key().0);
+        self.ownership.membership.attach(open, || self.is_journal_left(fd))
     }
 
     /// Whether this process is the only member, and a child of it could not attach: it has another root by now, or is

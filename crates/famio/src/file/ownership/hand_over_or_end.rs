@@ -251,8 +251,8 @@ impl AtomicFile {
     pub(in crate::file) fn leave_membership(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
+        self.keep_no_locks();
         self.ownership.membership.stop_writing();
-        self.leave_lock_table();
         for round in 0.. {
             // What this process wrote is left to the others to commit.
             self.end_if_last_attached();
@@ -277,7 +277,6 @@ impl AtomicFile {
                 }
             };
             if left {
-                self.leave_lock_table(); // a thread may have begun to share again
                 let mut inner = self.inner();
                 let ended = inner.left.take();
                 inner.old.extend(ended.map(OldSession::new));

@@ -15,8 +15,6 @@ pub enum Kind {
 pub enum Owner {
     /// The process (`F_SETLK`).
     Process,
-    /// Another process, by its id; 0: it has none here. Only in answers.
-    OtherProcess(u32),
     /// An open file description (`F_OFD_SETLK`), by a number of its own.
     Description(usize),
 }
@@ -88,6 +86,13 @@ impl Ranges {
 
     pub fn clear(&mut self) {
         self.locks.clear();
+    }
+
+    /// Whether the owner has all bytes of `wanted` locked by one lock of its kind.
+    #[inline]
+    pub fn have(&self, wanted: Lock) -> bool {
+        let covers = |lock: &Lock| lock.range.start <= wanted.range.start && wanted.range.last <= lock.range.last;
+        self.locks.iter().any(|lock| lock.owner == wanted.owner && lock.kind == wanted.kind && covers(lock))
     }
 
     /// The first lock of another owner that conflicts with `wanted`.
@@ -195,6 +200,8 @@ mod tests {
         assert_eq!(shown(&ranges), [(Kind::Read, 0, 4), (Kind::Write, 5, 7), (Kind::Read, 8, 29)]);
         ranges.set(lock(Kind::Read, 5, 7));
         assert_eq!(shown(&ranges), [(Kind::Read, 0, 29)]);
+        assert!(ranges.have(lock(Kind::Read, 0, 29)) && ranges.have(lock(Kind::Read, 5, 6)));
+        assert!(!ranges.have(lock(Kind::Read, 0, 30)) && !ranges.have(lock(Kind::Write, 5, 6)));
         ranges.unset(ME, Range { start: 1, last: 28 });
         assert_eq!(shown(&ranges), [(Kind::Read, 0, 0), (Kind::Read, 29, 29)]);
         ranges.set(lock(Kind::Write, 0, i64::MAX));

@@ -10,6 +10,7 @@ pub(super) mod growing_order;
 pub(super) mod growing_state;
 pub(super) mod hand_over_image;
 pub(super) mod joint_records;
+pub(super) mod kept_locks;
 pub(super) mod kernels_size;
 pub(super) mod lease_state;
 pub(super) mod lock_ranges;

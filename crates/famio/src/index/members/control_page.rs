@@ -175,13 +175,21 @@ pub(crate) struct Page {
     pub(in crate::index) grows_no_more: AtomicU64,
     /// The device of the members' file; 0: not known. A copy of the file system, mounted beside it, has another.
     pub(in crate::index) device: AtomicU64,
-    /// The number of the lock table's file; 0: there is none.
-    pub(in crate::index) lock_table: AtomicU64,
-    /// 1: some member, past or present, cannot use a lock table.
-    pub(in crate::index) no_lock_table: AtomicU64,
+    /// A bit for each slot whose process keeps read locks that its program has unlocked.
+    pub(in crate::index) keepers: AtomicU64,
+    /// Those of them that did not answer a recall.
+    pub(in crate::index) hung_keepers: AtomicU64,
+    /// A bit for each slot whose process waits in the kernel for a record lock.
+    pub(in crate::index) lock_waiters: AtomicU64,
+    /// Counts recalls of kept locks.
+    pub(in crate::index) recalls: AtomicU32,
+    /// How many processes wait for the end of kept locks. Too high after one was killed that did.
+    pub(in crate::index) recallers: AtomicU32,
+    /// Counts ends of kept locks. A futex.
+    pub(in crate::index) kept_locks_ended: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Page>() <= SIZE);
+const _: () = assert!(size_of::<Page>() <= SIZE && MEMBERS <= u64::BITS as usize);
 
 impl Page {
     /// Wakes the background of the member in a slot.

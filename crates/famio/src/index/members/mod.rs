@@ -10,7 +10,6 @@ pub(super) mod glance;
 pub(super) mod in_flight;
 pub(super) mod left;
 pub(super) mod life;
-pub(super) mod lock_table;
 pub(super) mod membership;
 pub(super) mod owner_lock;
 pub(super) mod sweep;

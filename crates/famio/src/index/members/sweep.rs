@@ -94,7 +94,7 @@ fn kind_of(name: &str) -> Option<Kind> {
     let is_ours = parts.len() == 4 && parts.iter().all(is_number) && parts[2..].iter().all(|part| part.len() == 16);
     match kind {
         "arena" if is_ours => Some(Kind::Arena),
-        "epoch" | "shadow" | "locks" if is_ours => Some(Kind::Shared),
+        "epoch" | "shadow" if is_ours => Some(Kind::Shared),
         _ => None,
     }
 }

@@ -1,8 +1,10 @@
 //! `close`: the last descriptor of a file commits, checkpoints and removes the journal.
 
+use super::description::Handle;
 use super::table;
 use super::verify::is_still;
 use crate::file::AtomicFile;
+use crate::file::locks::Closing;
 use crate::posix::call::lock;
 use crate::posix::runtime::numbers::each_descriptor;
 use crate::posix::runtime::state::in_vfork_child;
@@ -24,15 +26,35 @@ pub fn close(fd: RawFd) -> Ret {
     }
     let released = release(fd);
     let closed = kernel();
-    if closed < 0 { closed } else { released }
+    if closed < 0 { closed } else { released.result }
+}
+
+/// A descriptor is not its file's any more. To be dropped when the kernel has closed it.
+pub(in crate::posix) struct Released {
+    /// 0, or the error of its file's last commit.
+    result: Ret,
+    closing: Option<Closing>,
+}
+
+impl Released {
+    /// Libc closes it later, unseen.
+    pub fn is_closed_later(self) {
+        self.closing.into_iter().for_each(Closing::does_not_end);
+    }
 }
 
 /// Takes `fd` out of the table and from its file, before the kernel closes it.
-pub(in crate::posix) fn release(fd: RawFd) -> Ret {
+#[must_use]
+pub(in crate::posix) fn release(fd: RawFd) -> Released {
     // Declared before `_held`, so that it is dropped after it, when this thread holds no lock any more.
-    let Some(handle) = table::take(fd) else { return 0 };
-    super::unlock::before_close(&handle);
-    let stale = !is_still(fd, &handle);
+    let Some(handle) = table::take(fd) else { return Released { result: 0, closing: None } };
+    let closing = handle.is_ours().then(|| handle.file().begins_to_close());
+    Released { result: release_described(fd, &handle), closing }
+}
+
+fn release_described(fd: RawFd, handle: &Handle) -> Ret {
+    super::unlock::before_close(handle);
+    let stale = !is_still(fd, handle);
     // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
@@ -49,7 +71,7 @@ pub(in crate::posix) fn release(fd: RawFd) -> Ret {
     match removed {
         Ok(()) => 0,
         Err(error) => {
-            let result = super::verify::failed(&handle, &error);
+            let result = super::verify::failed(handle, &error);
             // The number led to another file, so the kernel's result does not concern this one.
             if stale { 0 } else { result }
         }
@@ -68,15 +90,14 @@ pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
     if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || in_vfork_child() {
         return kernel(first, last); // internal ones are closed on exec anyway
     }
+    let mut released = Vec::new();
     if table::any() {
         if lock::not_reentered().is_err() {
             return fail(libc::EDEADLK);
         }
         let mut fds = Vec::new();
         table::for_each(first, last, |fd, _| fds.push(fd));
-        for fd in fds {
-            release(fd);
-        }
+        released.extend(fds.into_iter().map(release));
     }
     let _replacing = internal::Replacing::begin();
     // Closes around the library's descriptors. The first call, on a range without descriptors, only checks the flags.

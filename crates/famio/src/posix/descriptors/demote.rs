@@ -73,7 +73,6 @@ pub(super) fn demote_adopted(file: &Arc<AtomicFile>, path: &CStr, fd: RawFd, why
             ordinary::forget(&identity);
             return Err(error);
         }
-        file.leave_lock_table(); // its locks are the kernel's from here on
         let what = format!("demoted to an ordinary file because of {why}: from here on it is not protected");
         crate::sys::events::count_demotion();
         say(path, &what);

@@ -201,7 +201,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     if refused < 0 {
         return refused;
     }
-    close::release(new);
+    let _released = close::release(new);
     let result = match &handle {
         Some(handle) if handle.is_ours() => replace(new, || handle.file().duplicate(old, plain)),
         _ => kernel(),

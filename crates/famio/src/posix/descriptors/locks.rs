@@ -6,6 +6,7 @@ use super::table;
 use super::unlock::{before_unlock, has_locked, has_unlocked, is_kept};
 use crate::file;
 use crate::file::locks::{InKernel, Kind, Lock, Outcome, Owner, Range};
+use crate::file::locks::{are_any_kept, keep_no_locks_of};
 use crate::file::{LockOf, any_deferred_close, end_deferred_closes};
 use crate::posix::call::look::stat_of;
 use crate::posix::call::{lock, user};
@@ -14,9 +15,7 @@ use crate::posix::{Ret, fail, raw};
 use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
-/// A call is to be made again. No system call returns this.
-const AGAIN: Ret = Ret::MIN;
-/// How often a lock that does not wait is asked for again.
+/// How often a lock for writing is asked for again after locks that other processes kept were recalled.
 const TRIES: u32 = 10;
 
 /// Whether `command` is about record locks.
@@ -29,7 +28,7 @@ fn is_of_description(command: i32) -> bool {
     matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW)
 }
 
-fn may_wait(command: i32) -> bool {
+fn is_to_wait(command: i32) -> bool {
     matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW)
 }
 
@@ -85,16 +84,24 @@ fn request(handle: &Description, command: i32, lock: &libc::flock) -> Option<(Ow
 }
 
 /// Before a lock of a descriptor that is not managed: it may be of a file that is open as an atomic file by another one,
-/// whose deferred close would drop the lock.
+/// whose deferred close would drop the lock, or whose locks are kept.
 #[cold]
 pub(super) fn before_lock_of_other(fd: RawFd) {
-    if any_deferred_close()
+    if (any_deferred_close() || are_any_kept())
         && lock::not_reentered().is_ok()
         && !in_vfork_child()
         && let Ok(stat) = stat_of(fd)
     {
         end_deferred_closes(Some((stat.st_dev, stat.st_ino)));
+        keep_no_locks_of((stat.st_dev, stat.st_ino));
     }
+}
+
+/// A lock of a descriptor of the parent, or of an ordinary file.
+#[cold]
+fn by_another_descriptor<'a, T>(fd: RawFd) -> Outcome<'a, T> {
+    before_lock_of_other(fd);
+    Outcome::Kernel(InKernel::uncounted())
 }
 
 /// `F_SETLK` and its variants.
@@ -108,10 +115,29 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     {
         return fail(error.errno());
     }
-    let mut result = set_once(fd, handle, command, lock, of);
-    if result == AGAIN {
-        result = set_again(fd, handle, command, lock, of);
-    }
+    let outcome = match request(handle, command, lock) {
+        _ if !is_kept(handle) => by_another_descriptor(fd),
+        Some((owner, kind, range)) => {
+            if kind.is_some() && matches!(of, LockOf::Description) {
+                handle.keeps_locks();
+            }
+            handle.file().set_lock(owner, kind, range, is_to_wait(command))
+        }
+        None => Outcome::Kernel(InKernel::uncounted()),
+    };
+    let result = match outcome {
+        Outcome::Done(Ok(())) => 0,
+        Outcome::Done(Err(errno)) => fail(errno),
+        Outcome::Kernel(in_kernel) => {
+            let result = set_in_kernel(fd, command, lock, &in_kernel);
+            if result == 0 && kind == libc::F_UNLCK {
+                in_kernel.unlocked(all && matches!(of, LockOf::Process));
+            } else if result == 0 {
+                in_kernel.locked();
+            }
+            result
+        }
+    };
     if result == 0 && kind == libc::F_UNLCK {
         has_unlocked(handle);
     }
@@ -121,113 +147,52 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
     result
 }
 
-/// The locks were moved to or from the lock table during the call.
-#[cold]
-fn set_again(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
-    let waits = may_wait(command);
-    let mut tries = 0;
-    while waits || tries < TRIES {
-        let result = set_once(fd, handle, command, lock, of);
-        if result != AGAIN {
-            return result;
-        }
-        tries += 1;
-    }
-    fail(libc::EAGAIN)
-}
-
-#[inline]
-fn is_refused(result: Ret) -> bool {
-    [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result)
-}
-
-/// Asks the lock table or the kernel, wherever the locks are now.
-#[inline(always)] // locks in memory cost little more than the call
-fn set_once(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, of: LockOf) -> Ret {
-    let waits = may_wait(command);
-    let asked = if is_kept(handle) { request(handle, command, lock) } else { None };
-    let outcome = match asked {
-        Some((owner, kind, range)) => {
-            if kind.is_some() && matches!(of, LockOf::Description) {
-                handle.keeps_locks();
-            }
-            handle.file().set_lock(owner, kind, range, waits)
-        }
-        None => Outcome::Kernel(InKernel::uncounted()),
-    };
-    match outcome {
-        Outcome::Done(Ok(())) => 0,
-        Outcome::Done(Err(errno)) => fail(errno),
-        Outcome::Kernel(in_kernel) => set_in_kernel(fd, handle, command, lock, asked, in_kernel),
-    }
-}
-
-/// Asks the kernel.
-fn set_in_kernel(
-    fd: RawFd,
-    handle: &Description,
-    command: i32,
-    lock: &mut libc::flock,
-    asked: Option<(Owner, Option<Kind>, Range)>,
-    in_kernel: InKernel<'_>,
-) -> Ret {
-    let (kind, waits) = (i32::from(lock.l_type), may_wait(command));
-    // A call that waits there for the cover of other processes would wait for long.
-    if waits && kind != libc::F_UNLCK && is_kept(handle) && handle.file().may_share_locks() && !in_kernel.is_known() {
-        let first = if command == libc::F_SETLKW { libc::F_SETLK } else { libc::F_OFD_SETLK };
-        // SAFETY: our copy, which the kernel reads.
-        let result = unsafe { raw!(SYS_fcntl, fd, first, &raw mut *lock) };
-        if !is_refused(result) {
-            return result;
-        }
-        if in_kernel.may_have_moved() {
-            return AGAIN;
-        }
-    }
+/// Asks the kernel. A lock for writing that it refuses, because other processes keep locks, is asked for again.
+fn set_in_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &InKernel<'_>) -> Ret {
+    let is_write = i32::from(lock.l_type) == libc::F_WRLCK;
     // SAFETY: our copy, which the kernel reads.
-    let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-    if result == 0 && kind == libc::F_UNLCK {
-        in_kernel.unlocked();
-    } else if result == 0
-        && let Some((owner, Some(kind), range)) = asked
-        && !in_kernel.holds(owner, kind, range)
-    {
-        let mut undone = *lock;
-        undone.l_type = libc::F_UNLCK as i16;
-        let command = if is_of_description(command) { libc::F_OFD_SETLK } else { libc::F_SETLK };
-        // SAFETY: as above.
-        unsafe { raw!(SYS_fcntl, fd, command, &raw mut undone) };
-        return AGAIN;
-    } else if is_refused(result) && !waits && in_kernel.may_have_moved() {
-        return AGAIN;
+    let mut set = |command: i32| unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+    let is_refused = |result: Ret| [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result);
+    if !is_write {
+        return set(command);
     }
-    result
+    let at_once = match command {
+        libc::F_SETLKW => libc::F_SETLK,
+        libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
+        _ => command,
+    };
+    let mut result = set(at_once);
+    for _ in 0..TRIES {
+        if !is_refused(result) || !in_kernel.recalls_kept_locks() {
+            break;
+        }
+        result = set(at_once);
+    }
+    if is_refused(result) && command != at_once { in_kernel.wait(|| set(command)) } else { result }
 }
 
 /// `F_GETLK` and its variants.
 fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, theirs: *mut libc::flock) -> Ret {
-    let asked = *lock;
-    for tries in 0.. {
-        match find_conflict(handle, command, lock) {
-            Outcome::Done(Err(errno)) => return fail(errno),
-            Outcome::Done(Ok(None)) => lock.l_type = libc::F_UNLCK as i16,
-            Outcome::Done(Ok(Some(found))) => show(lock, found),
-            Outcome::Kernel(_in_kernel) => {
-                // SAFETY: our copy, to which an answer may be written.
-                let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-                if result != 0 {
-                    return result;
-                }
-                // A description's lock, of no process.
-                let may_be_cover = i32::from(lock.l_type) != libc::F_UNLCK && lock.l_pid == -1;
-                if may_be_cover && tries < TRIES && is_kept(handle) && handle.file().may_share_locks() {
-                    let _ = handle.file().uses_table();
-                    *lock = asked;
-                    continue;
-                }
+    let outcome = match request(handle, command, lock) {
+        _ if !is_kept(handle) => by_another_descriptor(fd),
+        Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
+        None => Outcome::Kernel(InKernel::uncounted()),
+        // The kernel's answer to this differs between versions.
+        Some((_, None, _)) => match handle.file().locks_in_kernel() {
+            Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
+            Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
+        },
+    };
+    match outcome {
+        Outcome::Done(Err(errno)) => return fail(errno),
+        Outcome::Done(Ok(None)) => lock.l_type = libc::F_UNLCK as i16,
+        Outcome::Done(Ok(Some(found))) => show(lock, found),
+        Outcome::Kernel(in_kernel) => {
+            let result = ask_kernel(fd, command, lock, &in_kernel);
+            if result != 0 {
+                return result;
             }
         }
-        break;
     }
     // Without a conflict, the kernel changes only the type. The range that the library filled in must not be seen.
     let done = match i32::from(lock.l_type) == libc::F_UNLCK {
@@ -237,18 +202,19 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
     done.map_or_else(|error| fail(error.errno()), |()| 0)
 }
 
-/// What the lock table or the locks in memory have; or the kernel is to be asked.
-fn find_conflict<'a>(handle: &'a Description, command: i32, lock: &libc::flock) -> Outcome<'a, Option<Lock>> {
-    match request(handle, command, lock) {
-        _ if !is_kept(handle) => Outcome::Kernel(InKernel::uncounted()),
-        Some((owner, Some(kind), range)) => handle.file().find_conflict(Lock { owner, kind, range }),
-        None => Outcome::Kernel(InKernel::uncounted()),
-        // The kernel's answer to this differs between versions.
-        Some((_, None, _)) => match handle.file().locks_in_kernel() {
-            Outcome::Done(done) => Outcome::Done(done.map(|()| None)),
-            Outcome::Kernel(in_kernel) => Outcome::Kernel(in_kernel),
-        },
+/// Asks the kernel; again if it reports a lock that another process may only keep.
+fn ask_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &InKernel<'_>) -> Ret {
+    let asked = *lock;
+    for _ in 0..TRIES {
+        // SAFETY: our copy, to which an answer may be written.
+        let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+        if result != 0 || i32::from(lock.l_type) != libc::F_RDLCK || !in_kernel.recalls_kept_locks() {
+            return result;
+        }
+        *lock = asked;
     }
+    // SAFETY: as above.
+    unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) }
 }
 
 /// Fills in a lock as the kernel would.
@@ -262,7 +228,6 @@ fn show(lock: &mut libc::flock, found: Lock) {
     lock.l_pid = match found.owner {
         // SAFETY: no arguments.
         Owner::Process => unsafe { raw!(SYS_getpid) as i32 },
-        Owner::OtherProcess(pid) => pid as i32,
         Owner::Description(_) => -1,
     };
 }
@@ -308,7 +273,7 @@ pub fn flock(fd: RawFd, how: i32) -> Ret {
             let result = unsafe { raw!(SYS_flock, fd, how) };
             if result == 0 && kind == libc::LOCK_UN {
                 file.flock_ended(flocks);
-                in_kernel.unlocked();
+                in_kernel.unlocked(false);
             }
             result
         }

@@ -121,7 +121,7 @@ pub fn stream_closing(stream: usize, fd: RawFd) {
         return;
     }
     if table::is_managed(fd) {
-        crate::posix::descriptors::close::release(fd);
+        crate::posix::descriptors::close::release(fd).is_closed_later();
     }
     ordinary::stream_closed(stream);
 }

@@ -201,9 +201,8 @@ fn parse_settings<'a>(variable: &impl Fn(&str) -> Option<&'a [u8]>) -> Result<(S
     };
     settings.locks = match text("FAMIO_LOCKS")? {
         None | Some("auto") => LocksChoice::Auto,
-        Some("shared") => LocksChoice::Shared,
         Some("kernel") => LocksChoice::Kernel,
-        Some(other) => return bad("FAMIO_LOCKS", other, "auto, shared or kernel"),
+        Some(other) => return bad("FAMIO_LOCKS", other, "auto or kernel"),
     };
     settings.journal = match text("FAMIO_JOURNAL")? {
         None | Some("auto") => JournalChoice::Auto,

@@ -26,7 +26,7 @@ impl Owner {
         u64::from(namespaces::of_process(self.pid)) << 32 | u64::from(self.pid)
     }
 
-    pub(crate) fn of_word(word: u64) -> Option<Self> {
+    pub(super) fn of_word(word: u64) -> Option<Self> {
         let (pid, namespace) = (word as u32, (word >> 32) as u32);
         let is_contained = ![0, namespaces::of_process(Self::me().pid)].contains(&namespace);
         (pid != 0).then_some(Self { pid, is_contained })

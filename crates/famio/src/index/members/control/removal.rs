@@ -39,7 +39,7 @@ impl Control {
         }
     }
 
-    /// Removes the hand-over image, the shared shadow and the lock table that it names, which no process has any more.
+    /// Removes the hand-over image and the shared shadow that it names, which no process has any more.
     fn remove_shared_memory(&self) {
         if self.word(offset_of!(Page, magic)) != MAGIC {
             return;
@@ -49,7 +49,6 @@ impl Control {
             (offset_of!(Page, epoch), "epoch"),
             (offset_of!(Page, unfinished), "epoch"),
             (offset_of!(Page, shadow), "shadow"),
-            (offset_of!(Page, lock_table), "locks"),
         ];
         for (number, what) in named.map(|(at, what)| (self.word(at), what)) {
             if number != 0 {

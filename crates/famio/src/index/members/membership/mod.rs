@@ -6,7 +6,7 @@
 
 mod flush;
 mod hand_over_image;
-mod lock_table;
+mod kept_locks;
 mod maps;
 mod positions;
 mod requests;
@@ -206,7 +206,6 @@ impl Membership {
                 page.lost_stores.store(1, Ordering::Release);
             }
             self.forget_shadow();
-            self.forget_lock_table();
             // A journal counts as a session of a killed process: nobody may read the file before it is recovered.
             let state = (self.state() & !(SESSION | MOVED | UNOWNED)) | if left { SESSION } else { 0 };
             page.state.store(state.wrapping_add(CHANGE), Ordering::Release);
@@ -308,7 +307,6 @@ impl Membership {
         if attaching.is_some() && !others {
             self.remove_unfinished();
             self.forget_shadow();
-            self.forget_lock_table();
             if self.state() & SESSION == 0 && !control.is_owned() {
                 control.remove_arena(); // the process was killed after its session had ended
             }

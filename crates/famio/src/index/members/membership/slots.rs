@@ -72,6 +72,7 @@ impl Membership {
         };
         let id = self.number();
         page.members[place].id.store(0, Ordering::Release); // the last process here does not come to life again
+        self.clear_kept_locks(place);
         page.places.fetch_max(place as u32 + 1, Ordering::AcqRel);
         page.members[place].life.reset();
         page.members[place].attached.store(0, Ordering::Relaxed);

@@ -33,11 +33,6 @@ impl Membership {
         lives.extend(others.filter_map(|member| member.life.watched()));
     }
 
-    /// The word that changes when the process in that slot ends.
-    pub fn watch_life(&self, place: u32) -> Option<Word> {
-        self.page().members.get(place as usize)?.life.watched()
-    }
-
     /// Whether the process that has the session has died, and nobody has put the file in order.
     pub fn is_orphaned(&self) -> bool {
         self.is_attached() && self.holder().is_some_and(Life::is_over)

@@ -1,11 +1,13 @@
-/* Record locks of several processes of one atomic file, which are kept in shared memory while lock calls are frequent.
- * Ways: "compare" makes the same calls on a plain file; "exclude" looks whether two ever have one lock, also when
- * processes are killed, and with a program without the library among them ("outsider"); "wait" waits for locks. */
+/* Record locks of several processes of one atomic file, which keep read locks while lock calls are frequent. Ways:
+ * "compare" makes the same calls on a plain file; "exclude" looks whether two ever have one lock, also when processes
+ * are killed ("kill"), and with a program without the library among them ("outsider"); "wait" waits for locks; "exec"
+ * and "fork" look that no kept lock passes on. */
 #include "check.h"
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -20,11 +22,22 @@ static int call(int fd, int command, int type, long start, long len) {
   return fcntl(fd, command, &lock) == 0 ? 0 : errno;
 }
 
-/* Whether a description has a lock on the whole file, as the kernel knows. */
-static bool is_covered(int fd) {
-  struct flock lock = lock_of(F_WRLCK, 0, 0);
-  CHECK(inlined(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0) == 0);
-  return lock.l_type == F_WRLCK && lock.l_pid == -1 && lock.l_start == 0 && lock.l_len == 0;
+/* How many record locks the kernel has on the file, of that process or (0) of all. */
+static int in_kernel(int fd, pid_t of) {
+  struct stat stat;
+  CHECK(fstat(fd, &stat) == 0);
+  FILE *file = fopen("/proc/locks", "r");
+  CHECK(file);
+  char line[200];
+  int found = 0;
+  while (fgets(line, sizeof line, file)) {
+    int pid;
+    unsigned long inode;
+    bool is_it = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%lu", &pid, &inode) == 2;
+    found += is_it && inode == stat.st_ino && (of == 0 || pid == of);
+  }
+  fclose(file);
+  return found;
 }
 
 static int opened(const char *path) {
@@ -59,10 +72,11 @@ struct order {
   char what; /* l: lock, g: get, o: lock of a description, d: close and open, e: end */
   int type;
   long start, len;
+  bool looks;
 };
 struct answer {
   int results[2];
-  bool covered;
+  bool kept;
 };
 
 static void work(int orders, int answers) {
@@ -92,7 +106,7 @@ static void work(int orders, int answers) {
         }
       }
     }
-    answer.covered = is_covered(fds[1]);
+    if (order.looks) answer.kept = in_kernel(fds[1], 0) > in_kernel(fds[0], 0);
     if (answer.results[0] != answer.results[1] && order.what == 'l')
       for (int which = 0; which < 2; which++) { /* who has it */
         struct flock lock = lock_of(order.type, order.start, order.len);
@@ -142,7 +156,7 @@ static void end(int worker, bool by_signal) {
 }
 
 static void compare(int calls) {
-  int covered = 0, agreed = 0;
+  int kept = 0, looks = 0, agreed = 0;
   for (int worker = 0; worker < WORKERS; worker++) start(worker);
   for (int i = 0; i < calls; i++) {
     int worker = (int)below(WORKERS);
@@ -150,32 +164,34 @@ static void compare(int calls) {
       end(worker, below(2));
       start(worker);
     }
-    /* Few locks at a time, and none from time to time: otherwise they stay in the kernel. */
-    uint32_t kind = below(30000);
+    /* Few locks at a time, and none from time to time; and often for long no lock for writing. */
+    uint32_t kind = below(30000), writes = i / 3000 % 3 == 0 ? 2 : below(40) == 0;
+    if (writes < 2 && kind > 20000) kind -= 10000 * (below(50) > 0);
     struct order order = {.what = kind < 20000 ? 'l' : kind < 29500 ? 'g' : kind < 29999 ? 'd' : 'o'};
     uint32_t type = below(10);
-    order.type = order.what == 'l' && type < 5 ? F_UNLCK : type < 8 ? F_RDLCK : F_WRLCK;
+    order.type = order.what == 'l' && type < 5 ? F_UNLCK : type < 10 - writes ? F_RDLCK : F_WRLCK;
+    order.looks = i % 50 == 0;
     bool all = below(order.type == F_UNLCK ? 2 : 6) == 0;
     order.start = all ? 0 : 4 * below(BYTES / 4), order.len = all ? 0 : 3 + below(3);
     CHECK(write(workers[worker].orders, &order, sizeof order) == sizeof order);
     struct answer answer;
     CHECK(read(workers[worker].answers, &answer, sizeof answer) == sizeof answer);
     if (answer.results[0] != answer.results[1]) {
-      fprintf(stderr, "call %d of worker %d (%c %d %ld+%ld): plain %d, atomic %d, covered %d\n", i, worker, order.what,
-              order.type, order.start, order.len, answer.results[0], answer.results[1], answer.covered);
+      fprintf(stderr, "call %d of worker %d (%c %d %ld+%ld): plain %d, atomic %d\n", i, worker, order.what, order.type,
+              order.start, order.len, answer.results[0], answer.results[1]);
       abort();
     }
-    agreed++, covered += answer.covered;
+    agreed++, looks += order.looks, kept += answer.kept;
   }
   for (int worker = 0; worker < WORKERS; worker++) end(worker, false);
-  printf("%d calls agree, %d with the locks in memory\n", agreed, covered);
-  CHECK(covered > calls / 100);
+  printf("%d calls agree, locks were kept in %d of %d looks\n", agreed, kept, looks);
+  CHECK(kept > looks / 100);
 }
 
 /* ---- exclude ---- */
 
 struct board {
-  int writers, readers, errors, turns[8], in_memory[8];
+  int writers, readers, errors, turns[8], kept[8];
 };
 
 /* Locks a byte of the file in turn with others, and looks whether another has it. */
@@ -184,7 +200,7 @@ static void contend(struct board *board, int me, double until, bool outsider) {
   if (!outsider) join(fd);
   unsigned at = (unsigned)me * 7919;
   while (now() < until) {
-    bool writes = at++ % 5 == 0;
+    bool writes = at++ % (outsider ? 5 : me == 0 ? 50 : 900) == 0;
     if (call(fd, F_SETLK, writes ? F_WRLCK : F_RDLCK, 5, 3)) {
       if (outsider) poll(NULL, 0, 20);
       continue;
@@ -202,8 +218,8 @@ static void contend(struct board *board, int me, double until, bool outsider) {
       __atomic_store_n(&board->writers, 0, __ATOMIC_SEQ_CST);
     }
     board->turns[me]++;
-    if (at % 64 == 0) board->in_memory[me] += is_covered(fd);
     CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+    if (at % 2048 == 0 && !outsider) board->kept[me] += in_kernel(fd, getpid()) > 0;
   }
   _exit(0);
 }
@@ -234,27 +250,29 @@ static void exclude(double seconds, bool kills) {
     if ((pids[me] = child()) == 0) contend(board, me, until, false);
   }
   for (int me = 0; me < WORKERS; me++) CHECK(waitpid(pids[me], NULL, 0) == pids[me]);
-  int in_memory = 0, fewest = board->turns[0];
+  int kept = 0, fewest = board->turns[0];
   for (int me = 0; me < WORKERS; me++) {
-    in_memory += board->in_memory[me];
+    kept += board->kept[me];
     if (board->turns[me] < fewest) fewest = board->turns[me];
   }
-  printf("%d %d %d turns, %d looks in memory, outsider %d, %d errors\n", board->turns[0], board->turns[1],
-         board->turns[2], in_memory, board->turns[WORKERS], board->errors);
+  printf("%d %d %d turns, %d looks at kept locks, outsider %d, %d errors\n", board->turns[0], board->turns[1],
+         board->turns[2], kept, board->turns[WORKERS], board->errors);
   CHECK(board->errors == 0 && fewest > 100);
-  CHECK(in_memory > 20);
+  CHECK(kept > 20);
 }
 
 /* ---- wait ---- */
 
-/* Whether locks are in memory. A lock that was set in the kernel stays there. */
+/* Locks and unlocks until a lock is kept. Returns whether one is. */
 static bool busy(int fd) {
-  double until = now() + 0.3;
-  while (now() < until && !is_covered(fd)) {
-    CHECK(call(fd, F_SETLK, F_RDLCK, 1, 1) == 0);
-    CHECK(call(fd, F_SETLK, F_UNLCK, 1, 1) == 0);
-  }
-  return is_covered(fd);
+  double until = now() + 0.5;
+  do
+    for (int i = 0; i < 100; i++) {
+      call(fd, F_SETLK, F_RDLCK, 1, 24);
+      CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+    }
+  while (now() < until && in_kernel(fd, getpid()) == 0);
+  return in_kernel(fd, getpid()) > 0;
 }
 
 static volatile sig_atomic_t signals;
@@ -263,16 +281,13 @@ static void count(int number) {
   signals++;
 }
 
-/* Keeps locks in memory: with two processes, of which this one asks all the time. */
+/* Keeps a lock on bytes from 1 to 24 nearly all the time. */
 static pid_t companion(void) {
   pid_t pid = child();
   if (pid == 0) {
     int fd = opened("atomic");
     join(fd);
-    for (;;) {
-      call(fd, F_SETLK, F_RDLCK, 1, 1);
-      call(fd, F_SETLK, F_UNLCK, 1, 1);
-    }
+    for (;;) busy(fd);
   }
   return pid;
 }
@@ -286,7 +301,7 @@ static pid_t holder(int byte, int other_end) {
     close(other_end);
     int fd = opened("atomic");
     join(fd);
-    for (int i = 0; i < 300; i++) call(fd, F_SETLK, F_RDLCK, 1, 1), call(fd, F_SETLK, F_UNLCK, 1, 1);
+    busy(fd);
     CHECK(call(fd, F_SETLKW, F_WRLCK, byte, 1) == 0);
     CHECK(write(pipes[1], "x", 1) == 1);
     char what;
@@ -303,18 +318,17 @@ static void waits(void) {
   int fd = opened("atomic");
   join(fd);
   pid_t other = companion();
-  int in_memory = 0;
+  int kept = 0;
   alarm(50);
   for (int round = 0; round < 20; round++) {
     int to_child[2];
     CHECK(pipe(to_child) == 0);
     int input = dup(0);
     CHECK(dup2(to_child[0], 0) == 0);
-    busy(fd);
+    kept += busy(fd);
     pid_t pid = holder(20, to_child[1]);
     CHECK(dup2(input, 0) == 0);
     close(input), close(to_child[0]);
-    in_memory += busy(fd);
     CHECK(call(fd, F_SETLK, F_WRLCK, 20, 1) == EAGAIN);
     struct flock lock = lock_of(F_WRLCK, 20, 1);
     CHECK(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == pid && lock.l_start == 20);
@@ -333,7 +347,7 @@ static void waits(void) {
       if (second == 0) {
         int own = opened("atomic");
         join(own);
-        for (int i = 0; i < 300; i++) call(own, F_SETLK, F_RDLCK, 1, 1), call(own, F_SETLK, F_UNLCK, 1, 1);
+        busy(own);
         while (call(own, F_SETLK, F_WRLCK, 31, 1)) {} /* the other looks whether it is locked */
         _exit(call(own, F_SETLKW, F_WRLCK, 30, 1) == 0 ? 0 : 3);
       }
@@ -359,8 +373,45 @@ static void waits(void) {
     waitpid(ender, NULL, 0), waitpid(pid, NULL, 0);
   }
   kill(other, SIGKILL), waitpid(other, NULL, 0);
-  printf("%d of 20 waits in memory\n", in_memory);
-  CHECK(in_memory > 3);
+  printf("%d of 20 waits with kept locks\n", kept);
+  CHECK(kept > 3);
+}
+
+/* ---- exec, fork ---- */
+
+/* What a process keeps is not the new program's, and not a child's: nobody would give it up. */
+static void passes_on(bool execs, char **argv) {
+  int fd = opened("atomic");
+  CHECK(fcntl(fd, F_SETFD, 0) == 0);
+  join(fd);
+  pid_t other = companion();
+  int tries = 0;
+  while (!busy(fd)) CHECK(++tries < 20);
+  CHECK(call(fd, F_SETLK, F_RDLCK, 100, 7) == 0); /* this one is the program's */
+  if (execs) {
+    char number[12];
+    snprintf(number, sizeof number, "%d", fd);
+    execl(argv[0], argv[0], "after-exec", number, NULL);
+    CHECK(false);
+  }
+  pid_t pid = child();
+  if (pid == 0) {
+    int own = opened("atomic");
+    CHECK(in_kernel(own, getpid()) == 0);
+    CHECK(call(own, F_SETLK, F_RDLCK, 50, 1) == 0 && in_kernel(own, getpid()) == 1);
+    close(own);
+    CHECK(in_kernel(fd, getpid()) == 0);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+  kill(other, SIGKILL), waitpid(other, NULL, 0);
+  CHECK(busy(fd) || busy(fd));
+  CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+}
+
+static void after_exec(int fd) {
+  CHECK(in_kernel(fd, getpid()) == 1);
 }
 
 int main(int argc, char **argv) {
@@ -373,5 +424,7 @@ int main(int argc, char **argv) {
   if (!strcmp(way, "kill")) exclude(6, true);
   if (!strcmp(way, "outsider")) contend(map_board(), WORKERS, now() + 5, true);
   if (!strcmp(way, "wait")) waits();
+  if (!strcmp(way, "exec") || !strcmp(way, "fork")) passes_on(!strcmp(way, "exec"), argv);
+  if (!strcmp(way, "after-exec")) after_exec(atoi(argv[2]));
   return 0;
 }
