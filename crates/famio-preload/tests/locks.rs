@@ -279,12 +279,12 @@ fn several(folder: &Folder, ways: &[(&str, &str)]) {
 
 #[test]
 fn those_of_several_processes_are_those_of_a_plain_file() {
-    several(&Folder::new("locks-several"), &[("compare", "1"), ("compare", "2"), ("wait", "1")]);
+    several(&Folder::new("locks-several"), &[("compare", "1"), ("compare", "2"), ("wait", "1"), ("fork", "1"), ("exec", "1")]);
 }
 
 #[test]
 fn those_of_several_processes_on_a_disk_are_those_of_a_plain_file() {
-    several(&Folder::on_disk("locks-several"), &[("compare", "3"), ("wait", "1")]);
+    several(&Folder::on_disk("locks-several"), &[("compare", "3"), ("wait", "1"), ("fork", "1")]);
 }
 
 #[test]

@@ -379,6 +379,29 @@ static void waits(void) {
 
 /* ---- exec, fork ---- */
 
+/* Each close of a descriptor of the file drops what the process keeps, and its next lock is the kernel's. */
+static void closes(int fd, int inherited) {
+  for (int way = 0; way < 6; way++) {
+    int tries = 0;
+    while (!busy(fd)) CHECK(++tries < 20);
+    int other = -1;
+    FILE *stream = NULL;
+    if (way == 0) other = inherited;
+    if (way == 1) CHECK((other = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDONLY, 0)) >= 0);
+    if (way == 2 || way == 3) CHECK((other = open("atomic", O_RDONLY)) >= 0);
+    if (way == 4) CHECK((stream = fopen("atomic", "r")) != NULL);
+    if (way == 5) CHECK((other = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDONLY, 0)) >= 0);
+    if (way < 3) close(other);
+    if (way == 3) CHECK(close_range((unsigned)other, (unsigned)other, 0) == 0);
+    if (way == 4) fclose(stream);
+    if (way == 5) CHECK(dup2(2, other) == other && close(other) == 0);
+    CHECK(in_kernel(fd, getpid()) == 0);
+    CHECK(call(fd, F_SETLK, F_RDLCK, 1, 24) == 0 && in_kernel(fd, getpid()) == 1);
+    CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+    if (way == 4) fd = opened("atomic"); /* nothing is kept after a close that comes later */
+  }
+}
+
 /* What a process keeps is not the new program's, and not a child's: nobody would give it up. */
 static void passes_on(bool execs, char **argv) {
   int fd = opened("atomic");
@@ -401,13 +424,16 @@ static void passes_on(bool execs, char **argv) {
     CHECK(call(own, F_SETLK, F_RDLCK, 50, 1) == 0 && in_kernel(own, getpid()) == 1);
     close(own);
     CHECK(in_kernel(fd, getpid()) == 0);
+    own = opened("atomic");
+    join(own);
+    closes(own, fd);
     _exit(0);
   }
   int status;
   CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-  kill(other, SIGKILL), waitpid(other, NULL, 0);
-  CHECK(busy(fd) || busy(fd));
+  for (tries = 0; !busy(fd);) CHECK(++tries < 20); /* as before */
   CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
+  kill(other, SIGKILL), waitpid(other, NULL, 0);
 }
 
 static void after_exec(int fd) {

@@ -224,7 +224,7 @@ fn look_at_file(
             Err(_) => break Left::Nothing,
             // The flush does the same, alternating with other files, and reports its progress.
             Ok(Left::More) if flushes || file.is_flush_unseen() => break Left::ForLater,
-            Ok(Left::More) => {}
+            Ok(Left::More) => super::locks::answer_recalls(),
             Ok(left) => break left,
         }
     };

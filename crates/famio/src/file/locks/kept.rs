@@ -10,13 +10,16 @@
 //! writing, a recall, or a pause. Meanwhile `Locks::place` says that they are in memory, so that each call comes here.
 
 use super::{AtomicFile, IN_MEMORY, Kind, Lock, Owner, Range, kernel};
+use crate::fast_path::FAST_PATH;
 use crate::file::base::background_wakeup::{self, Watched};
+use crate::file::registry::files;
 use crate::file::state::kept_locks::Kept;
 use crate::file::state::lock_ranges::Ranges;
 use crate::file::state::lock_state::Table;
 use crate::settings::DeferClose;
 use crate::sys::monotonic_now;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use rustix::time::Timespec;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -31,7 +34,12 @@ const PAUSE_MAX: u32 = 1024;
 /// Calls while locks were kept from which on that was worth it.
 const WORTH: u32 = 32;
 /// Nanoseconds in which none are kept after a recall.
-const TURN_OF_RECALLER: u64 = 1_000_000;
+const TURN_OF_RECALLER: u64 = 500_000;
+/// Nanoseconds after a recall in which a lock for writing that the kernel refuses is asked for again, and how one waits
+/// in between.
+const RECENT: u64 = 2_000_000;
+const SPINS: u32 = 60;
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 /// All processes at once keep no locks in the first `TURN` nanoseconds of each `PERIOD`: a turn for programs without
 /// Famio that wait for a lock for writing. Longer than the longest pause of SQLite between two tries.
 const PERIOD: u64 = 3_000_000_000;
@@ -39,8 +47,8 @@ const TURN: u64 = 200_000_000;
 /// Nanoseconds between two looks, of a process that is no member, whether the file has members.
 const LOOK_FOR_MEMBERS: u64 = 10_000_000;
 
-/// How many files have kept locks now.
-static KEEPING: AtomicU32 = AtomicU32::new(0);
+/// Counts closes that may have dropped what is kept of any file.
+static DOUBTS: AtomicU32 = AtomicU32::new(0);
 
 fn is_turn_of_others() -> bool {
     monotonic_now() % PERIOD < TURN
@@ -84,6 +92,9 @@ impl AtomicFile {
         if !may || Self::may_wait().is_err() {
             return;
         }
+        if !background_wakeup::is_there() {
+            return background_wakeup::watch_members(); // nobody would answer a recall
+        }
         let mut table = locks.table.lock();
         if table.leased
             || table.kept.is_some()
@@ -101,9 +112,10 @@ impl AtomicFile {
             return self.pause_keeping(0);
         };
         table.forget();
-        table.kept = Some(Kept { in_kernel: Ranges::default(), recalls, calls: 0, calls_seen: 0 });
+        FAST_PATH.kept_locks.fetch_add(1, Ordering::SeqCst);
+        let doubts = DOUBTS.load(Ordering::SeqCst);
+        table.kept = Some(Kept { in_kernel: Ranges::default(), recalls, doubts, calls: 0, calls_seen: 0 });
         drop(table);
-        KEEPING.fetch_add(1, Ordering::SeqCst);
         if locks.keeping.has_kept.swap(true, Ordering::AcqRel) {
             background_wakeup::remind(); // to look at it from time to time
         } else {
@@ -136,7 +148,8 @@ impl AtomicFile {
         let Table { kept, ranges, .. } = table;
         let kept = kept.as_mut()?;
         let is_kept = owner == Owner::Process && kind != Some(Kind::Write);
-        if !is_kept || self.ownership.membership.are_locks_recalled(kept.recalls) {
+        let is_in_doubt = DOUBTS.load(Ordering::Relaxed) != kept.doubts;
+        if !is_kept || is_in_doubt || self.ownership.membership.are_locks_recalled(kept.recalls) {
             return None;
         }
         kept.calls = kept.calls.wrapping_add(1);
@@ -168,7 +181,7 @@ impl AtomicFile {
         let _ = self.fds.with(false, unlock); // without a descriptor the process has no lock
         self.are_moved(table);
         self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-        KEEPING.fetch_sub(1, Ordering::SeqCst);
+        FAST_PATH.kept_locks.fetch_sub(1, Ordering::SeqCst);
         self.ownership.membership.end_to_keep_locks();
         self.pause_keeping(kept.calls);
     }
@@ -191,7 +204,15 @@ impl AtomicFile {
     /// In a forked child: the kernel has none of its parent's locks for it.
     pub(in crate::file) fn forget_kept_locks(&self) {
         self.locks.keeping.has_kept.store(false, Ordering::Release);
-        KEEPING.store(0, Ordering::SeqCst);
+        FAST_PATH.kept_locks.store(0, Ordering::SeqCst);
+    }
+
+    fn drop_recalled_locks(&self) {
+        let mut table = self.locks.table.lock();
+        let is_recalled = |kept: &Kept| self.ownership.membership.are_locks_recalled(kept.recalls);
+        if table.kept.as_ref().is_some_and(is_recalled) {
+            self.end_kept_locks(&mut table);
+        }
     }
 
     /// The background's look: drops what is kept if it was recalled, is not used, or others have their turn. Whether to
@@ -227,32 +248,20 @@ impl AtomicFile {
         membership.lock_recalls() == seen
     }
 
-    /// The kernel has refused a lock for writing: whether to ask again, since other processes kept locks, which they have
-    /// dropped.
-    pub fn recall_kept_locks(&self) -> bool {
-        if self.is_disowned() || Self::may_wait().is_err() {
-            return false;
-        }
+    /// This process waits for a lock for writing: meanwhile no other begins to keep locks. `None`: none does.
+    pub(super) fn waits_for_lock(&self, blocks: bool) -> Option<Waiting<'_>> {
         let membership = &self.ownership.membership;
-        if !membership.has_attached() && !self.joins_others() {
-            return false;
+        let may_recall = !self.is_disowned() && Self::may_wait().is_ok();
+        if !may_recall || !membership.has_attached() && !self.joins_others() {
+            return None;
         }
-        membership.recall_kept_locks()
-    }
-
-    /// A call is about to wait in the kernel. From then on until `ends_to_wait`, no other process begins to keep locks.
-    pub(super) fn begins_to_wait(&self) {
-        let waiting = self.locks.keeping.waiting.fetch_add(1, Ordering::AcqRel);
-        if waiting == 0 {
-            self.ownership.membership.set_waits_for_lock(true);
+        if !blocks && membership.lock_recalls() == 0 && !membership.do_others_keep_locks() {
+            return None; // nobody ever has
         }
-        let _ = self.ownership.membership.recall_kept_locks();
-    }
-
-    pub(super) fn ends_to_wait(&self) {
-        if self.locks.keeping.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.ownership.membership.set_waits_for_lock(false);
+        if self.locks.keeping.waiting.fetch_add(1, Ordering::AcqRel) == 0 {
+            membership.set_waits_for_lock(true);
         }
+        Some(Waiting(self))
     }
 
     /// Becomes a member, if there are any.
@@ -278,18 +287,101 @@ pub fn keep_no_locks_of(key: (u64, u64)) {
     }
 }
 
+/// The program is about to close a descriptor of the file with that identity, which the library does not know. As from
+/// [`begins_to_close`](AtomicFile::begins_to_close).
+pub fn begins_to_close_other(key: (u64, u64)) -> Option<Closing> {
+    AtomicFile::find(key.0, key.1).map(|file| file.begins_to_close())
+}
+
+/// The same, of many descriptors.
+pub fn begins_to_close_many() -> Vec<Closing> {
+    if !are_any_kept() {
+        return Vec::new();
+    }
+    let all: Vec<_> = files().values().cloned().collect();
+    all.iter().map(AtomicFile::begins_to_close).collect()
+}
+
+/// The same, in a signal handler that may not look: what is kept is not relied on any more.
+pub fn doubt_kept_locks() {
+    DOUBTS.fetch_add(1, Ordering::SeqCst);
+}
+
 /// Ends what is kept of all files.
 pub fn keep_no_locks() {
     if are_any_kept() {
-        let all: Vec<_> = crate::file::registry::files().values().cloned().collect();
+        let all: Vec<_> = files().values().cloned().collect();
         all.iter().for_each(|file| file.keep_no_locks());
     }
+}
+
+/// The background has long work: drops what was recalled meanwhile.
+pub(in crate::file) fn answer_recalls() {
+    if are_any_kept() {
+        let all: Vec<_> = files().values().cloned().collect();
+        all.iter().for_each(|file| file.drop_recalled_locks());
+    }
+}
+
+/// Whether this process sees all lock calls of its program ([`all_calls_are_seen`]).
+static ARE_SEEN: AtomicBool = AtomicBool::new(false);
+
+/// The library is under the program, and sees each of its lock calls. Otherwise no other process keeps locks while this
+/// one is a member.
+pub fn all_calls_are_seen() {
+    ARE_SEEN.store(true, Ordering::Release);
+}
+
+pub(in crate::file) fn are_all_calls_seen() -> bool {
+    ARE_SEEN.load(Ordering::Acquire)
 }
 
 /// Whether the locks of any file are kept.
 #[inline]
 pub fn are_any_kept() -> bool {
-    KEEPING.load(Ordering::Relaxed) != 0
+    FAST_PATH.kept_locks.load(Ordering::Relaxed) != 0
+}
+
+/// While a call waits for a lock.
+pub struct Waiting<'a>(&'a AtomicFile);
+
+impl Waiting<'_> {
+    /// Whether to ask the kernel again, since other processes kept locks, which they have dropped.
+    pub fn recalls(&self) -> bool {
+        let recalled = self.0.ownership.membership.recall_kept_locks();
+        if recalled {
+            self.0.locks.keeping.recalled_at.store(monotonic_now(), Ordering::Relaxed);
+        }
+        recalled
+    }
+
+    /// The same, and again for less than a millisecond: a process that drops what it keeps does so as it locks, and has a
+    /// lock just then. `tries`: the times before.
+    pub fn asks_again(&self, tries: u32) -> bool {
+        self.recalls() || self.has_recalled(tries)
+    }
+
+    /// Whether locks were recalled a moment ago. Waits a little if so, longer with more `tries`.
+    fn has_recalled(&self, tries: u32) -> bool {
+        let recalled = self.0.locks.keeping.recalled_at.load(Ordering::Relaxed);
+        let is_recent = recalled != 0 && monotonic_now().saturating_sub(recalled) < RECENT;
+        match tries {
+            _ if !is_recent => {}
+            0..3 => (0..SPINS).for_each(|_| core::hint::spin_loop()),
+            // The process with the lock may not run, as this one does in its place. (`sched_yield` would return after
+            // milliseconds.)
+            _ => drop(rustix::thread::nanosleep(&LOOK)),
+        }
+        is_recent
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.0.locks.keeping.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.ownership.membership.set_waits_for_lock(false);
+        }
+    }
 }
 
 /// While the program closes a descriptor of the file.

@@ -17,7 +17,11 @@ mod kernel;
 mod outcome;
 mod twins;
 
-pub use self::kept::{Closing, are_any_kept, keep_no_locks, keep_no_locks_of};
+pub use self::kept::{
+    Closing, all_calls_are_seen, are_any_kept, begins_to_close_many, begins_to_close_other, doubt_kept_locks,
+    keep_no_locks, keep_no_locks_of,
+};
+pub(super) use self::kept::{answer_recalls, are_all_calls_seen};
 use self::outcome::Whose;
 pub use self::outcome::{InKernel, Outcome};
 use super::AtomicFile;

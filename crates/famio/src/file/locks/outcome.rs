@@ -1,5 +1,6 @@
 //! How a lock call is carried out: in memory, or by the kernel.
 
+use super::kept::Waiting;
 use super::{AtomicFile, Owner};
 use core::sync::atomic::Ordering;
 
@@ -53,19 +54,10 @@ impl<'a> InKernel<'a> {
         }
     }
 
-    /// The kernel has refused a lock for writing: whether to ask again, since other processes kept locks, which they
-    /// have dropped.
-    pub fn recalls_kept_locks(&self) -> bool {
-        self.file.is_some_and(AtomicFile::recall_kept_locks)
-    }
-
-    /// Runs `wait`, in which the call waits in the kernel for a lock: meanwhile no other process begins to keep any.
-    pub fn wait<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let Some(file) = self.file else { return wait() };
-        file.begins_to_wait();
-        let waited = wait();
-        file.ends_to_wait();
-        waited
+    /// The kernel has refused a lock for writing, or named a lock for reading that excludes it. `None`: no other process
+    /// keeps locks, nor can begin to before the call returns, if it `blocks`.
+    pub fn waits(&self, blocks: bool) -> Option<Waiting<'a>> {
+        self.file?.waits_for_lock(blocks)
     }
 
     /// The call has ended, and has released something. `all`: this process has had no record lock after it.

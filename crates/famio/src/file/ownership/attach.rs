@@ -3,6 +3,7 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING};
+use crate::file::locks::are_all_calls_seen;
 use crate::index::{LIVES, SESSION};
 use crate::journal::{control, known_control, path_of};
 use crate::recovery::{self, Known};
@@ -48,8 +49,15 @@ impl AtomicFile {
     fn attach_by(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let pool = self.settings.pool.as_deref();
         let open = || known_control::find(fd, self.key(), pool).map_or_else(|| control::find_or_make(fd, pool), Ok);
-        self.ownership.membership.set_device(self.key().0);
-        self.ownership.membership.attach(open, || self.is_journal_left(fd))
+        let membership = &self.ownership.membership;
+        membership.set_device(self.key().0);
+        membership.attach(open, || self.is_journal_left(fd))?;
+        // It could not recall locks that others keep.
+        if !are_all_calls_seen() {
+            membership.set_waits_for_lock(true);
+            membership.recall_kept_locks();
+        }
+        Ok(())
     }
 
     /// Whether this process is the only member, and a child of it could not attach: it has another root by now, or is

@@ -10,6 +10,8 @@ pub(in crate::file) struct Kept {
     pub(in crate::file) in_kernel: Ranges,
     /// The count of recalls when it began.
     pub(in crate::file) recalls: u32,
+    /// The count of closes that may have dropped them, when it began.
+    pub(in crate::file) doubts: u32,
     /// Calls since then, and their count at the background's last look.
     pub(in crate::file) calls: u32,
     pub(in crate::file) calls_seen: u32,
@@ -38,6 +40,8 @@ pub(in crate::file) struct Keeping {
     /// Unlocks to wait before the next attempt, and how many after it.
     pub(in crate::file) pause: AtomicU32,
     pub(in crate::file) next_pause: AtomicU32,
+    /// When this process last recalled locks of others (nanoseconds).
+    pub(in crate::file) recalled_at: AtomicU64,
     /// Before that time (nanoseconds), none are kept: whoever has recalled them has its turn.
     pub(in crate::file) not_before: AtomicU64,
     /// The count of recalls before the background's last look.

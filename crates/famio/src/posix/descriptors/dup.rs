@@ -177,6 +177,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     let plain = || unsafe { raw!(SYS_dup3, old, new, flags) };
     let kernel = || replace(new, plain);
     if !table::is_managed(old) && !table::is_managed(new) {
+        let _closing = close::closing_of_other(new);
         return kernel();
     }
     if in_vfork_child() {

@@ -16,7 +16,7 @@ use core::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 
 /// How often a lock for writing is asked for again after locks that other processes kept were recalled.
-const TRIES: u32 = 10;
+const TRIES: u32 = 12;
 
 /// Whether `command` is about record locks.
 pub(in crate::posix) fn is_lock(command: i32) -> bool {
@@ -162,13 +162,17 @@ fn set_in_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &In
         _ => command,
     };
     let mut result = set(at_once);
-    for _ in 0..TRIES {
-        if !is_refused(result) || !in_kernel.recalls_kept_locks() {
+    if !is_refused(result) {
+        return result;
+    }
+    let waiting = in_kernel.waits(command != at_once);
+    for tries in 0..TRIES {
+        if !is_refused(result) || !waiting.as_ref().is_some_and(|waiting| waiting.asks_again(tries)) {
             break;
         }
         result = set(at_once);
     }
-    if is_refused(result) && command != at_once { in_kernel.wait(|| set(command)) } else { result }
+    if is_refused(result) && command != at_once { set(command) } else { result }
 }
 
 /// `F_GETLK` and its variants.
@@ -208,7 +212,8 @@ fn ask_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &InKer
     for _ in 0..TRIES {
         // SAFETY: our copy, to which an answer may be written.
         let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-        if result != 0 || i32::from(lock.l_type) != libc::F_RDLCK || !in_kernel.recalls_kept_locks() {
+        let may_be_kept = result == 0 && i32::from(lock.l_type) == libc::F_RDLCK;
+        if !may_be_kept || !in_kernel.waits(false).is_some_and(|waiting| waiting.recalls()) {
             return result;
         }
         *lock = asked;

@@ -117,11 +117,12 @@ pub fn streams_matter() -> bool {
 
 /// Before libc closes a stream and, unseen, its descriptor. The stream's buffer has been flushed.
 pub fn stream_closing(stream: usize, fd: RawFd) {
-    if in_vfork_child() || lock::not_reentered().is_err() {
+    if in_vfork_child() {
         return;
     }
-    if table::is_managed(fd) {
-        crate::posix::descriptors::close::release(fd).is_closed_later();
+    if lock::not_reentered().is_err() {
+        return crate::file::locks::doubt_kept_locks();
     }
+    crate::posix::descriptors::close::release(fd).closes_later();
     ordinary::stream_closed(stream);
 }

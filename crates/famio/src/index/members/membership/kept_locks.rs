@@ -11,8 +11,11 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Looks at the keepers before a recall wakes their backgrounds: a process that locks again and again notices by itself.
+/// Looks at the keepers, and the wait after that, before a recall wakes their backgrounds: a process that locks again and
+/// again notices by itself, if it has a processor. Perhaps it waits for this one, and the backgrounds would only be
+/// before it.
 const SPINS: u32 = 300;
+const PATIENCE_MIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
 /// How long a recall waits for an answer until it is repeated; and in all, which is longer than a process that runs ever
 /// takes.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -104,16 +107,18 @@ impl Membership {
     fn wait_for_keepers(&self, page: &Page, keepers: impl Fn() -> u64) -> u64 {
         page.recallers.fetch_add(1, Ordering::SeqCst);
         let begun = crate::sys::monotonic_now();
+        let mut patience = &PATIENCE_MIN;
         let left = loop {
             let ended = page.kept_locks_ended.load(Ordering::SeqCst);
             let left = keepers();
             if left == 0 || crate::sys::monotonic_now() - begun > PATIENCE_MAX {
                 break left;
             }
-            let _ = futex::wake(&page.recalls, futex::Flags::empty(), i32::MAX as u32);
-            let waited = futex::wait(&page.kept_locks_ended, futex::Flags::empty(), ended, Some(&PATIENCE));
+            let waited = futex::wait(&page.kept_locks_ended, futex::Flags::empty(), ended, Some(patience));
             if waited == Err(Errno::TIMEDOUT) {
                 page.recalls.fetch_add(1, Ordering::SeqCst); // it may have ended, and begun again unseen
+                let _ = futex::wake(&page.recalls, futex::Flags::empty(), i32::MAX as u32);
+                patience = &PATIENCE;
             }
         };
         let _ = page.recallers.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |some| some.checked_sub(1));
