@@ -200,7 +200,7 @@ static void contend(struct board *board, int me, double until, bool outsider) {
   if (!outsider) join(fd);
   unsigned at = (unsigned)me * 7919;
   while (now() < until) {
-    bool writes = at++ % (outsider ? 5 : me == 0 ? 50 : 900) == 0;
+    bool writes = at++ % (outsider ? 1 : me == 0 ? 50 : 900) == 0;
     if (call(fd, F_SETLK, writes ? F_WRLCK : F_RDLCK, 5, 3)) {
       if (outsider) poll(NULL, 0, 20);
       continue;
