@@ -4,7 +4,7 @@
 //! Only hints are shared here: the kernel has every lock, so no damage to these words gives anybody a lock.
 
 use super::Membership;
-use crate::index::members::control_page::{Member, Page};
+use crate::index::members::control_page::{MEMBERS, Page};
 use crate::sys::Word;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
@@ -138,8 +138,9 @@ impl Membership {
     /// Those of `bits` that belong to other living processes; the others are cleared.
     fn living(&self, page: &Page, bits: &AtomicU64) -> u64 {
         let all = bits.load(Ordering::SeqCst) & !self.bit();
-        let is_dead = |&(_, member): &(u64, &Member)| member.id.load(Ordering::Acquire) == 0 || member.life.is_over();
-        let dead = each(all, page).filter(is_dead).fold(0, |dead, (bit, _)| dead | bit);
+        let is_dead = |&place: &usize| page.members[place].id.load(Ordering::Acquire) == 0 || !self.lives(place);
+        let dead =
+            (0..MEMBERS).filter(|place| all >> place & 1 != 0).filter(is_dead).fold(0, |dead, at| dead | 1 << at);
         if dead != 0 {
             bits.fetch_and(!dead, Ordering::SeqCst);
         }
@@ -153,10 +154,4 @@ impl Membership {
             bits.fetch_and(!bit, Ordering::SeqCst);
         }
     }
-}
-
-/// The members of the slots in `bits`.
-fn each(bits: u64, page: &Page) -> impl Iterator<Item = (u64, &Member)> {
-    let members = page.members.iter().enumerate().map(|(at, member)| (1 << (at as u32 % u64::BITS), member));
-    members.filter(move |&(bit, _)| bits & bit != 0)
 }

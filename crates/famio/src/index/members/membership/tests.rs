@@ -342,3 +342,44 @@ fn who_waits_is_seen_until_it_has_ended() {
     other.page().members[other.me().place as usize].life.end();
     assert!(!mine.has_live_waiter());
 }
+
+#[test]
+fn nobody_begins_to_keep_locks_while_another_waits_for_one() {
+    let file = for_test();
+    let [keeper, waiter] = [open(&file), open(&file)];
+    assert!(keeper.begin_to_keep_locks().is_some() && waiter.do_others_keep_locks() && !keeper.do_others_keep_locks());
+    keeper.end_to_keep_locks();
+    waiter.set_waits_for_lock(true);
+    assert!(keeper.begin_to_keep_locks().is_none() && !waiter.do_others_keep_locks());
+    waiter.set_waits_for_lock(false);
+    assert!(keeper.begin_to_keep_locks().is_some());
+    keeper.end_to_keep_locks();
+    waiter.set_waits_for_lock(true);
+    killed(waiter);
+    assert!(keeper.begin_to_keep_locks().is_some(), "it waits no more");
+}
+
+#[test]
+fn kept_locks_are_recalled_from_the_living_once() {
+    let file = for_test();
+    let [keeper, dead, caller] = [open(&file), open(&file), open(&file)];
+    assert!(!caller.recall_kept_locks(), "nobody keeps any");
+    let recalls = keeper.begin_to_keep_locks().unwrap();
+    dead.begin_to_keep_locks().unwrap();
+    killed(dead);
+    std::thread::scope(|scope| {
+        let recall = scope.spawn(|| caller.recall_kept_locks());
+        while !keeper.are_locks_recalled(recalls) {
+            std::thread::yield_now();
+        }
+        keeper.end_to_keep_locks();
+        assert!(recall.join().unwrap());
+    });
+    // One that does not answer is waited for once.
+    keeper.begin_to_keep_locks().unwrap();
+    assert!(!caller.recall_kept_locks() && caller.do_others_keep_locks());
+    let recalls = caller.lock_recalls();
+    assert!(!caller.recall_kept_locks() && caller.lock_recalls() == recalls, "it is asked again");
+    keeper.end_to_keep_locks();
+    assert!(!caller.do_others_keep_locks() && caller.page().hung_keepers.load(Ordering::SeqCst) == 0);
+}
