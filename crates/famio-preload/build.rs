@@ -170,10 +170,10 @@ fn fronts(rows: &[&table::Row]) -> String {
          extern _Bool famio_is_managed(int fd);\n\
          extern _Bool famio_in_run;\n\
          extern void famio_synced(int fd);\n\
-         extern _Bool famio_close_matters(int fd);\n\
+         extern _Bool famio_is_known(int fd);\n\
          extern int famio_whose(int fd);\n\
          extern void **const *const famio_descriptors;\n\
-         struct fast_path { unsigned long descriptors, maps; void *config; int internal; unsigned kept_locks; };\n\
+         struct fast_path { unsigned long descriptors, maps; void *config; int internal; };\n\
          extern const struct fast_path *const famio_fast_path;\n\
          extern function *volatile famio_next[];\n\
          extern function *famio_find_next(unsigned long index);\n\
@@ -188,7 +188,6 @@ fn fronts(rows: &[&table::Row]) -> String {
          if (fd < 0) return 0;\n  \
          void **leaf = __atomic_load_n(&famio_descriptors[(unsigned)fd >> LEAF_BITS], __ATOMIC_ACQUIRE);\n  \
          return leaf && __atomic_load_n(&leaf[fd & ((1 << LEAF_BITS) - 1)], __ATOMIC_RELAXED);\n}\n\
-         static inline _Bool are_locks_kept(void) { return __atomic_load_n(&famio_fast_path->kept_locks, __ATOMIC_RELAXED) != 0; }\n\
          static inline _Bool may_be_internal(int fd) { return fd >= __atomic_load_n(&famio_fast_path->internal, __ATOMIC_RELAXED); }\n",
     )
     .replace("LEAF_BITS", &LEAF_BITS.to_string());
@@ -246,16 +245,12 @@ fn fronts(rows: &[&table::Row]) -> String {
         }
         // Syncs of unprotected files are reported at the end of the run.
         let told = ["fsync", "fdatasync", "sync_file_range"].contains(&name.as_str());
-        let untold = match name.as_str() {
-            _ if told => " && !famio_in_run",
-            "close" => " && !are_locks_kept()",
-            _ => "",
-        };
+        let untold = if told { " && !famio_in_run" } else { "" };
         let tell = if told { "if (famio_in_run) famio_synced((int)a);\n    " } else { "" };
         // Internal descriptors are hidden from the program. `close` has to wait for descriptors that pass through the
         // number, and checks itself.
         let (whose, refusal) = match name.as_str() {
-            "close" => ("famio_close_matters", ""),
+            "close" => ("famio_is_known", ""),
             _ => ("famio_whose", "if (whose == 2) return refuse();\n  "),
         };
         assert!(row.takes_descriptor(), "{name}: a cancellation point without a descriptor");

@@ -237,10 +237,10 @@ pub static famio_descriptors: table::Looked = table::Looked::DESCRIPTORS;
 pub static famio_fast_path: table::Looked = table::Looked::FAST_PATH;
 const _: () = assert!(table::LEAF_BITS == crate::hooks::LEAF_BITS);
 
-/// For the front of `close`: whether the call may concern an atomic file.
+/// For the front of `close`: whether it is an atomic file's descriptor or an internal one.
 #[unsafe(no_mangle)]
-pub extern "C" fn famio_close_matters(fd: c_int) -> bool {
-    posix::close_matters(fd)
+pub extern "C" fn famio_is_known(fd: c_int) -> bool {
+    table::is_managed(fd) || posix::is_internal(fd)
 }
 
 /// For the C shim.

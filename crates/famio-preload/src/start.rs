@@ -59,6 +59,7 @@ extern "C" fn constructor() {
     }
     famio_setcanceltype.store(find(c"pthread_setcanceltype"), Ordering::Relaxed);
     posix::allow_twins(); // before anything is opened
+    posix::all_calls_are_seen();
     process::start();
     if process::is_on() && famio::posix::nv::claim_hooks() {
         handlers::begin();

@@ -3,7 +3,7 @@
 
 use crate::name_prefilter::NamePrefilter;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 pub(crate) const NUMBERS: usize = 1 << 20;
 
@@ -18,8 +18,6 @@ pub(crate) struct FastPath {
     /// The lowest number that an internal descriptor has had; negative while one passes through any number. Set by
     /// `sys::internal`.
     pub internal: AtomicI32,
-    /// Of how many files locks are kept, counted by `file::locks::kept`: each close of a descriptor may drop them.
-    pub kept_locks: AtomicU32,
     /// The prefilter of selected names; accepts every name while nothing is known.
     pub name_prefilter: NamePrefilter,
 }
@@ -29,7 +27,6 @@ pub(crate) static FAST_PATH: FastPath = FastPath {
     maps: AtomicUsize::new(0),
     config: AtomicPtr::new(null_mut()),
     internal: AtomicI32::new(NUMBERS as i32),
-    kept_locks: AtomicU32::new(0),
     name_prefilter: NamePrefilter::any(),
 };
 
@@ -44,4 +41,3 @@ impl FastPath {
 const _: () = assert!(size_of::<FastPath>() == 64);
 // The fronts of the preload library look at it.
 const _: () = assert!(core::mem::offset_of!(FastPath, internal) == 24);
-const _: () = assert!(core::mem::offset_of!(FastPath, kept_locks) == 28);

@@ -22,7 +22,7 @@ static int call(int fd, int command, int type, long start, long len) {
   return fcntl(fd, command, &lock) == 0 ? 0 : errno;
 }
 
-/* How many record locks the kernel has on the file, of that process or (0) of all. */
+/* How many record locks the kernel has on the file: of that process, or (-1) of a description, as kept locks are. */
 static int in_kernel(int fd, pid_t of) {
   struct stat stat;
   CHECK(fstat(fd, &stat) == 0);
@@ -33,8 +33,8 @@ static int in_kernel(int fd, pid_t of) {
   while (fgets(line, sizeof line, file)) {
     int pid;
     unsigned long inode;
-    bool is_it = sscanf(line, "%*s POSIX %*s %*s %d %*x:%*x:%lu", &pid, &inode) == 2;
-    found += is_it && inode == stat.st_ino && (of == 0 || pid == of);
+    bool is_it = sscanf(line, "%*s %*s %*s %*s %d %*x:%*x:%lu", &pid, &inode) == 2;
+    found += is_it && inode == stat.st_ino && pid == of;
   }
   fclose(file);
   return found;
@@ -106,7 +106,7 @@ static void work(int orders, int answers) {
         }
       }
     }
-    if (order.looks) answer.kept = in_kernel(fds[1], 0) > in_kernel(fds[0], 0);
+    if (order.looks) answer.kept = in_kernel(fds[1], -1) > 0;
     if (answer.results[0] != answer.results[1] && order.what == 'l')
       for (int which = 0; which < 2; which++) { /* who has it */
         struct flock lock = lock_of(order.type, order.start, order.len);
@@ -219,7 +219,7 @@ static void contend(struct board *board, int me, double until, bool outsider) {
     }
     board->turns[me]++;
     CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
-    if (at % 2048 == 0 && !outsider) board->kept[me] += in_kernel(fd, getpid()) > 0;
+    if (at % 2048 == 0 && !outsider) board->kept[me] += in_kernel(fd, -1) > 0;
   }
   _exit(0);
 }
@@ -271,8 +271,8 @@ static bool busy(int fd) {
       call(fd, F_SETLK, F_RDLCK, 1, 24);
       CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
     }
-  while (now() < until && in_kernel(fd, getpid()) == 0);
-  return in_kernel(fd, getpid()) > 0;
+  while (now() < until && in_kernel(fd, -1) == 0);
+  return in_kernel(fd, -1) > 0;
 }
 
 static volatile sig_atomic_t signals;
@@ -281,12 +281,14 @@ static void count(int number) {
   signals++;
 }
 
-/* Keeps a lock on bytes from 1 to 24 nearly all the time. */
-static pid_t companion(void) {
+/* Another process with the file open, which keeps a lock on bytes from 1 to 24 nearly all the time, or none. */
+static pid_t companion(bool keeps) {
   pid_t pid = child();
   if (pid == 0) {
     int fd = opened("atomic");
     join(fd);
+    busy(fd);
+    while (!keeps) pause();
     for (;;) busy(fd);
   }
   return pid;
@@ -317,7 +319,7 @@ static pid_t holder(int byte, int other_end) {
 static void waits(void) {
   int fd = opened("atomic");
   join(fd);
-  pid_t other = companion();
+  pid_t other = companion(true);
   int kept = 0;
   alarm(50);
   for (int round = 0; round < 20; round++) {
@@ -379,35 +381,46 @@ static void waits(void) {
 
 /* ---- exec, fork ---- */
 
-/* Each close of a descriptor of the file drops what the process keeps, and its next lock is the kernel's. */
+/* Whether a program without the library can lock what this process has locked for reading. */
+static bool excludes(void) {
+  pid_t pid = child();
+  if (pid == 0) {
+    int fd = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDWR, 0);
+    struct flock lock = lock_of(F_WRLCK, 1, 24);
+    long result = inlined(SYS_fcntl, fd, F_SETLK, (long)&lock, 0);
+    inlined(SYS_exit_group, fd < 0 || result == 0, 0, 0, 0);
+  }
+  int status;
+  CHECK(waitpid(pid, &status, 0) == pid);
+  return status == 0;
+}
+
+/* What is locked after a close is locked, however the close was made, and though the library does not see it. */
 static void closes(int fd, int inherited) {
-  for (int way = 0; way < 6; way++) {
-    int tries = 0;
+  for (int way = 0; way < 7; way++) {
+    int tries = 0, other = way == 0 ? inherited : dup(fd);
     while (!busy(fd)) CHECK(++tries < 20);
-    int other = -1;
-    FILE *stream = NULL;
-    if (way == 0) other = inherited;
-    if (way == 1) CHECK((other = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDONLY, 0)) >= 0);
-    if (way == 2 || way == 3) CHECK((other = open("atomic", O_RDONLY)) >= 0);
-    if (way == 4) CHECK((stream = fopen("atomic", "r")) != NULL);
-    if (way == 5) CHECK((other = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDONLY, 0)) >= 0);
+    if (way > 1 && way < 5) {
+      close(other);
+      CHECK((other = (int)inlined(SYS_openat, AT_FDCWD, (long)"atomic", O_RDONLY, 0)) >= 0);
+    }
     if (way < 3) close(other);
     if (way == 3) CHECK(close_range((unsigned)other, (unsigned)other, 0) == 0);
-    if (way == 4) fclose(stream);
-    if (way == 5) CHECK(dup2(2, other) == other && close(other) == 0);
-    CHECK(in_kernel(fd, getpid()) == 0);
-    CHECK(call(fd, F_SETLK, F_RDLCK, 1, 24) == 0 && in_kernel(fd, getpid()) == 1);
+    if (way == 4) CHECK(dup2(2, other) == other && close(other) == 0);
+    if (way == 5) fclose(fdopen(other, "r"));
+    if (way == 6) CHECK(inlined(SYS_close, other, 0, 0, 0) == 0);
+    CHECK(call(fd, F_SETLK, F_RDLCK, 1, 24) == 0 && excludes());
     CHECK(call(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
-    if (way == 4) fd = opened("atomic"); /* nothing is kept after a close that comes later */
   }
 }
 
-/* What a process keeps is not the new program's, and not a child's: nobody would give it up. */
+/* What a process keeps is not the new program's, and not a child's: nobody would give it up. (The new program does not
+ * have the process's locks either, since the library's descriptor is closed.) */
 static void passes_on(bool execs, char **argv) {
   int fd = opened("atomic");
   CHECK(fcntl(fd, F_SETFD, 0) == 0);
   join(fd);
-  pid_t other = companion();
+  pid_t other = companion(false);
   int tries = 0;
   while (!busy(fd)) CHECK(++tries < 20);
   CHECK(call(fd, F_SETLK, F_RDLCK, 100, 7) == 0); /* this one is the program's */
@@ -426,6 +439,7 @@ static void passes_on(bool execs, char **argv) {
     CHECK(in_kernel(fd, getpid()) == 0);
     own = opened("atomic");
     join(own);
+    while (in_kernel(own, -1) > 0) poll(NULL, 0, 1); /* of the parent, which does not lock any more */
     closes(own, fd);
     _exit(0);
   }
@@ -437,7 +451,7 @@ static void passes_on(bool execs, char **argv) {
 }
 
 static void after_exec(int fd) {
-  CHECK(in_kernel(fd, getpid()) == 1);
+  CHECK(in_kernel(fd, -1) == 0);
 }
 
 int main(int argc, char **argv) {

@@ -24,8 +24,8 @@ const LOOKS_MAX: usize = 80;
 const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Between two looks at all files, in nanoseconds, while some of them have work for a quiet moment.
 const ALL: u64 = 3_000_000_000;
-/// Between two looks while the close of a file is deferred, or locks are kept.
-const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Between two looks while the close of a file is deferred.
+const DEFERRED: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const SECOND: u64 = 1_000_000_000;
 
 /// Between two looks for dead members, if they are too many to wait for.
@@ -150,8 +150,8 @@ struct Round {
     waiting: Vec<Weak<super::AtomicFile>>,
     /// A request is to be answered soon.
     has_request: bool,
-    /// The close of a file is deferred, or locks are kept.
-    looks_again: bool,
+    /// The close of a file is deferred.
+    is_deferred: bool,
     /// There is something else to do again.
     remind: bool,
     looked_at_all: u64,
@@ -164,7 +164,7 @@ impl Round {
     }
 
     fn limit(&self) -> Option<&'static Timespec> {
-        let pause = if self.looks_again { &AGAIN } else { &IDLE };
+        let pause = if self.is_deferred { &DEFERRED } else { &IDLE };
         if self.has_request { Some(&SOON) } else { self.is_pending().then_some(pause) }
     }
 
@@ -174,16 +174,16 @@ impl Round {
         let now = crate::sys::monotonic_now();
         let mut some = core::mem::take(&mut self.waiting);
         let mut all = !idle || some.is_empty() || now > self.looked_at_all + ALL;
-        (self.has_request, self.looks_again) = (false, false);
+        (self.has_request, self.is_deferred) = (false, false);
         loop {
             if all {
                 some = files().values().map(Arc::downgrade).collect();
                 self.looked_at_all = now;
             }
             for file in some.iter().filter_map(|known| Some((known, known.upgrade()?))) {
-                let looks_again = file.1.end_deferred_close(false) | file.1.look_after_kept_locks();
-                self.looks_again |= looks_again;
-                look_at_file(file, looks_again, &mut self.waiting, &mut self.has_request);
+                let deferred = file.1.end_deferred_close(false);
+                self.is_deferred |= deferred;
+                look_at_file(file, deferred, &mut self.waiting, &mut self.has_request);
             }
             if all || !self.waiting.is_empty() {
                 break;
@@ -211,7 +211,7 @@ fn keep_lives() {
 /// One file's part of a round: whether to look at it again soon, or later.
 fn look_at_file(
     (known, file): (&Weak<super::AtomicFile>, Arc<super::AtomicFile>),
-    looks_again: bool,
+    deferred: bool,
     waiting: &mut Vec<Weak<super::AtomicFile>>,
     has_request: &mut bool,
 ) {
@@ -224,12 +224,12 @@ fn look_at_file(
             Err(_) => break Left::Nothing,
             // The flush does the same, alternating with other files, and reports its progress.
             Ok(Left::More) if flushes || file.is_flush_unseen() => break Left::ForLater,
-            Ok(Left::More) => super::locks::answer_recalls(),
+            Ok(Left::More) => {}
             Ok(left) => break left,
         }
     };
     let is_unowned = file.look_after_unowned();
-    if requested || flushes || is_unowned || looks_again || left == Left::ForLater {
+    if requested || flushes || is_unowned || deferred || left == Left::ForLater {
         waiting.push(known.clone());
     }
 }

@@ -22,6 +22,7 @@ pub use run::{run_notes, run_record};
 pub use runtime::handlers;
 pub use selection::{config, keywords, patterns};
 
+pub use crate::file::locks::all_calls_are_seen;
 pub use copies::copy::{copy_file_range, sendfile};
 pub use copies::splice::splice;
 pub use data::aio::{Done, Event, Request, aio};
@@ -36,7 +37,7 @@ pub use data::size::{fallocate, ftruncate};
 pub use data::sync::{fdatasync, fsync, sync, sync_file_range, syncfs};
 pub use data::vector::{preadv, preadv2, pwritev, pwritev2, readv, writev};
 pub use descriptors::attach::{O_ATOMIC, allow_twins};
-pub use descriptors::close::{close, close_each_from, close_matters, close_range, is_hidden as is_internal};
+pub use descriptors::close::{close, close_each_from, close_range, is_hidden as is_internal};
 pub use descriptors::control::{fcntl, ioctl, lockf};
 pub use descriptors::demote::{demote_descriptor, demote_for_stream};
 pub use descriptors::dup::{dup, dup2, dup3};

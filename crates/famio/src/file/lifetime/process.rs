@@ -92,6 +92,7 @@ pub fn disown_all() {
     // there.
     crate::file::base::background_wakeup::forget_parents();
     crate::file::base::lease_wakeup::forget_parents();
+    crate::file::locks::begin_child();
     crate::map::ahead::workers::forget_parents();
     crate::thread::forget_parents();
     crate::thread::main_thread::begin_child();

@@ -1,26 +1,23 @@
 //! Read locks that stay in the kernel when the program unlocks them (*kept locks*), while several processes read one
 //! file often: the program's next read lock of the same bytes then makes no system call. As NFS clients keep
-//! delegations, they are recalled: a process of Famio to which the kernel refuses a lock for writing has the others drop
-//! what they keep, and asks again.
+//! delegations, they are recalled (`recall`): a process of Famio to which the kernel refuses a lock for writing has the
+//! others drop what they keep, and asks again.
 //!
 //! The kernel has each lock that the program has, at every moment. What processes share (`index/members`) only says who
-//! keeps locks, so nothing that happens there, or to another process, can give a lock to two.
+//! keeps locks, so nothing that happens there, or to another process, can give a lock to two. Kept locks are those of a
+//! description of the library: as locks of the process, any close of a descriptor of the file would drop them.
 //!
 //! Locks are kept from an unlock of the whole file on, when this process certainly has no record lock, up to a lock for
 //! writing, a recall, or a pause. Meanwhile `Locks::place` says that they are in memory, so that each call comes here.
 
-use super::{AtomicFile, IN_MEMORY, Kind, Lock, Owner, Range, kernel};
-use crate::fast_path::FAST_PATH;
-use crate::file::base::background_wakeup::{self, Watched};
-use crate::file::registry::files;
+use super::{AtomicFile, IN_MEMORY, Kind, Lock, Owner, Range, kernel, recall};
 use crate::file::state::kept_locks::Kept;
 use crate::file::state::lock_ranges::Ranges;
 use crate::file::state::lock_state::Table;
-use crate::settings::DeferClose;
-use crate::sys::monotonic_now;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use rustix::time::Timespec;
-use std::os::fd::BorrowedFd;
+use crate::sys::{monotonic_now, open_again};
+use core::sync::atomic::Ordering;
+use rustix::fs::OFlags;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Lock calls are frequent if [`CALLS_BEFORE_LEASE`](super::CALLS_BEFORE_LEASE) of them in the kernel come within so
@@ -31,27 +28,24 @@ const OFTEN: u32 = 8;
 /// The fewest and most unlocks before locks are kept again after a recall, or a lock for writing.
 const PAUSE: u32 = 4;
 const PAUSE_MAX: u32 = 1024;
-/// Calls while locks were kept from which on that was worth it.
-const WORTH: u32 = 32;
+/// Locks without a system call from which on that was worth it.
+const WORTH: u32 = 16;
+/// The most locks that are kept: with more of them, each lock call takes longer for all.
+const KEPT_MAX: usize = 8;
 /// Nanoseconds in which none are kept after a recall.
 const TURN_OF_RECALLER: u64 = 500_000;
-/// Nanoseconds after a recall in which a lock for writing that the kernel refuses is asked for again, and how one waits
-/// in between.
-const RECENT: u64 = 2_000_000;
-const SPINS: u32 = 60;
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 /// All processes at once keep no locks in the first `TURN` nanoseconds of each `PERIOD`: a turn for programs without
 /// Famio that wait for a lock for writing. Longer than the longest pause of SQLite between two tries.
 const PERIOD: u64 = 3_000_000_000;
 const TURN: u64 = 200_000_000;
-/// Nanoseconds between two looks, of a process that is no member, whether the file has members.
-const LOOK_FOR_MEMBERS: u64 = 10_000_000;
-
-/// Counts closes that may have dropped what is kept of any file.
-static DOUBTS: AtomicU32 = AtomicU32::new(0);
 
 fn is_turn_of_others() -> bool {
     monotonic_now() % PERIOD < TURN
+}
+
+/// The same lock, of the library's description.
+fn by_description(lock: Lock) -> Lock {
+    Lock { owner: Owner::Description(0), ..lock }
 }
 
 impl AtomicFile {
@@ -79,21 +73,21 @@ impl AtomicFile {
     /// Begins to keep locks, after the kernel has unlocked all that the process had. `granted`: the count of locks that it
     /// had granted before that.
     #[cold]
-    pub(super) fn try_to_keep(&self, granted: u32) {
+    pub(super) fn try_to_keep(self: &Arc<Self>, granted: u32) {
         let locks = &self.locks;
         let pause = locks.keeping.pause.load(Ordering::Relaxed);
         if pause > 0 {
             return locks.keeping.pause.store(pause - 1, Ordering::Relaxed);
         }
-        let may = self.settings.defer_close == DeferClose::Never // a close that is made up for later drops locks
-            && !self.is_disowned()
+        let may_begin = !self.is_disowned()
             && !is_turn_of_others()
-            && monotonic_now() >= locks.keeping.not_before.load(Ordering::Relaxed);
-        if !may || Self::may_wait().is_err() {
+            && monotonic_now() >= locks.keeping.not_before.load(Ordering::Relaxed)
+            && Self::may_wait().is_ok();
+        if !may_begin {
             return;
         }
-        if !background_wakeup::is_there() {
-            return background_wakeup::watch_members(); // nobody would answer a recall
+        if !recall::is_answered() {
+            return self.pause_keeping(0);
         }
         let mut table = locks.table.lock();
         if table.leased
@@ -103,37 +97,44 @@ impl AtomicFile {
         {
             return;
         }
-        // No call is in the kernel now. One that was there in between has a lock, or the close of a descriptor drops some.
-        let granted_since = locks.keeping.granted.load(Ordering::Acquire) != granted;
-        let may_begin = !granted_since && locks.keeping.closing.load(Ordering::SeqCst) == 0;
-        let begun = if may_begin { self.ownership.membership.begin_to_keep_locks() } else { None };
-        let Some(recalls) = begun else {
-            locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-            return self.pause_keeping(0);
-        };
-        table.forget();
-        FAST_PATH.kept_locks.fetch_add(1, Ordering::SeqCst);
-        let doubts = DOUBTS.load(Ordering::SeqCst);
-        table.kept = Some(Kept { in_kernel: Ranges::default(), recalls, doubts, calls: 0, calls_seen: 0 });
-        drop(table);
-        if locks.keeping.has_kept.swap(true, Ordering::AcqRel) {
-            background_wakeup::remind(); // to look at it from time to time
-        } else {
-            self.register_for_death_notice();
-            background_wakeup::watch_members();
+        // No call is in the kernel now. If none was there in between, this process has no lock.
+        let has_none = locks.keeping.granted.load(Ordering::Acquire) == granted;
+        let begun = (has_none && self.has_keeper(&mut table)).then(|| self.ownership.membership.begin_to_keep_locks());
+        match begun.flatten() {
+            Some(recalls) => {
+                table.forget();
+                table.kept = Some(Kept { in_kernel: Ranges::default(), recalls, uses: 0, uses_seen: 0 });
+                recall::add(self);
+            }
+            None => {
+                locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+                self.pause_keeping(0);
+            }
         }
     }
 
-    /// After locks were kept for so many calls.
-    fn pause_keeping(&self, calls: u32) {
-        let locks = &self.locks;
-        let next = if calls >= WORTH {
-            PAUSE
-        } else {
-            (locks.keeping.next_pause.load(Ordering::Relaxed) * 2).clamp(PAUSE, PAUSE_MAX)
+    /// Opens the description that keeps locks, if there is none.
+    fn has_keeper(&self, table: &mut Table) -> bool {
+        // A program that closes all descriptors by itself may have closed it.
+        if table.keeper.as_ref().is_none_or(|keeper| keeper.get().is_err()) {
+            // Without waiting for another program's lease.
+            let open = |fd: std::os::fd::BorrowedFd<'_>| Ok(open_again(fd, OFlags::RDONLY | OFlags::NONBLOCK)?);
+            if let Some(old) = core::mem::replace(&mut table.keeper, self.fds.with(false, open).ok()) {
+                drop(old); // this process has no lock, which a close would drop
+            }
+        }
+        table.keeper.is_some()
+    }
+
+    /// After locks were kept for so many.
+    fn pause_keeping(&self, uses: u32) {
+        let keeping = &self.locks.keeping;
+        let next = match uses {
+            WORTH.. => PAUSE,
+            _ => (keeping.next_pause.load(Ordering::Relaxed) * 2).clamp(PAUSE, PAUSE_MAX),
         };
-        locks.keeping.next_pause.store(next, Ordering::Relaxed);
-        locks.keeping.pause.store(next, Ordering::Relaxed);
+        keeping.next_pause.store(next, Ordering::Relaxed);
+        keeping.pause.store(next, Ordering::Relaxed);
     }
 
     /// A call while locks are kept; `kind` `None`: unlocks. `None`: the kernel is to do it, with no lock kept.
@@ -145,257 +146,102 @@ impl AtomicFile {
         kind: Option<Kind>,
         range: Range,
     ) -> Option<core::result::Result<(), i32>> {
-        let Table { kept, ranges, .. } = table;
+        let Table { kept, ranges, keeper, .. } = table;
         let kept = kept.as_mut()?;
         let is_kept = owner == Owner::Process && kind != Some(Kind::Write);
-        let is_in_doubt = DOUBTS.load(Ordering::Relaxed) != kept.doubts;
-        if !is_kept || is_in_doubt || self.ownership.membership.are_locks_recalled(kept.recalls) {
+        if !is_kept || self.ownership.membership.are_locks_recalled(kept.recalls) {
             return None;
         }
-        kept.calls = kept.calls.wrapping_add(1);
-        match kind {
-            None => ranges.unset(owner, range),
-            Some(kind) => {
-                let lock = Lock { owner, kind, range };
-                if !kept.in_kernel.have(lock) {
-                    self.fds.with(false, |fd| kernel::set(fd, lock)).ok()?; // or else the kernel refuses it again
-                    kept.in_kernel.set(lock);
-                }
-                ranges.set(lock);
+        let Some(kind) = kind else {
+            ranges.unset(owner, range);
+            return Some(Ok(()));
+        };
+        let lock = Lock { owner, kind, range };
+        if kept.in_kernel.have(lock) {
+            kept.uses = kept.uses.wrapping_add(1);
+        } else {
+            if kept.in_kernel.iter().count() >= KEPT_MAX {
+                return None;
             }
+            kernel::set(keeper.as_ref()?.as_fd(), by_description(lock)).ok()?; // or else the kernel refuses it again
+            kept.in_kernel.set(lock);
         }
+        ranges.set(lock);
         Some(Ok(()))
     }
 
-    /// Has the kernel unlock what the program has unlocked. Nothing is kept any more.
+    /// Nothing is kept any more: what the program has becomes the process's.
     pub(super) fn end_kept_locks(&self, table: &mut Table) {
-        let Some(mut kept) = table.kept.take() else { return };
+        let Some(kept) = table.kept.take() else { return };
         if self.ownership.membership.are_locks_recalled(kept.recalls) {
             self.locks.keeping.not_before.store(monotonic_now() + TURN_OF_RECALLER, Ordering::Relaxed);
         }
-        table.ranges.iter().for_each(|lock| kept.in_kernel.unset(lock.owner, lock.range));
-        let unlock = |fd: BorrowedFd<'_>| {
-            kept.in_kernel.iter().for_each(|lock| kernel::unset(fd, *lock));
-            Ok(())
+        recall::remove(self);
+        let make = |file: &Self, table: &mut Table| match file.fds.with(false, |fd| file.set_in_kernel(table, fd)) {
+            Err(error) if error.errno() != libc::EBADF => Err(error),
+            _ => Ok(()), // without a descriptor the program has no lock
         };
-        let _ = self.fds.with(false, unlock); // without a descriptor the process has no lock
+        self.make_in_kernel(table, make);
+        if let Some(keeper) = &table.keeper {
+            kernel::unset_all(keeper.as_fd(), Owner::Description(0));
+        }
+        // Its description would prevent the lease of a process that is alone. A close drops the process's locks.
+        let has_locks = table.ranges.iter().next().is_some();
+        if !has_locks && !self.ownership.membership.has_others() {
+            table.keeper = None;
+        }
         self.are_moved(table);
         self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-        FAST_PATH.kept_locks.fetch_sub(1, Ordering::SeqCst);
         self.ownership.membership.end_to_keep_locks();
-        self.pause_keeping(kept.calls);
+        self.pause_keeping(kept.uses);
     }
 
-    /// The same, if this process keeps any: before it gets a lease, leaves the others, or runs another program.
+    /// The same, if this process keeps any: before it leaves the others, or runs another program.
     pub(crate) fn keep_no_locks(&self) {
-        if self.locks.keeping.has_kept.load(Ordering::Acquire) && Self::may_lock().is_ok() {
+        if recall::any() && Self::may_lock().is_ok() {
             self.end_kept_locks(&mut self.locks.table.lock());
         }
     }
 
-    /// The program is about to close a descriptor, which drops its record locks. Until the result is dropped, after the
-    /// close, none are kept.
-    pub fn begins_to_close(self: &Arc<Self>) -> Closing {
-        self.locks.keeping.closing.fetch_add(1, Ordering::SeqCst);
+    /// The program closes a descriptor, which drops the process's locks, as a close of the keeper does.
+    pub(in crate::file) fn close_keeper(&self) {
+        let has_keeper = Self::may_lock().is_ok() && self.locks.table.lock().keeper.is_some();
+        if has_keeper {
+            self.lose_record_locks(); // before others may have its locks
+            let mut table = self.locks.table.lock();
+            self.end_kept_locks(&mut table);
+            table.keeper = None;
+        }
+    }
+
+    /// This process leaves the others, perhaps with locks of its program.
+    pub(in crate::file) fn leave_keeper(&self) {
         self.keep_no_locks();
-        Closing(self.clone())
+        let keeper = Self::may_lock().ok().and_then(|()| self.locks.table.lock().keeper.take());
+        keeper.into_iter().for_each(|keeper| self.fds.leave(keeper));
     }
 
-    /// In a forked child: the kernel has none of its parent's locks for it.
+    /// In a forked child: what is kept is its parent's, and the kernel has none of its parent's other locks for it.
     pub(in crate::file) fn forget_kept_locks(&self) {
-        self.locks.keeping.has_kept.store(false, Ordering::Release);
-        FAST_PATH.kept_locks.store(0, Ordering::SeqCst);
+        if let Some(mut table) = self.locks.table.try_lock() {
+            table.kept = None;
+            table.keeper = None; // the description stays with the parent
+        }
     }
 
-    fn drop_recalled_locks(&self) {
+    /// A look from time to time, and after a recall: drops what is kept if it was recalled, is not used, or others have
+    /// their turn.
+    pub(super) fn look_after_kept_locks(&self, is_timed: bool) {
+        let membership = &self.ownership.membership;
         let mut table = self.locks.table.lock();
-        let is_recalled = |kept: &Kept| self.ownership.membership.are_locks_recalled(kept.recalls);
-        if table.kept.as_ref().is_some_and(is_recalled) {
+        let Some(kept) = &mut table.kept else { return };
+        let is_idle = is_timed && core::mem::replace(&mut kept.uses_seen, kept.uses) == kept.uses;
+        let is_recalled = membership.are_locks_recalled(kept.recalls);
+        if is_recalled || is_idle || is_turn_of_others() || !membership.has_others() {
+            if is_idle {
+                self.locks.keeping.is_wanted.store(false, Ordering::Relaxed);
+            }
             self.end_kept_locks(&mut table);
         }
-    }
-
-    /// The background's look: drops what is kept if it was recalled, is not used, or others have their turn. Whether to
-    /// look again.
-    pub(in crate::file) fn look_after_kept_locks(&self) -> bool {
-        let locks = &self.locks;
-        if !locks.keeping.has_kept.load(Ordering::Acquire) {
-            return false;
-        }
-        let membership = &self.ownership.membership;
-        locks.keeping.recalls_seen.store(membership.lock_recalls(), Ordering::Relaxed); // before the look
-        let mut table = locks.table.lock();
-        let Some(kept) = &mut table.kept else { return false };
-        let is_idle = core::mem::replace(&mut kept.calls_seen, kept.calls) == kept.calls;
-        let is_recalled = membership.are_locks_recalled(kept.recalls);
-        if !(is_idle || is_recalled || is_turn_of_others() || !membership.has_others()) {
-            return true;
-        }
-        self.end_kept_locks(&mut table);
-        if is_idle {
-            locks.keeping.is_wanted.store(false, Ordering::Relaxed);
-        }
-        false
-    }
-
-    /// Adds what the background waits for.
-    pub(in crate::file) fn watch_kept_locks(&self, on: &mut Watched) -> bool {
-        if !self.locks.keeping.has_kept.load(Ordering::Acquire) || self.is_disowned() {
-            return true;
-        }
-        let (membership, seen) = (&self.ownership.membership, self.locks.keeping.recalls_seen.load(Ordering::Relaxed));
-        on.words.push(membership.watch_recalls(seen));
-        membership.lock_recalls() == seen
-    }
-
-    /// This process waits for a lock for writing: meanwhile no other begins to keep locks. `None`: none does.
-    pub(super) fn waits_for_lock(&self, blocks: bool) -> Option<Waiting<'_>> {
-        let membership = &self.ownership.membership;
-        let may_recall = !self.is_disowned() && Self::may_wait().is_ok();
-        if !may_recall || !membership.has_attached() && !self.joins_others() {
-            return None;
-        }
-        if !blocks && membership.lock_recalls() == 0 && !membership.do_others_keep_locks() {
-            return None; // nobody ever has
-        }
-        if self.locks.keeping.waiting.fetch_add(1, Ordering::AcqRel) == 0 {
-            membership.set_waits_for_lock(true);
-        }
-        Some(Waiting(self))
-    }
-
-    /// Becomes a member, if there are any.
-    fn joins_others(&self) -> bool {
-        let (now, looked) = (monotonic_now(), self.locks.keeping.looked_at.load(Ordering::Relaxed));
-        if now.saturating_sub(looked) < LOOK_FOR_MEMBERS {
-            return false;
-        }
-        let find = |fd: BorrowedFd<'_>| crate::journal::control::find(fd, self.settings.pool.as_deref());
-        let has_members = matches!(self.fds.with(false, find), Ok(Some(_)));
-        let joined = has_members && self.become_member().is_ok();
-        if !joined {
-            self.locks.keeping.looked_at.store(now, Ordering::Relaxed);
-        }
-        joined
-    }
-}
-
-/// Ends what is kept of one file, before a lock that is not counted.
-pub fn keep_no_locks_of(key: (u64, u64)) {
-    if let Some(file) = AtomicFile::find(key.0, key.1) {
-        file.keep_no_locks();
-    }
-}
-
-/// The program is about to close a descriptor of the file with that identity, which the library does not know. As from
-/// [`begins_to_close`](AtomicFile::begins_to_close).
-pub fn begins_to_close_other(key: (u64, u64)) -> Option<Closing> {
-    AtomicFile::find(key.0, key.1).map(|file| file.begins_to_close())
-}
-
-/// The same, of many descriptors.
-pub fn begins_to_close_many() -> Vec<Closing> {
-    if !are_any_kept() {
-        return Vec::new();
-    }
-    let all: Vec<_> = files().values().cloned().collect();
-    all.iter().map(AtomicFile::begins_to_close).collect()
-}
-
-/// The same, in a signal handler that may not look: what is kept is not relied on any more.
-pub fn doubt_kept_locks() {
-    DOUBTS.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Ends what is kept of all files.
-pub fn keep_no_locks() {
-    if are_any_kept() {
-        let all: Vec<_> = files().values().cloned().collect();
-        all.iter().for_each(|file| file.keep_no_locks());
-    }
-}
-
-/// The background has long work: drops what was recalled meanwhile.
-pub(in crate::file) fn answer_recalls() {
-    if are_any_kept() {
-        let all: Vec<_> = files().values().cloned().collect();
-        all.iter().for_each(|file| file.drop_recalled_locks());
-    }
-}
-
-/// Whether this process sees all lock calls of its program ([`all_calls_are_seen`]).
-static ARE_SEEN: AtomicBool = AtomicBool::new(false);
-
-/// The library is under the program, and sees each of its lock calls. Otherwise no other process keeps locks while this
-/// one is a member.
-pub fn all_calls_are_seen() {
-    ARE_SEEN.store(true, Ordering::Release);
-}
-
-pub(in crate::file) fn are_all_calls_seen() -> bool {
-    ARE_SEEN.load(Ordering::Acquire)
-}
-
-/// Whether the locks of any file are kept.
-#[inline]
-pub fn are_any_kept() -> bool {
-    FAST_PATH.kept_locks.load(Ordering::Relaxed) != 0
-}
-
-/// While a call waits for a lock.
-pub struct Waiting<'a>(&'a AtomicFile);
-
-impl Waiting<'_> {
-    /// Whether to ask the kernel again, since other processes kept locks, which they have dropped.
-    pub fn recalls(&self) -> bool {
-        let recalled = self.0.ownership.membership.recall_kept_locks();
-        if recalled {
-            self.0.locks.keeping.recalled_at.store(monotonic_now(), Ordering::Relaxed);
-        }
-        recalled
-    }
-
-    /// The same, and again for less than a millisecond: a process that drops what it keeps does so as it locks, and has a
-    /// lock just then. `tries`: the times before.
-    pub fn asks_again(&self, tries: u32) -> bool {
-        self.recalls() || self.has_recalled(tries)
-    }
-
-    /// Whether locks were recalled a moment ago. Waits a little if so, longer with more `tries`.
-    fn has_recalled(&self, tries: u32) -> bool {
-        let recalled = self.0.locks.keeping.recalled_at.load(Ordering::Relaxed);
-        let is_recent = recalled != 0 && monotonic_now().saturating_sub(recalled) < RECENT;
-        match tries {
-            _ if !is_recent => {}
-            0..3 => (0..SPINS).for_each(|_| core::hint::spin_loop()),
-            // The process with the lock may not run, as this one does in its place. (`sched_yield` would return after
-            // milliseconds.)
-            _ => drop(rustix::thread::nanosleep(&LOOK)),
-        }
-        is_recent
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.0.locks.keeping.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.ownership.membership.set_waits_for_lock(false);
-        }
-    }
-}
-
-/// While the program closes a descriptor of the file.
-pub struct Closing(Arc<AtomicFile>);
-
-impl Closing {
-    /// The close comes later, unseen: this process keeps no locks on the file from here on.
-    pub fn does_not_end(self) {
-        self.0.locks.keeping.closing.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        self.0.locks.keeping.closing.fetch_sub(1, Ordering::SeqCst);
     }
 }

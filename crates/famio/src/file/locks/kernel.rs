@@ -29,11 +29,6 @@ pub(super) fn set(fd: BorrowedFd<'_>, lock: Lock) -> Result<()> {
     fcntl(fd, setting(lock.owner), kind_of(lock.kind), lock.range).map(drop)
 }
 
-/// Removes a record lock.
-pub(super) fn unset(fd: BorrowedFd<'_>, lock: Lock) {
-    let _ = fcntl(fd, setting(lock.owner), libc::F_UNLCK, lock.range); // without memory to split a lock, it stays
-}
-
 /// Removes all record locks of `owner`.
 pub(super) fn unset_all(fd: BorrowedFd<'_>, owner: Owner) {
     let _ = fcntl(fd, setting(owner), libc::F_UNLCK, Range::ALL); // needs no memory: it splits no lock

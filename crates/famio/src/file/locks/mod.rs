@@ -15,15 +15,15 @@
 mod kept;
 mod kernel;
 mod outcome;
+mod recall;
 mod twins;
+mod waiting;
 
-pub use self::kept::{
-    Closing, all_calls_are_seen, are_any_kept, begins_to_close_many, begins_to_close_other, doubt_kept_locks,
-    keep_no_locks, keep_no_locks_of,
-};
-pub(super) use self::kept::{answer_recalls, are_all_calls_seen};
 use self::outcome::Whose;
 pub use self::outcome::{InKernel, Outcome};
+pub(super) use self::recall::begin_child;
+pub use self::recall::{any as are_any_kept, keep_no_locks, keep_no_locks_of};
+pub use self::waiting::{Waiting, all_calls_are_seen};
 use super::AtomicFile;
 use crate::error::{Error, Result};
 pub use crate::file::state::lock_ranges::{Kind, Lock, Owner, Range};
@@ -32,6 +32,7 @@ pub(super) use crate::file::state::lock_state::{IN_MEMORY, Locks};
 use crate::settings::LocksChoice;
 use core::sync::atomic::Ordering;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// Calls in the kernel after which the lease is wanted for the locks.
 const CALLS_BEFORE_LEASE: u32 = 64;
@@ -42,7 +43,7 @@ const ATTEMPTS: u32 = 100;
 
 impl AtomicFile {
     /// Sets `lock`, or with `kind` `None` removes it. `waits`: it may wait for others.
-    pub fn set_lock(&self, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
+    pub fn set_lock(self: &Arc<Self>, owner: Owner, kind: Option<Kind>, range: Range, waits: bool) -> Outcome<'_, ()> {
         self.in_memory(Whose::of(owner), |table| {
             if table.kept.is_some() {
                 return self.set_kept(table, owner, kind, range);
@@ -62,14 +63,14 @@ impl AtomicFile {
     }
 
     /// The first lock that conflicts with `lock`.
-    pub fn find_conflict(&self, lock: Lock) -> Outcome<'_, Option<Lock>> {
+    pub fn find_conflict(self: &Arc<Self>, lock: Lock) -> Outcome<'_, Option<Lock>> {
         self.in_memory(Whose::of(lock.owner), |table| {
             table.kept.is_none().then(|| Ok(table.ranges.conflict(lock))) // other processes' are in the kernel
         })
     }
 
     /// `flock` for the description with that number. `kind` `None`: unlocks.
-    pub fn set_flock(&self, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
+    pub fn set_flock(self: &Arc<Self>, description: usize, kind: Option<Kind>) -> Outcome<'_, ()> {
         let outcome = self.in_memory(Whose::Description, |table| {
             match kind {
                 _ if table.kept.is_some() => return None,
@@ -102,13 +103,13 @@ impl AtomicFile {
     }
 
     /// The locks have to be the kernel's for this call.
-    pub fn locks_in_kernel(&self) -> Outcome<'_, ()> {
+    pub fn locks_in_kernel(self: &Arc<Self>) -> Outcome<'_, ()> {
         self.in_memory(Whose::Description, |_| None)
     }
 
     /// Carries out a call on the locks in memory, if they are there. `None`: the kernel has to do it.
     fn in_memory<T>(
-        &self,
+        self: &Arc<Self>,
         whose: Whose,
         call: impl FnOnce(&mut Table) -> Option<core::result::Result<T, i32>>,
     ) -> Outcome<'_, T> {
@@ -150,7 +151,7 @@ impl AtomicFile {
     }
 
     /// For a call that goes to the kernel, if the locks are there.
-    fn enter_kernel(&self) -> Option<InKernel<'_>> {
+    fn enter_kernel(self: &Arc<Self>) -> Option<InKernel<'_>> {
         if self.has_locks_in_memory() {
             return None;
         }
@@ -175,8 +176,10 @@ impl AtomicFile {
     /// The lease was taken: from here on locks may be in memory.
     pub(super) fn lease_covers_locks(&self) {
         if self.settings.locks == LocksChoice::Auto {
-            self.keep_no_locks();
-            self.locks.table.lock().leased = true;
+            let mut table = self.locks.table.lock();
+            self.end_kept_locks(&mut table);
+            table.leased = true;
+            drop(table);
             self.locks.leased.store(true, Ordering::Release);
             self.try_memory();
         }
@@ -215,6 +218,7 @@ impl AtomicFile {
     /// gets the descriptor if descriptions are joined.
     pub(super) fn move_locks_to_kernel(&self, give_up: impl FnOnce(Option<BorrowedFd<'_>>)) {
         let mut table = self.locks.table.lock();
+        self.end_kept_locks(&mut table);
         table.leased = false;
         self.locks.leased.store(false, Ordering::Release);
         if let Some(split) = self.fds.split() {
@@ -314,7 +318,6 @@ impl AtomicFile {
     /// The program closes a descriptor of the file: the process's record locks go, whichever descriptor they were set
     /// by.
     pub(super) fn drop_process_locks(&self) {
-        self.keep_no_locks();
         self.drop_locks(|table| table.ranges.unset_all(Owner::Process));
     }
 

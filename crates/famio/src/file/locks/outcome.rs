@@ -1,8 +1,9 @@
 //! How a lock call is carried out: in memory, or by the kernel.
 
-use super::kept::Waiting;
+use super::waiting::Waiting;
 use super::{AtomicFile, Owner};
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 /// The kind of lock that a call is about. A description's may also wait for others, or ask what only the kernel
 /// knows.
@@ -31,14 +32,14 @@ pub enum Outcome<'a, T> {
 
 /// While a call is in the kernel the locks stay there.
 pub struct InKernel<'a> {
-    file: Option<&'a AtomicFile>,
+    file: Option<&'a Arc<AtomicFile>>,
     /// The count of record locks that the kernel had given before the call.
     granted: u32,
 }
 
 impl<'a> InKernel<'a> {
     /// Counted in `Locks::place`.
-    pub(super) fn of(file: &'a AtomicFile) -> Self {
+    pub(super) fn of(file: &'a Arc<AtomicFile>) -> Self {
         Self { file: Some(file), granted: file.locks.keeping.granted.load(Ordering::Acquire) }
     }
 

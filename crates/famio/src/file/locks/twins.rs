@@ -47,8 +47,8 @@ impl AtomicFile {
         if self.settings.locks != LocksChoice::Auto {
             return false;
         }
-        self.keep_no_locks();
         let mut table = locks.table.lock();
+        self.end_kept_locks(&mut table);
         // A call that comes meanwhile waits for the table.
         let begun = locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !begun || !self.has_none_in_kernel() {
@@ -86,8 +86,8 @@ impl AtomicFile {
         if self.settings.locks != LocksChoice::Auto {
             return None;
         }
-        self.keep_no_locks();
         let mut table = locks.table.lock();
+        self.end_kept_locks(&mut table);
         let comes = !self.has_locks_in_memory();
         if comes && locks.place.compare_exchange(0, IN_MEMORY, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return None;

@@ -3,7 +3,6 @@
 
 use crate::error::Result;
 use crate::file::atomic::{AtomicFile, GROWING};
-use crate::file::locks::are_all_calls_seen;
 use crate::index::{LIVES, SESSION};
 use crate::journal::{control, known_control, path_of};
 use crate::recovery::{self, Known};
@@ -52,11 +51,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         membership.set_device(self.key().0);
         membership.attach(open, || self.is_journal_left(fd))?;
-        // It could not recall locks that others keep.
-        if !are_all_calls_seen() {
-            membership.set_waits_for_lock(true);
-            membership.recall_kept_locks();
-        }
+        self.recalls_for_good_if_unseen();
         Ok(())
     }
 

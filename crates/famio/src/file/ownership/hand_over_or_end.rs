@@ -251,7 +251,7 @@ impl AtomicFile {
     pub(in crate::file) fn leave_membership(&self) -> Result<()> {
         let mut result = Ok(());
         let mut own = None;
-        self.keep_no_locks();
+        self.leave_keeper();
         self.ownership.membership.stop_writing();
         for round in 0.. {
             // What this process wrote is left to the others to commit.

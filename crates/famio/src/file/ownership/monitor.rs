@@ -210,7 +210,7 @@ impl AtomicFile {
     pub(in crate::file) fn watch_membership(&self, on: &mut Watched) -> bool {
         let membership = &self.ownership.membership;
         let is_shown = self.is_shown();
-        let mut watched = self.watch_kept_locks(on);
+        let mut watched = true;
         if self.ownership.is_owner.load(Ordering::Acquire)
             || self.is_wanted.load(Ordering::Acquire) && membership.is_attached()
         {
@@ -228,7 +228,7 @@ impl AtomicFile {
             }
             watched &= !self.are_maps_waited_for(); // looked at after the word that announces it
         } else if membership.has_attached() && !self.is_disowned() {
-            watched &= membership.watch(
+            watched = membership.watch(
                 &mut on.words,
                 &mut on.holders,
                 self.ownership.unrepairable_state.load(Ordering::Relaxed),

@@ -29,7 +29,7 @@ impl AtomicFile {
             return Ok(());
         }
         let carried = if membership.state() & MOVED == 0 { self.pick_up(inner)? } else { HandOverImage::default() };
-        self.keep_no_locks();
+        self.leave_keeper();
         membership.leave_behind();
         self.release_owner_lock(inner); // waiting members see that all have moved
         if carried.changes.is_empty() {

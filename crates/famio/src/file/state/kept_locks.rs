@@ -6,15 +6,14 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 /// While locks are kept.
 #[derive(Debug)]
 pub(in crate::file) struct Kept {
-    /// What the kernel has: all that the program has (`Table::ranges`), and what it has unlocked since.
+    /// What the kernel has, by a description of the library: all that the program has (`Table::ranges`), and what it has
+    /// unlocked since.
     pub(in crate::file) in_kernel: Ranges,
     /// The count of recalls when it began.
     pub(in crate::file) recalls: u32,
-    /// The count of closes that may have dropped them, when it began.
-    pub(in crate::file) doubts: u32,
-    /// Calls since then, and their count at the background's last look.
-    pub(in crate::file) calls: u32,
-    pub(in crate::file) calls_seen: u32,
+    /// Locks that made no system call, and their number at the last look.
+    pub(in crate::file) uses: u32,
+    pub(in crate::file) uses_seen: u32,
 }
 
 /// When locks are kept, and again not.
@@ -22,14 +21,10 @@ pub(in crate::file) struct Kept {
 pub(in crate::file) struct Keeping {
     /// Counts record locks that the kernel has given to this process.
     pub(in crate::file) granted: AtomicU32,
-    /// How many descriptors of the file the program is closing.
-    pub(in crate::file) closing: AtomicU32,
-    /// Calls that wait in the kernel for a lock.
+    /// Calls that wait for a lock for writing.
     pub(in crate::file) waiting: AtomicU32,
     /// Lock calls are frequent: the next unlock of everything may begin to keep locks.
     pub(in crate::file) is_wanted: AtomicBool,
-    /// Locks were kept at some time.
-    pub(in crate::file) has_kept: AtomicBool,
     /// It cannot become a member: not tried again.
     pub(in crate::file) is_kept_out: AtomicBool,
     /// When lock calls in the kernel were last counted (nanoseconds), and how often they were frequent in a row.
@@ -44,6 +39,4 @@ pub(in crate::file) struct Keeping {
     pub(in crate::file) recalled_at: AtomicU64,
     /// Before that time (nanoseconds), none are kept: whoever has recalled them has its turn.
     pub(in crate::file) not_before: AtomicU64,
-    /// The count of recalls before the background's last look.
-    pub(in crate::file) recalls_seen: AtomicU32,
 }

@@ -2,6 +2,7 @@
 
 use super::kept_locks::{Keeping, Kept};
 use super::lock_ranges::{Kind, Ranges};
+use crate::sys::InternalFd;
 use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -40,4 +41,6 @@ pub(in crate::file) struct Table {
     pub(in crate::file) next_pause: u32,
     /// Locks are kept: `ranges` are in the kernel, too.
     pub(in crate::file) kept: Option<Kept>,
+    /// A description of the library's own, which has them there.
+    pub(in crate::file) keeper: Option<InternalFd>,
 }

@@ -1,12 +1,9 @@
 //! `close`: the last descriptor of a file commits, checkpoints and removes the journal.
 
-use super::description::Handle;
 use super::table;
 use super::verify::is_still;
 use crate::file::AtomicFile;
-use crate::file::locks::{Closing, are_any_kept, begins_to_close_many, begins_to_close_other, doubt_kept_locks};
 use crate::posix::call::lock;
-use crate::posix::call::look::stat_of;
 use crate::posix::runtime::numbers::each_descriptor;
 use crate::posix::runtime::state::in_vfork_child;
 use crate::posix::{Ret, fail, raw};
@@ -20,7 +17,6 @@ pub fn close(fd: RawFd) -> Ret {
     let kernel = || unsafe { raw!(SYS_close, fd) };
     if !table::is_managed(fd) || in_vfork_child() {
         let is_hidden = internal::is_internal_to_close(fd) && !in_vfork_child();
-        let _closing = closing_of_other(fd);
         return if is_hidden { fail(libc::EBADF) } else { kernel() };
     }
     if lock::not_reentered().is_err() {
@@ -28,57 +24,15 @@ pub fn close(fd: RawFd) -> Ret {
     }
     let released = release(fd);
     let closed = kernel();
-    if closed < 0 { closed } else { released.result }
-}
-
-/// Whether a close of `fd` may concern an atomic file.
-#[inline]
-pub fn close_matters(fd: RawFd) -> bool {
-    table::is_managed(fd) || is_hidden(fd) || are_any_kept()
-}
-
-/// A descriptor is not its file's any more. To be dropped when the kernel has closed it.
-pub(in crate::posix) struct Released {
-    /// 0, or the error of its file's last commit.
-    result: Ret,
-    closing: Option<Closing>,
-}
-
-impl Released {
-    /// Libc closes it later, unseen.
-    pub fn closes_later(self) {
-        self.closing.into_iter().for_each(Closing::does_not_end);
-    }
-}
-
-/// The close of a descriptor that the library does not know drops the record locks of its file all the same.
-pub(in crate::posix) fn closing_of_other(fd: RawFd) -> Option<Closing> {
-    if !are_any_kept() || in_vfork_child() {
-        return None;
-    }
-    if lock::not_reentered().is_err() {
-        doubt_kept_locks();
-        return None;
-    }
-    let stat = stat_of(fd).ok()?;
-    begins_to_close_other((stat.st_dev, stat.st_ino))
+    if closed < 0 { closed } else { released }
 }
 
 /// Takes `fd` out of the table and from its file, before the kernel closes it.
-#[must_use]
-pub(in crate::posix) fn release(fd: RawFd) -> Released {
+pub(in crate::posix) fn release(fd: RawFd) -> Ret {
     // Declared before `_held`, so that it is dropped after it, when this thread holds no lock any more.
-    let Some(handle) = table::take(fd) else { return Released { result: 0, closing: closing_of_other(fd) } };
-    let closing = match handle.is_ours() {
-        true => Some(handle.file().begins_to_close()),
-        false => begins_to_close_other(handle.file().key()), // which the process may have opened itself, too
-    };
-    Released { result: release_described(fd, &handle), closing }
-}
-
-fn release_described(fd: RawFd, handle: &Handle) -> Ret {
-    super::unlock::before_close(handle);
-    let stale = !is_still(fd, handle);
+    let Some(handle) = table::take(fd) else { return 0 };
+    super::unlock::before_close(&handle);
+    let stale = !is_still(fd, &handle);
     // One uninterrupted section for signal handlers.
     let _held = Held::of_process();
     if !handle.is_ours() {
@@ -95,7 +49,7 @@ fn release_described(fd: RawFd, handle: &Handle) -> Ret {
     match removed {
         Ok(()) => 0,
         Err(error) => {
-            let result = super::verify::failed(handle, &error);
+            let result = super::verify::failed(&handle, &error);
             // The number led to another file, so the kernel's result does not concern this one.
             if stale { 0 } else { result }
         }
@@ -114,15 +68,15 @@ pub fn close_range(first: u32, last: u32, mut flags: u32) -> Ret {
     if first > last || flags & libc::CLOSE_RANGE_CLOEXEC != 0 || in_vfork_child() {
         return kernel(first, last); // internal ones are closed on exec anyway
     }
-    let _closing = if lock::not_reentered().is_ok() { begins_to_close_many() } else { Vec::new() };
-    let mut released = Vec::new();
     if table::any() {
         if lock::not_reentered().is_err() {
             return fail(libc::EDEADLK);
         }
         let mut fds = Vec::new();
         table::for_each(first, last, |fd, _| fds.push(fd));
-        released.extend(fds.into_iter().map(release));
+        for fd in fds {
+            release(fd);
+        }
     }
     let _replacing = internal::Replacing::begin();
     // Closes around the library's descriptors. The first call, on a range without descriptors, only checks the flags.

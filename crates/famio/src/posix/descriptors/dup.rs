@@ -177,7 +177,6 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     let plain = || unsafe { raw!(SYS_dup3, old, new, flags) };
     let kernel = || replace(new, plain);
     if !table::is_managed(old) && !table::is_managed(new) {
-        let _closing = close::closing_of_other(new);
         return kernel();
     }
     if in_vfork_child() {
@@ -202,7 +201,7 @@ fn over(old: RawFd, new: RawFd, flags: i32) -> Ret {
     if refused < 0 {
         return refused;
     }
-    let _released = close::release(new);
+    close::release(new);
     let result = match &handle {
         Some(handle) if handle.is_ours() => replace(new, || handle.file().duplicate(old, plain)),
         _ => kernel(),

@@ -5,7 +5,7 @@ use super::description::Description;
 use super::table;
 use super::unlock::{before_unlock, has_locked, has_unlocked, is_kept};
 use crate::file;
-use crate::file::locks::{InKernel, Kind, Lock, Outcome, Owner, Range};
+use crate::file::locks::{InKernel, Kind, Lock, Outcome, Owner, Range, Waiting};
 use crate::file::locks::{are_any_kept, keep_no_locks_of};
 use crate::file::{LockOf, any_deferred_close, end_deferred_closes};
 use crate::posix::call::look::stat_of;
@@ -149,30 +149,38 @@ fn set(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock) ->
 
 /// Asks the kernel. A lock for writing that it refuses, because other processes keep locks, is asked for again.
 fn set_in_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &InKernel<'_>) -> Ret {
-    let is_write = i32::from(lock.l_type) == libc::F_WRLCK;
     // SAFETY: our copy, which the kernel reads.
-    let mut set = |command: i32| unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-    let is_refused = |result: Ret| [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result);
-    if !is_write {
-        return set(command);
+    let call = |command: i32, lock: &mut libc::flock| unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+    if i32::from(lock.l_type) != libc::F_WRLCK {
+        return call(command, lock);
     }
-    let at_once = match command {
-        libc::F_SETLKW => libc::F_SETLK,
-        libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
-        _ => command,
+    let (at_once, ask) = match command {
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => (libc::F_OFD_SETLK, libc::F_OFD_GETLK),
+        _ => (libc::F_SETLK, libc::F_GETLK),
     };
-    let mut result = set(at_once);
+    let is_refused = |result: Ret| [fail(libc::EAGAIN), fail(libc::EACCES)].contains(&result);
+    let mut result = call(at_once, lock);
     if !is_refused(result) {
         return result;
     }
     let waiting = in_kernel.waits(command != at_once);
+    if command != at_once {
+        waiting.iter().for_each(Waiting::recalls_at_once);
+        return call(command, lock);
+    }
+    let Some(waiting) = waiting else { return result };
     for tries in 0..TRIES {
-        if !is_refused(result) || !waiting.as_ref().is_some_and(|waiting| waiting.asks_again(tries)) {
+        let mut found = *lock;
+        let is_for_writing = call(ask, &mut found) == 0 && i32::from(found.l_type) == libc::F_WRLCK; // not kept
+        if is_for_writing || !waiting.asks_again(tries) {
             break;
         }
-        result = set(at_once);
+        result = call(at_once, lock);
+        if !is_refused(result) {
+            break;
+        }
     }
-    if is_refused(result) && command != at_once { set(command) } else { result }
+    result
 }
 
 /// `F_GETLK` and its variants.
@@ -209,17 +217,19 @@ fn ask(fd: RawFd, handle: &Description, command: i32, lock: &mut libc::flock, th
 /// Asks the kernel; again if it reports a lock that another process may only keep.
 fn ask_kernel(fd: RawFd, command: i32, lock: &mut libc::flock, in_kernel: &InKernel<'_>) -> Ret {
     let asked = *lock;
-    for _ in 0..TRIES {
-        // SAFETY: our copy, to which an answer may be written.
-        let result = unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
-        let may_be_kept = result == 0 && i32::from(lock.l_type) == libc::F_RDLCK;
-        if !may_be_kept || !in_kernel.waits(false).is_some_and(|waiting| waiting.recalls()) {
-            return result;
-        }
-        *lock = asked;
+    // SAFETY: our copy, to which an answer may be written.
+    let call = |lock: &mut libc::flock| unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) };
+    let result = call(lock);
+    if result != 0 || i32::from(lock.l_type) != libc::F_RDLCK {
+        return result;
     }
-    // SAFETY: as above.
-    unsafe { raw!(SYS_fcntl, fd, command, &raw mut *lock) }
+    match in_kernel.waits(false) {
+        Some(waiting) if waiting.recalls() => {
+            *lock = asked;
+            call(lock)
+        }
+        _ => result,
+    }
 }
 
 /// Fills in a lock as the kernel would.

@@ -112,7 +112,6 @@ fn begin(config: Config) {
     do_in_child(forget_parent);
     table::adopt_by(inherit::adopt);
     crate::posix::runtime::file_size::read();
-    crate::file::locks::all_calls_are_seen();
     crate::file::background_wakeup::run_every_round(crate::posix::descriptors::spare::sweep);
     let config = Box::leak(Box::new(config));
     publish_config(config, &config.globs.name_prefilter);

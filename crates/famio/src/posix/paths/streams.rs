@@ -117,12 +117,11 @@ pub fn streams_matter() -> bool {
 
 /// Before libc closes a stream and, unseen, its descriptor. The stream's buffer has been flushed.
 pub fn stream_closing(stream: usize, fd: RawFd) {
-    if in_vfork_child() {
+    if in_vfork_child() || lock::not_reentered().is_err() {
         return;
     }
-    if lock::not_reentered().is_err() {
-        return crate::file::locks::doubt_kept_locks();
+    if table::is_managed(fd) {
+        crate::posix::descriptors::close::release(fd);
     }
-    crate::posix::descriptors::close::release(fd).closes_later();
     ordinary::stream_closed(stream);
 }

@@ -28,7 +28,7 @@ impl Membership {
     }
 
     fn bit(&self) -> u64 {
-        1 << (self.place() % u64::BITS)
+        1 << self.place()
     }
 
     /// This process is about to keep read locks. Returns the count of recalls until now; `None`: it may not, since
@@ -36,6 +36,7 @@ impl Membership {
     pub fn begin_to_keep_locks(&self) -> Option<u32> {
         let page = self.attached_page()?;
         let recalls = page.recalls.load(Ordering::SeqCst);
+        page.hung_keepers.fetch_and(!self.bit(), Ordering::SeqCst);
         page.keepers.fetch_or(self.bit(), Ordering::SeqCst);
         // After the bit: a process that does not see it, and waits, is seen here.
         let is_awaited = self.living(page, &page.lock_waiters) != 0;
@@ -57,9 +58,9 @@ impl Membership {
         self.page().recalls.load(Ordering::SeqCst)
     }
 
-    /// The word that has another value than `recalls` when locks are recalled.
-    pub fn watch_recalls(&self, recalls: u32) -> Word {
-        Word::shared(&self.page().recalls, recalls)
+    /// The word that changes when locks are recalled.
+    pub fn watch_recalls(&self) -> Word {
+        Word::shared(&self.page().recalls, self.lock_recalls())
     }
 
     /// The kernel has no lock of this process any more that its program does not have.
@@ -89,6 +90,7 @@ impl Membership {
         let keepers = || self.living(page, &page.keepers) & !hung;
         let asked = keepers();
         if asked == 0 {
+            self.ask_keepers();
             return hung == 0; // they have just ended, or died
         }
         page.recalls.fetch_add(1, Ordering::SeqCst);
@@ -101,6 +103,13 @@ impl Membership {
         let left = self.wait_for_keepers(page, keepers);
         page.hung_keepers.fetch_or(left, Ordering::SeqCst);
         asked & !left != 0
+    }
+
+    /// Makes them drop what they keep, without waiting for that.
+    pub fn ask_keepers(&self) {
+        let page = self.page();
+        page.recalls.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&page.recalls, futex::Flags::empty(), i32::MAX as u32);
     }
 
     /// Waits until there are no `keepers`. Returns those that are left after a long time.
@@ -116,8 +125,7 @@ impl Membership {
             }
             let waited = futex::wait(&page.kept_locks_ended, futex::Flags::empty(), ended, Some(patience));
             if waited == Err(Errno::TIMEDOUT) {
-                page.recalls.fetch_add(1, Ordering::SeqCst); // it may have ended, and begun again unseen
-                let _ = futex::wake(&page.recalls, futex::Flags::empty(), i32::MAX as u32);
+                self.ask_keepers(); // it may have ended, and begun again unseen
                 patience = &PATIENCE;
             }
         };
@@ -149,7 +157,7 @@ impl Membership {
 
     /// A new process has this slot.
     pub(super) fn clear_kept_locks(&self, place: usize) {
-        let (page, bit) = (self.page(), 1 << (place as u32 % u64::BITS));
+        let (page, bit) = (self.page(), 1 << place);
         for bits in [&page.keepers, &page.lock_waiters, &page.hung_keepers] {
             bits.fetch_and(!bit, Ordering::SeqCst);
         }
