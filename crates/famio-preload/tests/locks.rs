@@ -313,3 +313,31 @@ fn those_of_several_processes_exclude_a_program_without_the_library() {
     assert!(turns > 2, "the outsider had {turns} turns");
     let _ = std::fs::remove_file(program);
 }
+
+/// The description that keeps locks would prevent the lease.
+#[test]
+fn a_process_that_has_kept_locks_gets_the_lease_when_the_others_have_left() {
+    let folder = Folder::new("locks-left");
+    let mut first = Shell::new(&folder, true, "auto");
+    first.run("PRAGMA journal_mode=MEMORY; PRAGMA synchronous=FULL; CREATE TABLE t(x);");
+    first.run(INSERT);
+    let mut second = Shell::new(&folder, true, "auto");
+    let reads = "SELECT x FROM t;\n".repeat(500);
+    while !kernels(&folder, "atomic.db").iter().any(|kind| kind == "OFDLCK") {
+        second.run(&reads);
+        first.run(&reads);
+    }
+    drop(second);
+    let mut rows = 1;
+    loop {
+        first.run("BEGIN IMMEDIATE;");
+        first.run(INSERT);
+        let found = kernels(&folder, "atomic.db");
+        first.run("COMMIT;");
+        rows += 1;
+        if found == ["LEASE"] {
+            break;
+        }
+    }
+    assert_eq!(first.run("SELECT count(*), max(x) FROM t;"), format!("{rows}|{rows}\n"));
+}

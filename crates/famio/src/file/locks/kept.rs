@@ -17,6 +17,7 @@ use crate::file::state::lock_state::Table;
 use crate::sys::{monotonic_now, open_again};
 use core::sync::atomic::Ordering;
 use rustix::fs::OFlags;
+use rustix::time::Timespec;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ const PAUSE_MAX: u32 = 1024;
 const WORTH: u32 = 16;
 /// The most locks that are kept: with more of them, each lock call takes longer for all.
 const KEPT_MAX: usize = 8;
+/// How often, and how long apart, a process that leaves the others tries to end what it keeps.
+const TRIES: u32 = 100;
+const TRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
 /// Nanoseconds in which none are kept after a recall.
 const TURN_OF_RECALLER: u64 = 500_000;
 /// All processes at once keep no locks in the first `TURN` nanoseconds of each `PERIOD`: a turn for programs without
@@ -52,6 +56,9 @@ impl AtomicFile {
     /// A lock call went to the kernel. Often enough, locks are kept.
     pub(super) fn count_lock_calls(&self) {
         let (keeping, now) = (&self.locks.keeping, monotonic_now());
+        if keeping.has_keeper.load(Ordering::Relaxed) && Self::may_wait().is_ok() && self.is_alone() {
+            return keeping.is_wanted.store(true, Ordering::Relaxed); // to close it
+        }
         let since = keeping.counted_at.swap(now, Ordering::Relaxed);
         if now.saturating_sub(since) >= FREQUENT {
             return keeping.frequent.store(0, Ordering::Relaxed);
@@ -68,6 +75,10 @@ impl AtomicFile {
             keeping.is_kept_out.store(self.is_disowned() || self.become_member().is_err(), Ordering::Relaxed);
         }
         membership.is_attached() && membership.has_others()
+    }
+
+    fn is_alone(&self) -> bool {
+        !self.ownership.membership.has_others()
     }
 
     /// Begins to keep locks, after the kernel has unlocked all that the process had. `granted`: the count of locks that it
@@ -99,6 +110,12 @@ impl AtomicFile {
         }
         // No call is in the kernel now. If none was there in between, this process has no lock.
         let has_none = locks.keeping.granted.load(Ordering::Acquire) == granted;
+        if has_none && self.is_alone() {
+            self.close_keeper_in(&mut table);
+            locks.keeping.is_wanted.store(false, Ordering::Relaxed);
+            locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
+            return;
+        }
         let begun = (has_none && self.has_keeper(&mut table)).then(|| self.ownership.membership.begin_to_keep_locks());
         match begun.flatten() {
             Some(recalls) => {
@@ -119,11 +136,18 @@ impl AtomicFile {
         if table.keeper.as_ref().is_none_or(|keeper| keeper.get().is_err()) {
             // Without waiting for another program's lease.
             let open = |fd: std::os::fd::BorrowedFd<'_>| Ok(open_again(fd, OFlags::RDONLY | OFlags::NONBLOCK)?);
-            if let Some(old) = core::mem::replace(&mut table.keeper, self.fds.with(false, open).ok()) {
-                drop(old); // this process has no lock, which a close would drop
-            }
+            self.close_keeper_in(table);
+            table.keeper = self.fds.with(false, open).ok();
+            self.locks.keeping.has_keeper.store(table.keeper.is_some(), Ordering::Relaxed);
         }
         table.keeper.is_some()
+    }
+
+    /// Closes it, while this process has no record lock, which that would drop. As long as it is open, the process gets no
+    /// lease.
+    fn close_keeper_in(&self, table: &mut Table) {
+        self.locks.keeping.has_keeper.store(false, Ordering::Relaxed);
+        table.keeper = None;
     }
 
     /// After locks were kept for so many.
@@ -185,10 +209,8 @@ impl AtomicFile {
         if let Some(keeper) = &table.keeper {
             kernel::unset_all(keeper.as_fd(), Owner::Description(0));
         }
-        // Its description would prevent the lease of a process that is alone. A close drops the process's locks.
-        let has_locks = table.ranges.iter().next().is_some();
-        if !has_locks && !self.ownership.membership.has_others() {
-            table.keeper = None;
+        if table.ranges.iter().next().is_none() && self.is_alone() {
+            self.close_keeper_in(table);
         }
         self.are_moved(table);
         self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
@@ -210,15 +232,23 @@ impl AtomicFile {
             self.lose_record_locks(); // before others may have its locks
             let mut table = self.locks.table.lock();
             self.end_kept_locks(&mut table);
-            table.keeper = None;
+            self.close_keeper_in(&mut table);
         }
     }
 
     /// This process leaves the others, perhaps with locks of its program.
     pub(in crate::file) fn leave_keeper(&self) {
-        self.keep_no_locks();
-        let keeper = Self::may_lock().ok().and_then(|()| self.locks.table.lock().keeper.take());
-        keeper.into_iter().for_each(|keeper| self.fds.leave(keeper));
+        // The caller may hold locks that come after the table. What is left is dropped by a look.
+        for _ in 0..TRIES {
+            if let Some(mut table) = self.locks.table.try_lock() {
+                self.end_kept_locks(&mut table);
+                self.locks.keeping.has_keeper.store(false, Ordering::Relaxed);
+                let keeper = table.keeper.take();
+                drop(table);
+                return keeper.into_iter().for_each(|keeper| self.fds.leave(keeper));
+            }
+            let _ = rustix::thread::nanosleep(&TRY);
+        }
     }
 
     /// In a forked child: what is kept is its parent's, and the kernel has none of its parent's other locks for it.

@@ -25,6 +25,8 @@ pub(in crate::file) struct Keeping {
     pub(in crate::file) waiting: AtomicU32,
     /// Lock calls are frequent: the next unlock of everything may begin to keep locks.
     pub(in crate::file) is_wanted: AtomicBool,
+    /// There is a description that keeps locks (`Table::keeper`).
+    pub(in crate::file) has_keeper: AtomicBool,
     /// It cannot become a member: not tried again.
     pub(in crate::file) is_kept_out: AtomicBool,
     /// When lock calls in the kernel were last counted (nanoseconds), and how often they were frequent in a row.
