@@ -235,7 +235,7 @@ impl AtomicFile {
     /// # Errors
     /// Those of that last commit; the descriptor is gone nevertheless.
     pub fn remove_descriptor(&self, fd: RawFd) -> Result<()> {
-        self.close_keeper();
+        self.leave_keeper();
         self.drop_process_locks();
         self.remove_note_with_last_writable(fd);
         if !self.is_disowned() {

@@ -205,16 +205,19 @@ impl AtomicFile {
             Err(error) if error.errno() != libc::EBADF => Err(error),
             _ => Ok(()), // without a descriptor the program has no lock
         };
-        self.make_in_kernel(table, make);
+        let has_locks = table.ranges.iter().next().is_some();
+        if has_locks {
+            self.make_in_kernel(table, make);
+        }
         if let Some(keeper) = &table.keeper {
             kernel::unset_all(keeper.as_fd(), Owner::Description(0));
         }
-        if table.ranges.iter().next().is_none() && self.is_alone() {
+        self.ownership.membership.end_to_keep_locks();
+        if !has_locks && self.is_alone() {
             self.close_keeper_in(table);
         }
         self.are_moved(table);
         self.locks.place.fetch_and(!IN_MEMORY, Ordering::AcqRel);
-        self.ownership.membership.end_to_keep_locks();
         self.pause_keeping(kept.uses);
     }
 
@@ -225,19 +228,12 @@ impl AtomicFile {
         }
     }
 
-    /// The program closes a descriptor, which drops the process's locks, as a close of the keeper does.
-    pub(in crate::file) fn close_keeper(&self) {
-        let has_keeper = Self::may_lock().is_ok() && self.locks.table.lock().keeper.is_some();
-        if has_keeper {
-            self.lose_record_locks(); // before others may have its locks
-            let mut table = self.locks.table.lock();
-            self.end_kept_locks(&mut table);
-            self.close_keeper_in(&mut table);
-        }
-    }
-
-    /// This process leaves the others, perhaps with locks of its program.
+    /// The program closes a descriptor, or this process leaves the others, perhaps with locks of its program. The keeper is
+    /// closed with a descriptor of the program, which drops the process's locks anyway.
     pub(in crate::file) fn leave_keeper(&self) {
+        if !self.locks.keeping.has_keeper.load(Ordering::Relaxed) {
+            return;
+        }
         // The caller may hold locks that come after the table. What is left is dropped by a look.
         for _ in 0..TRIES {
             if let Some(mut table) = self.locks.table.try_lock() {
@@ -267,7 +263,9 @@ impl AtomicFile {
         let Some(kept) = &mut table.kept else { return };
         let is_idle = is_timed && core::mem::replace(&mut kept.uses_seen, kept.uses) == kept.uses;
         let is_recalled = membership.are_locks_recalled(kept.recalls);
-        if is_recalled || is_idle || is_turn_of_others() || !membership.has_others() {
+        // A program that closes all descriptors by itself closes this one, too.
+        let is_lost = table.keeper.as_ref().is_none_or(|keeper| keeper.get().is_err());
+        if is_lost || is_recalled || is_idle || is_turn_of_others() || !membership.has_others() {
             if is_idle {
                 self.locks.keeping.is_wanted.store(false, Ordering::Relaxed);
             }

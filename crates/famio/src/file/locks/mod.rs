@@ -10,7 +10,8 @@
 //!
 //! With several processes, locks for reading stay in the kernel after the program has unlocked them (`kept`).
 //!
-//! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors.
+//! Lock order: `Locks::table` comes after `Lease::state`, and before the list of descriptors, the list of files whose locks
+//! are kept, and the control file.
 
 mod kept;
 mod kernel;
@@ -22,7 +23,7 @@ mod waiting;
 use self::outcome::Whose;
 pub use self::outcome::{InKernel, Outcome};
 pub(super) use self::recall::begin_child;
-pub use self::recall::{any as are_any_kept, keep_no_locks, keep_no_locks_of};
+pub use self::recall::{any as are_any_kept, keep_no_locks_of};
 pub use self::waiting::{Waiting, all_calls_are_seen};
 use super::AtomicFile;
 use crate::error::{Error, Result};

@@ -3,8 +3,8 @@
 
 use super::AtomicFile;
 use crate::sys::{Ended, Word, monotonic_now, process_id, wait_for_any};
-use crate::thread::Mutex;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::thread::{Guard, Mutex};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::{Arc, Weak};
@@ -13,11 +13,20 @@ use std::sync::{Arc, Weak};
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Changes when the thread is to look at the list of files again.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
-/// The thread sleeps until the next event.
+/// The thread sleeps.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The files whose locks are kept, and their number.
-static FILES: Mutex<Vec<Weak<AtomicFile>>> = Mutex::new(Vec::new());
+static FILES: Mutex<Files> = Mutex::new(Vec::new());
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// In a forked child whose parent held the lock of `FILES` at the fork: another list.
+static OF_CHILD: AtomicPtr<Mutex<Files>> = AtomicPtr::new(core::ptr::null_mut());
+
+type Files = Vec<Weak<AtomicFile>>;
+
+fn files() -> Guard<'static, Files> {
+    // SAFETY: null, or never freed.
+    unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES).lock()
+}
 
 /// Between two looks at what is kept.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -53,7 +62,7 @@ pub(super) fn is_answered() -> bool {
 
 /// The locks of `file` are kept from now on.
 pub(super) fn add(file: &Arc<AtomicFile>) {
-    let mut files = FILES.lock();
+    let mut files = files();
     files.push(Arc::downgrade(file));
     COUNT.store(files.len() as u32, Ordering::SeqCst);
     drop(files);
@@ -64,13 +73,13 @@ pub(super) fn add(file: &Arc<AtomicFile>) {
 }
 
 pub(super) fn remove(file: &AtomicFile) {
-    let mut files = FILES.lock();
+    let mut files = files();
     files.retain(|known| !core::ptr::eq(known.as_ptr(), file));
     COUNT.store(files.len() as u32, Ordering::SeqCst);
 }
 
 fn all() -> Vec<Arc<AtomicFile>> {
-    let mut files = FILES.lock();
+    let mut files = files();
     files.retain(|file| file.strong_count() > 0);
     COUNT.store(files.len() as u32, Ordering::SeqCst);
     files.iter().filter_map(Weak::upgrade).collect()
@@ -81,8 +90,11 @@ pub(in crate::file) fn begin_child() {
     PROCESS.store(0, Ordering::Release);
     ASLEEP.store(false, Ordering::Relaxed);
     COUNT.store(0, Ordering::SeqCst);
-    if let Some(mut files) = FILES.try_lock() {
-        files.clear();
+    // SAFETY: as in `files`.
+    let list = unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES);
+    match list.try_lock() {
+        Some(mut files) => files.clear(),
+        None => OF_CHILD.store(Box::into_raw(Box::new(Mutex::new(Vec::new()))), Ordering::Release),
     }
 }
 
@@ -90,13 +102,6 @@ pub(in crate::file) fn begin_child() {
 pub fn keep_no_locks_of(key: (u64, u64)) {
     if let Some(file) = all().iter().find(|file| file.key() == key) {
         file.keep_no_locks();
-    }
-}
-
-/// Ends what is kept of all files.
-pub fn keep_no_locks() {
-    if any() {
-        all().iter().for_each(|file| file.keep_no_locks());
     }
 }
 
@@ -114,17 +119,18 @@ fn answer() {
         if is_timed {
             looked = monotonic_now();
         }
-        if any() {
-            if matches!(wait_for_any(&words, Some(&LOOK)), Ended::Unknown) {
-                let _ = rustix::thread::nanosleep(&POLL);
-            }
-            continue;
-        }
         // An `add` after this sees that it sleeps, or has changed the word.
         ASLEEP.store(true, Ordering::SeqCst);
-        let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, None);
+        let is_any = any();
+        if !is_any {
+            let _ = futex::wait(&EVENTS, futex::Flags::PRIVATE, seen, None);
+        } else if matches!(wait_for_any(&words, Some(&LOOK)), Ended::Unknown) {
+            let _ = rustix::thread::nanosleep(&POLL);
+        }
         ASLEEP.store(false, Ordering::SeqCst);
-        looked = monotonic_now();
+        if !is_any {
+            looked = monotonic_now();
+        }
     }
 }
 

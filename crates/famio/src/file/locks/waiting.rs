@@ -29,15 +29,17 @@ impl AtomicFile {
     pub(super) fn waits_for_lock(&self, blocks: bool) -> Option<Waiting<'_>> {
         let membership = &self.ownership.membership;
         let may_recall = !self.is_disowned() && Self::may_wait().is_ok();
-        if !may_recall || !membership.is_attached() && !self.joins_others() {
+        let joins = || if blocks { self.become_member().is_ok() } else { self.joins_others() };
+        if !may_recall || !membership.is_attached() && !joins() {
             return None;
         }
         if !blocks && membership.lock_recalls() == 0 && !membership.do_others_keep_locks() {
             return None; // nobody ever has
         }
-        if self.locks.keeping.waiting.fetch_add(1, Ordering::SeqCst) == 0 {
-            membership.set_waits_for_lock(true);
-        }
+        let mut waiting = self.locks.keeping.waiting.lock();
+        *waiting += 1;
+        membership.set_waits_for_lock(true);
+        drop(waiting);
         Some(Waiting(self))
     }
 
@@ -56,10 +58,11 @@ impl AtomicFile {
         joined
     }
 
-    /// This process has become a member. If it does not see its program's lock calls, it could not recall what others
-    /// keep.
-    pub(in crate::file) fn recalls_for_good_if_unseen(&self) {
-        if !ARE_SEEN.load(Ordering::Acquire) {
+    /// This process has become a member. If it waits for a lock, or does not see its program's lock calls and so could not
+    /// recall what others keep, nobody keeps any.
+    pub(in crate::file) fn recalls_as_new_member(&self) {
+        let waits = self.locks.keeping.waiting.try_lock().is_some_and(|waiting| *waiting > 0);
+        if waits || !ARE_SEEN.load(Ordering::Acquire) {
             self.ownership.membership.set_waits_for_lock(true);
             self.ownership.membership.recall_kept_locks();
         }
@@ -84,8 +87,8 @@ impl Waiting<'_> {
         self.0.ownership.membership.ask_keepers();
     }
 
-    /// Whether to ask the kernel again, since other processes kept locks, which they have dropped; and for less than a
-    /// millisecond after that: a process that drops what it keeps does so as it locks, and has a lock just then. `tries`:
+    /// Whether to ask the kernel again, since other processes kept locks, which they have dropped; and for up to two
+    /// milliseconds after that: a process that drops what it keeps does so as it locks, and has a lock just then. `tries`:
     /// the times before.
     pub fn asks_again(&self, tries: u32) -> bool {
         self.recalls() || self.has_recalled(tries) || tries == 0 // it may have dropped it since the kernel has refused
@@ -108,12 +111,10 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let (waiting, membership) = (&self.0.locks.keeping.waiting, &self.0.ownership.membership);
-        if waiting.fetch_sub(1, Ordering::SeqCst) == 1 {
-            membership.set_waits_for_lock(false);
-            if waiting.load(Ordering::SeqCst) != 0 {
-                membership.set_waits_for_lock(true); // another thread began in between
-            }
+        let mut waiting = self.0.locks.keeping.waiting.lock();
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.0.ownership.membership.set_waits_for_lock(false);
         }
     }
 }

@@ -51,7 +51,7 @@ impl AtomicFile {
         let membership = &self.ownership.membership;
         membership.set_device(self.key().0);
         membership.attach(open, || self.is_journal_left(fd))?;
-        self.recalls_for_good_if_unseen();
+        self.recalls_as_new_member();
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What this process knows of read locks that it keeps on one file (`file::locks::kept`).
 
 use super::lock_ranges::Ranges;
+use crate::thread::Mutex;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// While locks are kept.
@@ -22,7 +23,7 @@ pub(in crate::file) struct Keeping {
     /// Counts record locks that the kernel has given to this process.
     pub(in crate::file) granted: AtomicU32,
     /// Calls that wait for a lock for writing.
-    pub(in crate::file) waiting: AtomicU32,
+    pub(in crate::file) waiting: Mutex<u32>,
     /// Lock calls are frequent: the next unlock of everything may begin to keep locks.
     pub(in crate::file) is_wanted: AtomicBool,
     /// There is a description that keeps locks (`Table::keeper`).

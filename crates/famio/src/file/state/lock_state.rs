@@ -41,6 +41,6 @@ pub(in crate::file) struct Table {
     pub(in crate::file) next_pause: u32,
     /// Locks are kept: `ranges` are in the kernel, too.
     pub(in crate::file) kept: Option<Kept>,
-    /// A description of the library's own, which has them there.
+    /// A description of the library's own, which has them there, or had some.
     pub(in crate::file) keeper: Option<InternalFd>,
 }

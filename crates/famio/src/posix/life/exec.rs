@@ -39,7 +39,6 @@ pub fn before_exec(managed: bool) -> Passing {
     if has_released {
         crate::posix::descriptors::inherit::demote_out_of_reach("an exec after");
         process::close_all();
-        file::locks::keep_no_locks(); // the new program would not know of them
         file::release_all();
         crate::posix::descriptors::rights::tidy();
         each_inherited(|fd, handle| {

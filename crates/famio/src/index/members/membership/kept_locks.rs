@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Looks at the keepers, and the wait after that, before a recall wakes their backgrounds: a process that locks again and
-/// again notices by itself, if it has a processor. Perhaps it waits for this one, and the backgrounds would only be
+/// Looks at the keepers, and the wait after that, before a recall wakes the threads that answer: a process that locks again
+/// and again notices by itself, if it has a processor. Perhaps it waits for this one, and those threads would only be
 /// before it.
 const SPINS: u32 = 300;
 const PATIENCE_MIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
@@ -91,7 +91,7 @@ impl Membership {
         let asked = keepers();
         if asked == 0 {
             self.ask_keepers();
-            return hung == 0; // they have just ended, or died
+            return hung & page.keepers.load(Ordering::SeqCst) == 0; // they have just ended, or died
         }
         page.recalls.fetch_add(1, Ordering::SeqCst);
         for _ in 0..SPINS {
