@@ -74,11 +74,11 @@ fn a_write_from_bad_memory_changes_nothing_of_a_block() {
             assert_eq!((put(fd, &[7; 8192]), posix::fsync(fd)), (8192, 0));
         }
         assert_eq!(put(fd, &[5; 8192]), 8192);
-        // SAFETY: new pages, the second of which is unmapped again.
+        // SAFETY: new pages, the second of which cannot be read. (Where it is unmapped, another thread may map something.)
         let half_bad = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let pages = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-            assert_eq!(libc::munmap(pages.byte_add(4096), 4096), 0);
+            assert_eq!(libc::mprotect(pages.byte_add(4096), 4096, libc::PROT_NONE), 0);
             pages.cast::<u8>().write_bytes(9, 4096);
             pages.cast::<u8>().add(2048)
         };
