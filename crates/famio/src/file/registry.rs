@@ -1,28 +1,18 @@
 //! The atomic files of this process, by device and inode.
 
 use super::AtomicFile;
-use crate::thread::{Guard, Held, Mutex, current};
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use crate::thread::{ForkMutex, Guard, Held, current};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// By device and inode: a program may have thousands.
 pub(super) type List = BTreeMap<(u64, u64), Arc<AtomicFile>>;
 
-static FILES: Mutex<List> = Mutex::new(BTreeMap::new());
-/// Null: [`FILES`]. If the parent was changing the list at the fork, the child has a list of its own, since the
-/// parent's stays locked for ever.
-static OF_CHILD: AtomicPtr<Mutex<List>> = AtomicPtr::new(null_mut());
-
-fn list() -> &'static Mutex<List> {
-    // SAFETY: null, or leaked by `inherited`.
-    unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES)
-}
+static FILES: ForkMutex<List> = ForkMutex::new(BTreeMap::new());
 
 /// Locks the list.
 pub(super) fn files() -> Guard<'static, List> {
-    list().lock()
+    FILES.lock()
 }
 
 impl AtomicFile {
@@ -59,14 +49,8 @@ fn remembered() -> Option<Box<List>> {
 pub(super) fn inherited() -> Vec<Arc<AtomicFile>> {
     let known = remembered().map_or(List::new(), |list| *list);
     let mut all: Vec<_> = known.values().cloned().collect();
-    match list().try_lock() {
-        Some(mut list) => {
-            let since = core::mem::take(&mut *list);
-            let is_new =
-                |(key, file): &(_, Arc<AtomicFile>)| known.get(key).is_none_or(|known| !Arc::ptr_eq(known, file));
-            all.extend(since.into_iter().filter(is_new).map(|(_, file)| file));
-        }
-        None => OF_CHILD.store(Box::leak(Box::new(Mutex::new(List::new()))), Ordering::Release),
-    }
+    let since = FILES.begin_child().unwrap_or_default();
+    let is_new = |(key, file): &(_, Arc<AtomicFile>)| known.get(key).is_none_or(|known| !Arc::ptr_eq(known, file));
+    all.extend(since.into_iter().filter(is_new).map(|(_, file)| file));
     all
 }

@@ -3,6 +3,7 @@
 
 mod count;
 pub(crate) mod faults;
+mod fork_mutex;
 pub(crate) mod handlers;
 mod held;
 pub(crate) mod main_thread;
@@ -10,6 +11,7 @@ mod mutex;
 mod start;
 
 pub(crate) use count::{forget_parents, is_programs_only};
+pub(crate) use fork_mutex::ForkMutex;
 pub(crate) use held::Held;
 pub(crate) use mutex::{Guard, Mutex};
 pub(crate) use start::{end_with_the_programs_threads, may_start, sharing, start};

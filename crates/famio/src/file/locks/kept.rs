@@ -205,7 +205,7 @@ impl AtomicFile {
             Err(error) if error.errno() != libc::EBADF => Err(error),
             _ => Ok(()), // without a descriptor the program has no lock
         };
-        let has_locks = table.ranges.iter().next().is_some();
+        let has_locks = !table.ranges.is_empty();
         if has_locks {
             self.make_in_kernel(table, make);
         }
@@ -265,7 +265,7 @@ impl AtomicFile {
         let is_recalled = membership.are_locks_recalled(kept.recalls);
         // A program that closes all descriptors by itself closes this one, too.
         let is_lost = table.keeper.as_ref().is_none_or(|keeper| keeper.get().is_err());
-        if is_lost || is_recalled || is_idle || is_turn_of_others() || !membership.has_others() {
+        if is_lost || is_recalled || is_idle || is_turn_of_others() || self.is_alone() {
             if is_idle {
                 self.locks.keeping.is_wanted.store(false, Ordering::Relaxed);
             }

@@ -310,7 +310,7 @@ impl AtomicFile {
         if table.flock.is_some() {
             self.locks.flocks.fetch_add(1, Ordering::AcqRel);
         }
-        if table.ranges.iter().next().is_some() {
+        if !table.ranges.is_empty() {
             self.locks.keeping.granted.fetch_add(1, Ordering::AcqRel);
         }
         table.forget();

@@ -3,8 +3,8 @@
 
 use super::AtomicFile;
 use crate::sys::{Ended, Word, monotonic_now, process_id, wait_for_any};
-use crate::thread::{Guard, Mutex};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::thread::ForkMutex;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use std::sync::{Arc, Weak};
@@ -16,17 +16,8 @@ static EVENTS: AtomicU32 = AtomicU32::new(0);
 /// The thread sleeps.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The files whose locks are kept, and their number.
-static FILES: Mutex<Files> = Mutex::new(Vec::new());
+static FILES: ForkMutex<Vec<Weak<AtomicFile>>> = ForkMutex::new(Vec::new());
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// In a forked child whose parent held the lock of `FILES` at the fork: another list.
-static OF_CHILD: AtomicPtr<Mutex<Files>> = AtomicPtr::new(core::ptr::null_mut());
-
-type Files = Vec<Weak<AtomicFile>>;
-
-fn files() -> Guard<'static, Files> {
-    // SAFETY: null, or never freed.
-    unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES).lock()
-}
 
 /// Between two looks at what is kept.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -62,7 +53,7 @@ pub(super) fn is_answered() -> bool {
 
 /// The locks of `file` are kept from now on.
 pub(super) fn add(file: &Arc<AtomicFile>) {
-    let mut files = files();
+    let mut files = FILES.lock();
     files.push(Arc::downgrade(file));
     COUNT.store(files.len() as u32, Ordering::SeqCst);
     drop(files);
@@ -73,13 +64,13 @@ pub(super) fn add(file: &Arc<AtomicFile>) {
 }
 
 pub(super) fn remove(file: &AtomicFile) {
-    let mut files = files();
+    let mut files = FILES.lock();
     files.retain(|known| !core::ptr::eq(known.as_ptr(), file));
     COUNT.store(files.len() as u32, Ordering::SeqCst);
 }
 
 fn all() -> Vec<Arc<AtomicFile>> {
-    let mut files = files();
+    let mut files = FILES.lock();
     files.retain(|file| file.strong_count() > 0);
     COUNT.store(files.len() as u32, Ordering::SeqCst);
     files.iter().filter_map(Weak::upgrade).collect()
@@ -90,12 +81,7 @@ pub(in crate::file) fn begin_child() {
     PROCESS.store(0, Ordering::Release);
     ASLEEP.store(false, Ordering::Relaxed);
     COUNT.store(0, Ordering::SeqCst);
-    // SAFETY: as in `files`.
-    let list = unsafe { OF_CHILD.load(Ordering::Acquire).as_ref() }.unwrap_or(&FILES);
-    match list.try_lock() {
-        Some(mut files) => files.clear(),
-        None => OF_CHILD.store(Box::into_raw(Box::new(Mutex::new(Vec::new()))), Ordering::Release),
-    }
+    drop(FILES.begin_child());
 }
 
 /// Ends what is kept of one file, before a lock that is not counted.

@@ -115,11 +115,11 @@ impl AtomicFile {
             drop(split);
             return self.split_where_free(table);
         }
-        if table.ranges.iter().next().is_some() {
+        if !table.ranges.is_empty() {
             split.hide();
         }
         self.make_in_kernel(table, |file, table| file.set_in_kernel(table, split.base()));
-        let has_locks = table.ranges.iter().next().is_some() || table.flock.is_some();
+        let has_locks = !table.ranges.is_empty() || table.flock.is_some();
         self.are_moved(table);
         give_up(Some(split.base()));
         split.end(has_locks);

@@ -75,7 +75,6 @@ pub(in crate::file) struct Ranges {
 }
 
 impl Ranges {
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
