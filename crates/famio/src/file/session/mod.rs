@@ -4,6 +4,7 @@ pub(super) mod attach;
 pub(super) mod close;
 pub(super) mod closed_gate;
 pub(super) mod deferred;
+mod exclusive;
 pub(super) mod flush;
 pub(super) mod flush_tries;
 mod gap;

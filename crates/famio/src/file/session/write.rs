@@ -1,6 +1,7 @@
 //! Writes to an attached file: block by block, each through a buffer, so that no block lock is held while the
 //! caller's memory is touched.
 
+use super::exclusive::is_time_to_ask;
 use super::read::is_current;
 use super::{CALL_MAX, Session};
 use crate::error::{Error, Result};
@@ -111,6 +112,9 @@ impl Session {
         // By both, so that a program with few writes per epoch is not timed at each of them.
         let mine = shared.counts.mine();
         let turn = mine.writes() ^ shared.committed.load(Ordering::Relaxed);
+        if is_time_to_ask(turn, total) {
+            self.ask_for_exclusive_mode(fds);
+        }
         let timer = Timer::begin(&shared.totals.write_times, turn.is_multiple_of(WRITES_TIMED));
         let _inside = self.enter_gate(&mut cx)?;
         self.check_change(cx)?;

@@ -5,6 +5,7 @@
 //! the only one. Any other reader or writer first revokes exclusive mode: `membarrier` takes the place of the owner's
 //! missing fence or, where it is refused, the revoker waits until the owner has passed a fence by itself.
 
+use super::entered::Entered;
 use super::gate::Gate;
 use crate::error::Error;
 use crate::index::lock::Stuck;
@@ -258,6 +259,31 @@ impl Gate {
             // `is_joined`).
             fence(Ordering::SeqCst);
         }
+    }
+
+    /// Whether this thread is to be granted exclusive mode within an epoch: since the last call, by any thread, it alone
+    /// has written, and no pause is left. For the pauses, a call counts as an epoch. Not while another is inside, perhaps
+    /// with a long write: this one would have to wait for it.
+    pub fn is_to_be_granted(&self, me: u32, entered: &Entered) -> bool {
+        let token = token(me);
+        match self.exclusive.load(Ordering::Relaxed) {
+            0 => {}
+            exclusive => {
+                if exclusive == token {
+                    self.lower_strikes();
+                }
+                return false;
+            }
+        }
+        if self.writer.load(Ordering::Relaxed) != token {
+            self.writer.store(0, Ordering::Relaxed); // watched anew from here on
+            return false;
+        }
+        let pause = self.pause.load(Ordering::Relaxed);
+        if pause > 0 {
+            self.pause.store(pause - 1, Ordering::Relaxed);
+        }
+        pause == 0 && self.refused.load(Ordering::Relaxed) == 0 && !entered.has(me)
     }
 
     /// At the end of an epoch, by the thread in exclusive mode, inside: it keeps that until it has left.
