@@ -99,11 +99,6 @@ impl OwnerSession {
         look: impl FnOnce(&Self) -> Result<Look<T>>,
     ) -> Result<Look<T>> {
         let shared = self.shared();
-        // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
-        // ownership.
-        if !shared.gate.is_nobodys() || shared.deferred.is_any() {
-            return Ok(Look::Unreachable);
-        }
         if shared.released.load(Ordering::Acquire) != 0 {
             return Ok(Look::Unreachable);
         }
@@ -122,21 +117,18 @@ impl OwnerSession {
         }
         let looked = look(self);
         fence(Ordering::Acquire);
-        if !shared.gate.is_nobodys()
-            || shared.transactions.load(Ordering::Relaxed) != transactions
-            || !self.is_current(membership)
-        {
+        if shared.transactions.load(Ordering::Relaxed) != transactions || !self.is_current(membership) {
             return Ok(Look::Changing);
         }
         looked
     }
 
-    /// The logical size, with uncommitted changes.
+    /// The logical size, with uncommitted changes. A thread in exclusive mode stores it, too.
     pub(in crate::file) fn size(&self) -> u64 {
         self.shared().size()
     }
 
-    /// When it was last changed in this session.
+    /// When it was last changed in this session, also by a thread in exclusive mode.
     pub(in crate::file) fn last_change(&self) -> Option<Modified> {
         self.shared().last_change()
     }
@@ -146,8 +138,13 @@ impl OwnerSession {
     /// # Safety
     /// The buffers may be overwritten; they may be bad.
     pub(in crate::file) unsafe fn read(&self, fds: &Descriptors, offset: u64, bufs: &[UserBuf]) -> Result<Look<usize>> {
+        let (shared, mut done) = (self.shared(), 0);
+        // A thread in exclusive mode defers writes and does not fence: its process ends that when it is asked for
+        // ownership.
+        if !shared.gate.is_nobodys() || shared.deferred.is_any() {
+            return Ok(Look::Unreachable);
+        }
         let room = self.size().saturating_sub(offset).min(CALL_MAX as u64) as usize;
-        let mut done = 0;
         for buf in bufs {
             let len = buf.len.min(room - done);
             let mut used = 0;
@@ -163,7 +160,7 @@ impl OwnerSession {
             }
             done += used;
         }
-        Ok(Look::Done(done))
+        Ok(if shared.gate.is_nobodys() { Look::Done(done) } else { Look::Changing })
     }
 
     /// Reads from one block, or from several without a cell.
