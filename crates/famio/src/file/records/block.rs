@@ -1,5 +1,6 @@
 //! Writes, reads and cuts one block, with its bytes in a buffer.
 
+use super::early::is_past_cache;
 use super::state::State;
 use super::{Records, buffers, checkpointing};
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
 use crate::file::engine::home::zero_out;
 use crate::file::engine::room::with_room;
 use crate::index::{BLOCK, Cell};
-use crate::pmem::prefetch;
+use crate::pmem::{copy_past, prefetch};
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
@@ -69,11 +70,16 @@ impl Records {
                 return Err(e);
             }
         };
-        let early = self.place_early(cx, block, end - start == BLOCK && bits == u64::MAX);
+        let is_new_whole = end - start == BLOCK && bits == u64::MAX;
+        let early = self.place_early(cx, block, is_new_whole);
         let _changing = cell.changing();
         if let Some(place) = early {
             // SAFETY: both are our buffers of a whole block, and do not overlap; all of it is written.
             unsafe { self.store_early(cx, place, to, buf) };
+        } else if is_new_whole && cx.exclusive && self.area.is_none() && is_past_cache(cx) {
+            // Other threads might see it too late; but they end exclusive mode first, which is a fence.
+            // SAFETY: both are our buffers of a whole block, and do not overlap.
+            unsafe { copy_past(to, buf, BLOCK) };
         } else {
             runs(bits, |first, count| {
                 let (from, until) = ((first * GRANULE).max(start), ((first + count) * GRANULE).min(end));
@@ -263,4 +269,44 @@ pub(in crate::file) unsafe fn copy_block(cx: &Context<'_>, cell: &Cell, part: Pa
     };
     // SAFETY: the caller's promise; our buffer is a whole block.
     unsafe { cx.copy_merged(part, aside, readable) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::file::{Access, AtomicFile, UserBuf};
+    use std::os::fd::{AsFd, AsRawFd};
+
+    /// Twice as many as stay in the cache, by a thread that has the file to itself.
+    #[test]
+    fn blocks_that_go_past_the_cache_are_read_and_committed() {
+        const SIZE: usize = 8 << 20;
+        let path = format!("records-past-cache-{}", std::process::id());
+        std::fs::write(&path, vec![1; SIZE]).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let name = std::ffi::CString::new(path.clone()).unwrap();
+        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &Settings::default()).unwrap();
+        let bytes = |pass: u8| -> Vec<u8> { (0..SIZE).map(|at| (at / 8) as u8 ^ (at >> 11) as u8 ^ pass).collect() };
+        let check = |pass: u8| {
+            let mut got = vec![0; SIZE];
+            // SAFETY: the test's memory.
+            let read = unsafe { atomic.read(0, &[UserBuf::of(&mut got)]) }.unwrap();
+            assert!(read == SIZE && got == bytes(pass), "pass {pass}");
+        };
+        for pass in 2..5 {
+            let mut bytes = bytes(pass);
+            for (number, block) in bytes.chunks_mut(BLOCK).enumerate() {
+                // SAFETY: the test's memory.
+                unsafe { atomic.write((number * BLOCK) as u64, &[UserBuf::of(block)]) }.unwrap();
+            }
+            std::thread::scope(|scope| scope.spawn(|| check(pass)).join()).unwrap();
+            check(pass);
+        }
+        atomic.sync().unwrap();
+        check(4);
+        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
+        assert!(std::fs::read(&path).unwrap() == bytes(4));
+        std::fs::remove_file(&path).unwrap();
+    }
 }
