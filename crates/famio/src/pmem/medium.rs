@@ -2,6 +2,7 @@
 //! depends goes through a [`Medium`], so that a recorder can take its place.
 
 use crate::error::Result;
+use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use std::os::fd::BorrowedFd;
 
@@ -82,6 +83,13 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// flush of another file that was not changed since is not enough. `ENOSYS`, `EPERM`: a sandbox does not allow that.
     fn write_out(&self, fd: BorrowedFd<'_>) -> Result<()> {
         crate::sys::write_out(fd)
+    }
+
+    /// Starts the disk's writes of cached bytes of a file, in this range: they are on their way when it returns, or the
+    /// disk has them. No flush becomes needless by it, and the next one reports an error of these writes, too. `ENOSYS`,
+    /// `EPERM`: a sandbox does not allow that.
+    fn start_write_out(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> Result<()> {
+        crate::sys::write_out_range(fd, range, libc::SYNC_FILE_RANGE_WRITE)
     }
 
     /// Sets a file's size; durable after [`fdatasync`](Self::fdatasync).

@@ -111,8 +111,14 @@ pub(crate) fn next_data(fd: impl AsFd, range: Range<u64>) -> Result<Option<Range
 /// durably.
 pub(crate) fn write_out(fd: impl AsFd) -> Result<()> {
     let how = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    write_out_range(fd, 0..0, how)
+}
+
+/// The steps `how` of that, for a part of the file. 0 as its end: the file's.
+pub(crate) fn write_out_range(fd: impl AsFd, range: Range<u64>, how: u32) -> Result<()> {
+    let (fd, from) = (fd.as_fd().as_raw_fd() as usize, range.start as usize);
     // SAFETY: numbers.
-    check(unsafe { syscall(libc::SYS_sync_file_range, [fd.as_fd().as_raw_fd() as usize, 0, 0, how as usize, 0, 0]) })?;
+    check(unsafe { syscall(libc::SYS_sync_file_range, [fd, from, range.end as usize - from, how as usize, 0, 0]) })?;
     Ok(())
 }
 

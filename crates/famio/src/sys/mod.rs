@@ -23,7 +23,7 @@ mod standard_error;
 pub(crate) mod users;
 
 pub(crate) use bytes::{
-    each_data, each_piece, next_data, read_at, read_whole, with_position_kept, write_at, write_out,
+    each_data, each_piece, next_data, read_at, read_whole, with_position_kept, write_at, write_out, write_out_range,
 };
 pub use clock::coarse_now;
 pub(crate) use clock::{may_be_stamped_again, monotonic_now, precise_now};

@@ -25,6 +25,7 @@ mod state;
 mod to_file;
 mod waiting;
 mod write_back;
+mod write_out;
 
 pub(super) use attach::{attach, attach_tiered, join, join_tiered};
 pub(super) use block::{copy_block, readable};
@@ -39,6 +40,7 @@ use crate::index::{BLOCK, Cell};
 use crate::journal::live::Live;
 use crate::journal::tiered::Area;
 use crate::pmem::{Medium, TestHooks};
+use crate::settings::Durability;
 use crate::thread::Mutex;
 use biased::Biased;
 use checkpointing::Checkpointing;
@@ -48,6 +50,7 @@ use memory::{Held, Surplus};
 use open_blocks::OpenBlocks;
 use std::sync::Arc;
 use write_back::WriteBack;
+use write_out::WriteOut;
 
 /// A journal of epochs and the file that it protects.
 pub(crate) struct Records {
@@ -92,6 +95,7 @@ pub(crate) struct Records {
     is_away: AtomicBool,
     held: Held,
     surplus: Surplus,
+    write_out: WriteOut,
     /// Held by work outside the gate, and by the journal's end; true once it has ended.
     ended: Mutex<bool>,
 }
@@ -128,6 +132,7 @@ impl Records {
             is_away: AtomicBool::new(false),
             held: Held::default(),
             surplus: Surplus::default(),
+            write_out: WriteOut::new(),
             ended: Mutex::new(false),
         }
     }
@@ -271,6 +276,9 @@ impl Engine for Records {
         let over = self.ended.lock();
         if *over || self.is_away.load(Ordering::Acquire) {
             return Ok(false); // the journal says clean, and may be gone
+        }
+        if self.live.durability() == Durability::Power {
+            self.write_out.start(|range| cx.fds.with_lasting(|fd| self.medium.start_write_out(fd, range.clone())));
         }
         self.end_pass(cx)
     }

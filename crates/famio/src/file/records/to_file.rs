@@ -184,6 +184,7 @@ impl Records {
                 shared.physical.fetch_max((stat.st_size as u64).min(end), Ordering::AcqRel);
             }
         })?;
+        self.write_out.note(offset..end);
         if end > physical {
             cx.home.cover(cx.fds, end)?;
             shared.physical.fetch_max(end, Ordering::AcqRel);

@@ -29,6 +29,7 @@ pub use trace::{Start, Trace};
 
 use super::{Domain, Medium, medium};
 use crate::error::{Error, Result};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use names::Holder;
 use op::Op;
@@ -425,6 +426,11 @@ unsafe impl Medium for Recorder {
             let holder = state.place.as_ref().and_then(|place| place.holder(fd));
             holder.into_iter().for_each(|holder| state.push(Op::SyncNames(holder)));
         }
+        Ok(())
+    }
+
+    /// A cache may do so at any time.
+    fn start_write_out(&self, _: BorrowedFd<'_>, _: Range<u64>) -> Result<()> {
         Ok(())
     }
 
