@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::agent::{Agent, everywhere, nothing_left};
+use common::agent::{Agent, nothing_left, with_journal_beside};
 use common::deferred::{SETTINGS, agent, bytes, deferred, wait_until_closed};
 use common::{Folder, build, under};
 
 #[test]
 fn it_is_closed_a_moment_later() {
-    everywhere("deferred", |folder, domain| {
+    with_journal_beside("deferred", |folder, domain| {
         let mut a = agent(folder, domain);
         let text = deferred(&mut a, folder, &[]);
         assert_eq!(bytes(folder), text, "without a SYNC, and without a session's end");
@@ -36,7 +36,7 @@ fn without_the_setting_it_is_closed_at_once() {
 /// The session goes on between processes, neither of which has the file open.
 #[test]
 fn others_that_open_it_meanwhile_find_everything() {
-    everywhere("deferred-others", |folder, domain| {
+    with_journal_beside("deferred-others", |folder, domain| {
         let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
         for round in 100..140 {
             let [one, other] = ["one", "two"].map(|who| format!("{who}{round}"));
@@ -58,7 +58,7 @@ fn others_that_open_it_meanwhile_find_everything() {
 
 #[test]
 fn a_kill_meanwhile_loses_nothing() {
-    everywhere("deferred-kill", |folder, domain| {
+    with_journal_beside("deferred-kill", |folder, domain| {
         let mut a = agent(folder, domain);
         let text = deferred(&mut a, folder, &[]);
         a.kill();
@@ -79,7 +79,7 @@ fn a_kill_meanwhile_loses_nothing() {
 /// The session's end needs a descriptor to write the file by.
 #[test]
 fn the_next_open_is_for_reading_only() {
-    everywhere("deferred-reading", |folder, domain| {
+    with_journal_beside("deferred-reading", |folder, domain| {
         let mut a = agent(folder, domain);
         let text = deferred(&mut a, folder, &[]);
         a.ok("look atomic");
@@ -113,7 +113,7 @@ fn what_stays_after_a_kill_is_closed_at_once() {
 
 #[test]
 fn the_programs_locks_go_with_its_close() {
-    everywhere("deferred-locks", |folder, domain| {
+    with_journal_beside("deferred-locks", |folder, domain| {
         let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
         deferred(&mut a, folder, &["lock", "range o w 0 10", "range p w 30 10"]);
         b.each(&["open atomic", "range o w 0 10", "range p w 30 10", "lock", "close"]);
@@ -135,7 +135,7 @@ fn the_programs_locks_go_with_its_close() {
 /// The file was opened under a name that is not selected.
 #[test]
 fn a_lock_by_another_descriptor_stays() {
-    everywhere("deferred-other-lock", |folder, domain| {
+    with_journal_beside("deferred-other-lock", |folder, domain| {
         let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
         std::fs::rename(folder.path().join("atomic"), folder.path().join("other")).unwrap();
         a.ok("keep other");
@@ -152,7 +152,7 @@ fn a_lock_by_another_descriptor_stays() {
 
 #[test]
 fn nothing_is_left_when_the_program_looks() {
-    everywhere("deferred-names", |folder, domain| {
+    with_journal_beside("deferred-names", |folder, domain| {
         let mut a = agent(folder, domain);
         deferred(&mut a, folder, &[]);
         assert_eq!(a.tell("list ."), "0");
@@ -177,7 +177,7 @@ fn nothing_is_left_when_the_program_looks() {
 /// The file would be its parent's.
 #[test]
 fn a_forked_child_opens_it() {
-    everywhere("deferred-fork", |folder, domain| {
+    with_journal_beside("deferred-fork", |folder, domain| {
         let mut a = agent(folder, domain);
         deferred(&mut a, folder, &[]);
         a.ok("child atomic");
@@ -193,7 +193,7 @@ fn a_forked_child_opens_it() {
 fn each_finds_what_it_wrote_last() {
     const ROUNDS: usize = 300;
     let program = build("again");
-    everywhere("deferred-again", |folder, domain| {
+    with_journal_beside("deferred-again", |folder, domain| {
         let begin = |at: &str| {
             let mut command = under(folder, &program);
             command.args(["atomic", at, &ROUNDS.to_string()]).envs(SETTINGS);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::agent::{Agent, everywhere, nothing_left};
+use common::agent::{Agent, nothing_left, with_journal_beside};
 use common::deferred::{LONG, agent, deferred, has_pool, wait_until_closed};
 use std::fs::File;
 use std::io::Write;
@@ -26,7 +26,7 @@ fn changed_elsewhere(way: &str) {
         }
         _ => &[],
     };
-    everywhere("deferred-changed", |folder, domain| {
+    with_journal_beside("deferred-changed", |folder, domain| {
         let path = folder.path().join("atomic");
         let append = |text: &[u8]| {
             let mut file = std::fs::File::options().append(true).open(&path).unwrap();
@@ -67,7 +67,7 @@ fn changed_elsewhere(way: &str) {
 /// It has its name and its space until then.
 #[test]
 fn another_program_removes_it() {
-    everywhere("deferred-removed", |folder, domain| {
+    with_journal_beside("deferred-removed", |folder, domain| {
         let mut a = agent(folder, domain);
         deferred(&mut a, folder, &[]);
         std::fs::remove_file(folder.path().join("atomic")).unwrap();
@@ -87,7 +87,7 @@ fn after_a_kill_another_program_changes_it() {
     let cut = |file: &std::fs::File| file.set_len(5000).unwrap();
     let touch = |file: &std::fs::File| file.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
     let changes: [&dyn Fn(&std::fs::File); 4] = [&overwrite, &append, &cut, &touch];
-    everywhere("deferred-kill-changed", |folder, domain| {
+    with_journal_beside("deferred-kill-changed", |folder, domain| {
         for change in changes {
             let mut a = agent(folder, domain);
             deferred(&mut a, folder, &[]);
@@ -108,7 +108,7 @@ fn after_a_kill_another_program_changes_it() {
 /// Also what it changes at the very moment of the session's end.
 #[test]
 fn what_another_program_appends_meanwhile_stays() {
-    everywhere("deferred-appended", |folder, domain| {
+    with_journal_beside("deferred-appended", |folder, domain| {
         let mut a = agent(folder, domain);
         let mut file = File::options().append(true).open(folder.path().join("atomic")).unwrap();
         let mut length = 10_000;
@@ -127,7 +127,7 @@ fn what_another_program_appends_meanwhile_stays() {
 #[test]
 fn the_time_that_another_program_sets_stays() {
     let set = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    everywhere("deferred-times", |folder, domain| {
+    with_journal_beside("deferred-times", |folder, domain| {
         let mut a = agent(folder, domain);
         deferred(&mut a, folder, &[]);
         let file = File::options().write(true).open(folder.path().join("atomic")).unwrap();
@@ -146,7 +146,7 @@ fn the_time_that_another_program_sets_stays() {
 /// One that only reads cannot end the session of a process that was killed.
 #[test]
 fn one_that_opens_it_to_read_again_and_again_sees_it() {
-    everywhere("deferred-polled", |folder, domain| {
+    with_journal_beside("deferred-polled", |folder, domain| {
         let (mut a, mut b) = (agent(folder, domain), agent(folder, domain));
         let text = deferred(&mut a, folder, &[]);
         for _ in 0..10 {
@@ -170,7 +170,7 @@ fn one_that_opens_it_to_read_again_and_again_sees_it() {
 /// Some processes can use it only when the session has ended.
 #[test]
 fn now_and_then_the_session_ends() {
-    everywhere("deferred-ended", |folder, domain| {
+    with_journal_beside("deferred-ended", |folder, domain| {
         let mut both = [agent(folder, domain), agent(folder, domain)];
         deferred(&mut both[0], folder, &[]);
         let has_journal = || {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::agent::{Agent, nothing_left, program};
+use common::agent::{Agent, everywhere as in_any_journal, nothing_left, program};
 use common::{Folder, under};
 use std::process::Stdio;
 
@@ -48,6 +48,23 @@ fn what_complete_calls_did_is_there() {
         let wanted = format!("three{}two{}end", ".".repeat(4995), ".".repeat(1997));
         assert!(seen == wanted.as_bytes() && said.is_empty(), "{} bytes, {said}", seen.len());
         assert!(folder.read("atomic") == seen); // also without Famio
+    });
+}
+
+/// A lone writer's whole blocks, committed or not, may lie in a tiered journal alone.
+#[test]
+fn whole_blocks_of_a_lone_writer_are_there() {
+    let letters = "ab".repeat(30);
+    in_any_journal("keep-whole", |folder, domain| {
+        let mut a = Agent::set(folder, domain, &[("FAMIO_ON_KILL", "keep")]);
+        a.each(&["open atomic", &format!("blocks 1 {letters}c"), "write 8000 e", &format!("blocks 0 {letters}d")]);
+        a.kill();
+        let mut b = Agent::with(folder, domain);
+        b.sees(4090, "ddddddcc");
+        b.sees(7998, "ccec");
+        b.end();
+        let read = folder.read("atomic");
+        assert!(read[..4096] == [b'd'; 4096] && read[4096..8000] == [b'c'; 3904] && read[8192..8200] == [b'.'; 8]);
     });
 }
 

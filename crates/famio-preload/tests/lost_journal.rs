@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::agent::{Agent, everywhere, shared_memory};
+use common::agent::{Agent, shared_memory, with_journal_beside};
 use common::{Folder, build, succeed, under};
 use famio::Settings;
 use famio::recovery::{Options, Outcome, Silent, recover_path};
@@ -129,7 +129,7 @@ fn with_journal(folder: &Folder, domain: &str) -> Agent {
 /// The next process took the journal for a dead process's, and recovered it while the writer used it.
 #[test]
 fn a_control_file_that_was_removed_makes_nobody_a_second_writer() {
-    everywhere("control", |folder, domain| {
+    with_journal_beside("control", |folder, domain| {
         let mut writer = with_journal(folder, domain);
         writer.ok("write 0 first");
         writer.ok("sync");
@@ -196,7 +196,7 @@ fn without_a_place_to_meet_children_and_their_parent_find_each_other() {
 /// It was `EBUSY` permanently: the SYNC created the journal again, but the other process found no control page.
 #[test]
 fn a_sync_after_it_lets_others_come_again() {
-    everywhere("place", |folder, domain| {
+    with_journal_beside("place", |folder, domain| {
         let mut writer = with_journal(folder, domain);
         writer.ok("write 0 first");
         writer.ok("sync");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::agent::{Agent, everywhere, nothing_left, program};
+use common::agent::{Agent, everywhere, nothing_left, program, set_domain};
 use common::{Folder, under};
 use famio_test_support::random::Random;
 
@@ -144,7 +144,8 @@ fn a_process_that_only_reads_keeps_nothing_of_a_killed_writer() {
                 assert_eq!((reader.tell("size"), reader.tell("end")), ("10004".into(), "10004 half".into()));
             }
             let mut backup = under(folder, "cp");
-            backup.args(["atomic", "copy"]).envs((domain == "emulated").then_some(("FAMIO_DOMAIN", domain)));
+            backup.args(["atomic", "copy"]);
+            set_domain(&mut backup, folder, domain);
             common::succeed(&mut backup);
             assert_eq!(&folder.read("copy")[98..106], b"..half..");
             monitor.sees(98, "..half..");

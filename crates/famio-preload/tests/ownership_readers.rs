@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::agent::{Agent, everywhere, program};
+use common::agent::{Agent, everywhere, pool, program};
 use common::{Folder, under};
 
 /// The number of the session's arena: another owner has another one.
 fn arena(folder: &Folder) -> u64 {
-    let beside = std::fs::read_dir(folder.path().join(".famio")).unwrap().flatten();
+    let beside = std::fs::read_dir(folder.path().join(".famio")).or_else(|_| std::fs::read_dir(pool(folder)));
+    let beside = beside.unwrap().flatten();
     let control = beside.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|what| what == "control"));
     let page = std::fs::read(control.expect("a control file")).unwrap();
     u64::from_ne_bytes(page[24..32].try_into().unwrap())
@@ -52,6 +53,34 @@ fn readers_see_all_and_a_writer_goes_on_with_the_session() {
         b.end();
         a.end();
         assert_eq!(&folder.read("atomic")[..7], b"BeOTHER");
+    });
+}
+
+/// Whole blocks of a lone writer may lie in a tiered journal alone.
+#[test]
+fn whole_blocks_of_a_lone_writer_are_everybodys() {
+    let mut letters = "ab".repeat(30);
+    letters.push('c');
+    everywhere("whole-blocks", |folder, domain| {
+        let mut a = Agent::with(folder, domain);
+        a.each(&[&format!("blocks 1 {letters}"), "sync", &format!("blocks 0 {letters}"), "sync"]);
+        let mut b = Agent::with(folder, domain);
+        b.sees(4000, &"c".repeat(200));
+        let session = arena(folder);
+        a.ok("write 4100 dd");
+        b.sees(4096, "ccccddcc");
+        b.sees(8190, "cc....");
+        assert_eq!(arena(folder), session);
+        // Another process goes on with the session, and is killed with an epoch open.
+        b.each(&["write 8000 ee", "sync", &format!("blocks 1 {letters}"), &format!("blocks 0 {letters}d")]);
+        a.sees(4095, "dc");
+        b.kill();
+        a.sees(4090, "ccccccccc");
+        a.each(&["write 10 f", "sync"]);
+        a.sees(8, "ccfc");
+        a.end();
+        let read = folder.read("atomic");
+        assert!(read[..10] == [b'c'; 10] && read[11..8192] == [b'c'; 8181] && read[10] == b'f');
     });
 }
 

@@ -81,7 +81,7 @@ rules! {
     TieredReuseAfterTail,
     TieredSlotIsWrittenAgain,
     TieredJournalBeforeFile,
-    EarlyIsForgottenByWrites,
+    EarlyIsOverwritten,
     // Of a write cache's passes.
     PassCutsFirst,
     CutTakesAFlush,
@@ -91,9 +91,11 @@ rules! {
     LoggedAgainWhole,
     LoggedAgainBeforeTail,
     LoggedAgainToTheLast,
+    LoggedAgainMoves,
     ForcedCutsFirst,
     ForcedHeedsCuts,
     ForcedKeepsTheEnd,
+    ForcedMoves,
     ForcedFlushesBeforeTail,
     // Commits of several files.
     RecordBeforeFiles,

@@ -113,7 +113,7 @@ const PAGES: [&str; 2] = [
 ];
 
 /// For a tiered journal: in a pool its write cache is always full, and what was found not synced is logged again.
-const TIERED: [&str; 26] = [
+const TIERED: [&str; 32] = [
     // A block that the open epoch has overwritten, and a pass after the one that has left it.
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g",
     "u+pool: w0+4096 s w4096+30000 s w40000+64 s w0+64 g g s g",
@@ -136,6 +136,14 @@ const TIERED: [&str; 26] = [
     "u: w0+4096 s w0+4096 s w0+4096 s w0+4096 t4090 s t8192 s",
     "u: w0+4096 s w0+4096 s w4096+4096 2:w8192+10 2:s",
     "u: w0+4096 s w0+4096 s w0+4096 2:w100+60 2:s",
+    // Blocks that lie in the journal: written in part later, logged again, flushed beside an open cut, overwritten by an
+    // epoch that needs the whole journal, and handed over. In the end their segments are used again.
+    "u: w0+4096 s w0+4096 s w4096+4096 s w100+60 s w4100+60 s g w100+60 s",
+    "u+small: w0+4096 s w0+4096 s w4096+4096 s w0+4096 s w0+4096 s w0+4096 s w0+4096 s gb s w0+4096 s w0+4096 s w0+4096 s w0+4096 s gb s w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+4096 s w0+4096 s w4100+10 s",
+    "u: w0+24000 s w0+4096 s w0+4096 s w4096+4096 s t9000 gf w12288+30000 s w12288+30000 s w12288+30000 s w12288+30000 s w4100+10 s",
+    "u+tiny: w0+4096 s w0+4096 s w4096+4096 s w8192+4096 w12288+36000 s w4100+60 s",
+    "u+tiny: w0+24000 s w0+4096 s w0+4096 s w4096+4096 s t9000 w12288+36000 s w4100+10 s g",
+    "u: w0+4096 s w0+4096 s w4096+4096 s h w100+60 s w4100+60 s g",
     // The file has bytes that a committed cut takes: before a pass writes, and of a pass that has nothing to write.
     "u+small: w0+40960 s g t9000 s t30000 s w0+64 s g w0+64 s",
     "u+small: w0+20000 s g t2000 s t20000 s w0+16384 s w0+16384 s gb gb ge",
@@ -194,7 +202,7 @@ const GROUP: [&str; 9] = [
 const FAILED_RECORD: &str = "w1105+138 z w12288+4632 s r gf";
 
 /// Parts that one of these histories tests, and few others do; with the effort that it takes.
-const TELLING: [(&str, &str, Effort); 19] = [
+const TELLING: [(&str, &str, Effort); 21] = [
     ("GroupHasRecord", "group: w100+60 z s", Effort::GLANCE),
     ("RecordBeforeFiles", "group: w100+60 z s", Effort::GLANCE),
     ("EntriesAreKept", "w0+6000 s j100+60", Effort::WHOLE),
@@ -208,6 +216,8 @@ const TELLING: [(&str, &str, Effort); 19] = [
     ("Fence: file/inplace/checkpoint.rs", "pmem/r: w100+60 w4200+60 s g w4200+60 w100+60 s", Effort::CLOSE),
     ("Fence: file/inplace/pieces.rs", "pmem/a: w0+6000 s 2:n64+256 s", Effort::CLOSE),
     ("LoggedAgainWhole", "w40000+64 s w64+64 g s g s", Effort::CLOSE),
+    ("LoggedAgainMoves", "u+small: w0+4096 s w0+4096 s w4096+4096 s", Effort::CLOSE),
+    ("ForcedMoves", "t9000 gf w12288+30000 s", Effort::CLOSE),
     ("OverwrittenStays", "page-cache/u+small: w0+64 w4096+64", Effort::GLANCE),
     ("HeaderFlushesWhatItRead", "s g h c", Effort::CLOSE),
     // The flush of the first commit fails.

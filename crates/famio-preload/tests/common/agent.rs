@@ -22,6 +22,22 @@ pub fn program() -> &'static Path {
     PROGRAM.get_or_init(|| build("agent"))
 }
 
+/// The pool of tiered journals of files in this folder.
+pub fn pool(folder: &Folder) -> PathBuf {
+    Path::new("/dev/shm").join(format!("{}-pool", folder.path().file_name().unwrap().display()))
+}
+
+/// As an agent has it.
+pub fn set_domain(command: &mut std::process::Command, folder: &Folder, domain: &str) {
+    if domain == "emulated" || domain == "tiered" {
+        command.env("FAMIO_DOMAIN", "emulated");
+    }
+    if domain == "tiered" {
+        std::fs::create_dir_all(pool(folder)).unwrap();
+        command.env("FAMIO_POOL", pool(folder)).env("FAMIO_DURABILITY", "process");
+    }
+}
+
 impl Agent {
     pub fn new(folder: &Folder, domain: &str) -> Self {
         Self::set(folder, domain, &[])
@@ -30,9 +46,7 @@ impl Agent {
     /// With these settings.
     pub fn set(folder: &Folder, domain: &str, environment: &[(&str, &str)]) -> Self {
         let mut command = under(folder, program());
-        if domain == "emulated" {
-            command.env("FAMIO_DOMAIN", "emulated");
-        }
+        set_domain(&mut command, folder, domain);
         command.envs(environment.iter().copied());
         Self::of(command)
     }
@@ -48,9 +62,7 @@ impl Agent {
         let inside = ["--mount", "--pid", "--fork", "--mount-proc", "--"];
         let mut command = under(folder, "unshare");
         command.args(inside).arg(program());
-        if domain == "emulated" {
-            command.env("FAMIO_DOMAIN", "emulated");
-        }
+        set_domain(&mut command, folder, domain);
         let mut agent = Self::of(command);
         assert_eq!(agent.tell("open atomic"), "ok");
         agent
@@ -154,17 +166,23 @@ impl Drop for Agent {
     }
 }
 
-/// Runs a test with each kind of journal: in memory with and without flushes, and on a disk.
+/// Runs a test with each kind of journal: those of [`with_journal_beside`], and in memory before a disk.
 pub fn everywhere(name: &str, test: impl Fn(&Folder, &str)) {
+    with_journal_beside(name, &test);
+    on(Folder::on_disk(&format!("turns-{name}-tiered")), "tiered", &test);
+}
+
+/// Runs a test with a journal beside the file: in memory with and without flushes, and on a disk.
+pub fn with_journal_beside(name: &str, test: impl Fn(&Folder, &str)) {
     for domain in ["process", "emulated"] {
-        let folder = Folder::new(&format!("turns-{name}-{domain}"));
-        std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
-        test(&folder, domain);
-        nothing_left(&folder);
+        on(Folder::new(&format!("turns-{name}-{domain}")), domain, &test);
     }
-    let folder = Folder::on_disk(&format!("turns-{name}"));
+    on(Folder::on_disk(&format!("turns-{name}")), "power", &test);
+}
+
+fn on(folder: Folder, domain: &str, test: &impl Fn(&Folder, &str)) {
     std::fs::write(folder.path().join("atomic"), ".".repeat(10_000)).unwrap();
-    test(&folder, "power");
+    test(&folder, domain);
     nothing_left(&folder);
 }
 
@@ -172,4 +190,7 @@ pub fn nothing_left(folder: &Folder) {
     assert!(folder.names().iter().all(|name| !name.contains("famio")), "{:?}", folder.names());
     let left = shared_memory::of_folder(folder.path());
     assert!(left.is_empty(), "{left:?}");
+    if pool(folder).exists() {
+        std::fs::remove_dir(pool(folder)).expect("an empty pool");
+    }
 }

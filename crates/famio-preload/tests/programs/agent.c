@@ -33,6 +33,14 @@ int main(void) {
       memset(megabyte, *text, sizeof megabyte);
       for (at = 0; at < len && pwrite(fd, megabyte, sizeof megabyte, at << 20) == sizeof megabyte;) at++;
       printf("%s\n", at < len ? strerror(errno) : "ok");
+    } else if (sscanf(line, "blocks %ld %199s", &at, text) == 2) { /* a block full of each letter, with a SYNC between them */
+      static char block[4096];
+      for (len = 0; text[len]; len++) {
+        if (len && fsync(fd) < 0) break;
+        memset(block, text[len], sizeof block);
+        if (pwrite(fd, block, sizeof block, at * 4096) != sizeof block) break;
+      }
+      printf("%s\n", text[len] ? strerror(errno) : "ok");
     } else if (sscanf(line, "append %199s", text) == 1) {
       fcntl(fd, F_SETFL, O_APPEND);
       long n = write(fd, text, strlen(text));

@@ -173,8 +173,8 @@ impl<'a> Index<'a> {
 
     /// Calls `visit` for every existing cell in `first..=last`, in file order, until it fails.
     pub fn for_each(&self, first: u64, last: u64, mut visit: impl FnMut(u64, &'a Cell) -> Result<()>) -> Result<()> {
-        let mut block = first;
-        while block <= last && block < BLOCKS_MAX {
+        let (mut block, last) = (first, last.min(BLOCKS_MAX - 1));
+        while block <= last {
             let run = self.absent_run(block, last - block + 1);
             block += run;
             if run == 0 {
@@ -216,6 +216,30 @@ mod tests {
         }
         assert!(index.lookup(1 << 20).is_none());
         assert_eq!(index.cell(BLOCKS_MAX).err().unwrap().errno(), libc::EFBIG);
+    }
+
+    /// It once went through the whole tree, block by block.
+    #[test]
+    fn all_blocks_are_visited_and_nothing_else() {
+        let arena = Arena::for_test();
+        let index = Index::new(&arena);
+        let visited = |first, last| {
+            let mut all = Vec::new();
+            index
+                .for_each(first, last, |block, _| {
+                    all.push(block);
+                    Ok(())
+                })
+                .unwrap();
+            all
+        };
+        assert!(visited(0, u64::MAX).is_empty());
+        for block in [3, BLOCKS_MAX - 1] {
+            index.cell(block).unwrap();
+        }
+        let all = visited(0, u64::MAX);
+        assert!(all.contains(&3) && all.last() == Some(&(BLOCKS_MAX - 1)) && all.len() <= 1024, "{}", all.len());
+        assert_eq!((visited(3, 3), visited(BLOCKS_MAX, u64::MAX)), (vec![3], vec![]));
     }
 
     #[test]

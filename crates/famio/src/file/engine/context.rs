@@ -297,9 +297,12 @@ pub(crate) trait Engine: Send + Sync {
         self.write_block(cx, block, start, end, buf)
     }
 
-    /// Whether `write_block` may get the caller's memory itself, for whole granules: it is then only touched by
-    /// guarded copies. For a thread in exclusive mode, which holds no lock.
-    fn takes_callers_memory(&self) -> bool;
+    /// Whether [`write_callers`](Self::write_callers) is worth a try.
+    fn takes_callers_memory(&self, is_whole: bool) -> bool;
+
+    /// As [`write_block`](Self::write_block), of whole granules in the caller's memory itself, which is then only touched
+    /// by guarded copies. False: nothing was done, it needs a copy. For a thread in exclusive mode, which holds no lock.
+    fn write_callers(&self, cx: &Context<'_>, block: u64, part: (usize, usize), buf: *mut u8) -> Result<bool>;
 
     /// Makes sure that a commit of a new size finds room: `ENOSPC` comes from here. The gate is closed.
     fn room_for_size(&self, _cx: Context<'_>) -> Result<()> {

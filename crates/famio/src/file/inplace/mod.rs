@@ -93,8 +93,12 @@ impl Engine for InPlace {
         done.unwrap_or_else(|| self.write(cx, block, start, end, buf))
     }
 
-    fn takes_callers_memory(&self) -> bool {
+    fn takes_callers_memory(&self, _is_whole: bool) -> bool {
         true
+    }
+
+    fn write_callers(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize), buf: *mut u8) -> Result<bool> {
+        self.write_block(cx, block, start, end, buf).map(|()| true)
     }
 
     /// Nothing moves: bytes above the size are not read, and growing again writes zeros over them.

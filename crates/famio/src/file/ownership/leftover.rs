@@ -287,7 +287,9 @@ impl Changes {
 struct Homes<'a> {
     file: BorrowedFd<'a>,
     arena: &'a DeadArena,
-    /// `None`: a journal of records or a tiered one; bytes that are not in the file lie in the arena.
+    journal: BorrowedFd<'a>,
+    /// `None`: a journal of records or a tiered one; bytes that are not in the file lie in the arena, or in the tiered
+    /// journal.
     log: Option<Image<'a>>,
 }
 
@@ -308,7 +310,7 @@ impl<'a> Homes<'a> {
                 Some(image)
             }
         };
-        Ok(Self { file, arena, log })
+        Ok(Self { file, arena, journal, log })
     }
 
     /// The first `len` bytes of a block, as its process saw them last. `cell`: the block's, if it has one.
@@ -334,8 +336,16 @@ impl<'a> Homes<'a> {
             None => {
                 let state = records::State::of(cell, committed);
                 if let Some(number) = state.buffer {
-                    let at = records::offset(number);
-                    take(state.held, &|granule, to| self.arena.read(at + (granule * GRANULE) as u64, to))?;
+                    let buffer = records::offset(number);
+                    let read = |granule: usize, to: &mut [u8]| {
+                        let offset = (granule * GRANULE) as u64;
+                        match state.in_journal {
+                            Some(at) if read_at(self.journal, at + offset, to)? == to.len() => Ok(()),
+                            Some(_) => Err(damaged()),
+                            None => self.arena.read(buffer + offset, to),
+                        }
+                    };
+                    take(state.held, &read)?;
                 }
             }
         }

@@ -3,31 +3,43 @@
 use super::early::is_past_cache;
 use super::state::State;
 use super::{Records, buffers, checkpointing};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::base::background_wakeup;
-use crate::file::base::bits::{GRANULE, below, rest_of_granules, runs, touched};
-use crate::file::engine::context::{BlockBuf, Context, Engine, Part};
+use crate::file::base::bits::{GRANULE, below, rest_of_granules, runs};
+use crate::file::engine::context::{Context, Engine, Part};
 use crate::file::engine::home::zero_out;
 use crate::file::engine::room::with_room;
 use crate::index::{BLOCK, Cell};
-use crate::pmem::{copy_past, prefetch};
+use crate::pmem::copy_past;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
-
-/// Words that are compared first, by their offsets in the block: if all differ, the whole block counts as new.
-const SAMPLE: [usize; 8] = [64, 584, 1104, 1624, 2144, 2664, 3184, 4024];
 
 /// Under pressure, this many new buffers wake the background once.
 const WAKES: u64 = 64;
 
 impl Records {
-    pub(super) fn write(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        // A full journal is full of committed records: once their bytes are durable in the file, it has room again.
-        let is_shared = || self.live.limit().is_shared();
-        with_room(is_shared, || self.make_room(cx), || self.write_once(cx, block, start, end, buf))
+    pub(super) fn write(&self, cx: Context<'_>, block: u64, part: (usize, usize), buf: *mut u8) -> Result<()> {
+        self.with_room(cx, || self.write_once::<false>(cx, block, part, buf)).map(|_| ())
     }
 
-    fn write_once(&self, cx: Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
+    /// See [`Engine::write_callers`](crate::file::engine::context::Engine::write_callers), of a whole block.
+    pub(super) fn write_callers_block(&self, cx: Context<'_>, block: u64, buf: *mut u8) -> Result<bool> {
+        self.with_room(cx, || self.write_once::<true>(cx, block, (0, BLOCK), buf))
+    }
+
+    fn with_room<T>(&self, cx: Context<'_>, work: impl FnMut() -> Result<T>) -> Result<T> {
+        // A full journal is full of committed records: once their bytes are durable in the file, it has room again.
+        with_room(|| self.live.limit().is_shared(), || self.make_room(cx), work)
+    }
+
+    /// `CALLERS`: `buf` is the caller's memory. Then false: nothing was done, it needs a copy.
+    fn write_once<const CALLERS: bool>(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        (start, end): (usize, usize),
+        buf: *mut u8,
+    ) -> Result<bool> {
         let buffers = cx.shared().used.load(Ordering::Relaxed) * BLOCK as u64;
         if self.is_tight() && self.granules.load(Ordering::Relaxed) == 0 {
             // What the epoch overwrites keeps the journal in use until its commit: make room before.
@@ -45,37 +57,45 @@ impl Records {
         cx.home.reserve(cx.fds, block * BLOCK as u64, block * BLOCK as u64 + end as u64)?;
         let committed = cx.shared().committed();
         let state = State::of(cell, committed);
-        let bits = self.changed(cx, block, start, end, buf, &state)?;
+        let bits = match CALLERS {
+            true if state.held != 0 && state.held != u64::MAX => return Ok(false), // it has to be compared
+            true => self.all_new(),
+            false => self.changed(cx, block, start, end, buf, &state)?,
+        };
         if bits == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let (is_first, granules) = (state.open == 0, (bits & !state.open).count_ones().into());
         self.reserve(cx, is_first, granules)?;
-        let unreserve = |_: &Error| self.unreserve(is_first.into(), granules);
+        let unreserve = || self.unreserve(is_first.into(), granules);
         let (number, is_taken_now) = match state.buffer {
             Some(number) => (number, false),
-            None => (buffers::take(cx).inspect_err(unreserve)?, true),
+            None => (buffers::take(cx).inspect_err(|_| unreserve())?, true),
         };
-        let filled = buffers::address(cx, number).and_then(|to| {
-            self.fill_edges(cx, block, start, end, to, &state)?;
-            Ok(to)
-        });
-        let to = match filled {
-            Ok(to) => to,
-            Err(e) => {
-                unreserve(&e);
-                if is_taken_now {
-                    buffers::give_back(cx, number);
-                }
-                return Err(e);
+        let undo = || {
+            unreserve();
+            if is_taken_now {
+                buffers::give_back(cx, number);
             }
         };
         let is_new_whole = end - start == BLOCK && bits == u64::MAX;
-        let early = self.place_early(cx, block, is_new_whole);
+        let filled = buffers::address(cx, number).and_then(|to| {
+            match state.in_journal.filter(|_| !is_new_whole) {
+                Some(at) => self.copy_from_journal(cx, number, at)?,
+                None => self.fill_edges(cx, block, start, end, to, &state)?,
+            }
+            Ok(to)
+        });
+        let to = filled.inspect_err(|_| undo())?;
         let _changing = cell.changing();
-        if let Some(place) = early {
-            // SAFETY: both are our buffers of a whole block, and do not overlap; all of it is written.
-            unsafe { self.store_early(cx, place, to, buf) };
+        let early = self.place_early(cx, block, is_new_whole);
+        // SAFETY: a whole block, which is ours or the caller's; it is to be written.
+        let in_journal = early.and_then(|place| unsafe { self.store_early(cx, block, place, buf) });
+        if in_journal.is_some() {
+            // The buffer is for a later write of a part.
+        } else if CALLERS {
+            undo();
+            return Ok(false);
         } else if is_new_whole && cx.exclusive && self.area.is_none() && is_past_cache(cx) {
             // Other threads might see it too late; but they end exclusive mode first, which is a fence.
             // SAFETY: both are our buffers of a whole block, and do not overlap.
@@ -88,6 +108,10 @@ impl Records {
                 Ok(())
             })?;
         }
+        if state.in_journal.is_some() && in_journal.is_none() {
+            self.overwrite_early(cx, block);
+        }
+        State::set_in_journal(cell, in_journal);
         cell.entry.store(number + 1, Ordering::Relaxed);
         let (held, open) = (state.held | bits, state.open | bits);
         let is_new = state.held & !open == 0 || !holds(Rule::NeededSinceTheOldest);
@@ -103,18 +127,7 @@ impl Records {
                 background_wakeup::wake();
             }
         }
-        Ok(())
-    }
-
-    /// Prefetches what [`changed`](Self::changed) compares first.
-    #[inline]
-    pub(super) fn prefetch_sample(&self, cx: &Context<'_>, block: u64) {
-        if let Some(cell) = cx.index().lookup(block)
-            && let Some(number) = cell.entry.load(Ordering::Relaxed).checked_sub(1)
-            && let Ok(buffer) = buffers::address(*cx, number)
-        {
-            SAMPLE.into_iter().for_each(|offset| prefetch(buffer.wrapping_add(offset)));
-        }
+        Ok(true)
     }
 
     /// Reads granules that the write covers in part, and that are not in the buffer yet, from the file.
@@ -135,70 +148,9 @@ impl Records {
         Ok(())
     }
 
-    /// The granules that the write changes. Programs write whole pages of which little is new; unchanged granules
-    /// need no journal. Compares only what is in memory.
-    fn changed(
-        &self,
-        cx: Context<'_>,
-        block: u64,
-        start: usize,
-        end: usize,
-        buf: *mut u8,
-        state: &State,
-    ) -> Result<u64> {
-        let bits = touched(start, end);
-        if self.tier.is_some() && state.held & bits == 0 {
-            return Ok(bits); // comparing would need a read of the file; the next write finds the block in the buffer
-        }
-        // On the heap: the stack, which may be small, already has a block of the caller's bytes.
-        let mut room = (bits & !state.held != 0).then(Box::<BlockBuf>::new_uninit);
-        let live = room.as_mut().map_or(core::ptr::null_mut(), |room| room.as_mut_ptr().cast::<u8>());
-        if !live.is_null() {
-            // SAFETY: within our buffer.
-            unsafe {
-                cx.read_home(block * BLOCK as u64 + start as u64, live.add(start), end - start, self.valid_end(cx))?;
-            }
-        }
-        let held = match state.buffer {
-            Some(number) => buffers::address(cx, number)?,
-            None => live,
-        };
-        let size = cx.shared().size();
-        // If a whole block is new, that is found out without reading all of the old one.
-        if bits & state.held == u64::MAX {
-            let sample = |block: *mut u8| {
-                // SAFETY: our buffer of a whole block; no thread writes to it while the block's lock is held.
-                SAMPLE.map(|offset| unsafe { block.add(offset).cast::<u64>().read_unaligned() })
-            };
-            // All loads are under way at once.
-            let (new, old) = (sample(buf), sample(held));
-            if new.iter().zip(old).fold(true, |differ, (new, old)| differ & (*new != old)) {
-                return Ok(u64::MAX);
-            }
-        }
-        let mut changed = 0;
-        for granule in start / GRANULE..=(end - 1) / GRANULE {
-            let (from, until) = ((granule * GRANULE).max(start), ((granule + 1) * GRANULE).min(end));
-            let source = if state.held >> granule & 1 == 1 { held } else { live };
-            // SAFETY: both are our buffers of a whole block; no thread writes to them while the block's lock is held.
-            let same = unsafe {
-                if until - from == GRANULE {
-                    is_same_granule(buf.wrapping_add(from), source.add(from))
-                } else {
-                    core::slice::from_raw_parts(buf.wrapping_add(from), until - from)
-                        == core::slice::from_raw_parts(source.add(from), until - from)
-                }
-            };
-            // Above the size nothing is unchanged: zeros written there belong to the file from now on.
-            let above = block * BLOCK as u64 + until as u64 > size;
-            changed |= u64::from(!same || above) << granule;
-        }
-        Ok(changed)
-    }
-
     /// The offset up to which a write completes and compares its granules with the file. Unlike [`readable`], not above
     /// the size: a read ends there by itself, but the last granules of a write may reach beyond it.
-    fn valid_end(&self, cx: Context<'_>) -> u64 {
+    pub(super) fn valid_end(&self, cx: Context<'_>) -> u64 {
         readable(&cx).min(cx.shared().size())
     }
 
@@ -214,6 +166,12 @@ impl Records {
             let _locked = cx.lock(cell)?;
             let changing = cell.changing();
             let keep = below(block, size);
+            if let Some(at) = state.in_journal
+                && keep != 0
+            {
+                self.copy_from_journal(cx, number, at)?;
+            }
+            State::set_in_journal(cell, None);
             State::set(cell, state.since, (state.held & keep, state.open & keep), committed);
             self.granules.fetch_sub((state.open & !keep).count_ones().into(), Ordering::Relaxed);
             // It counts again when it is written again.
@@ -237,18 +195,6 @@ impl Records {
     }
 }
 
-/// Compares by vectors: a comparison of slices or arrays of this length is a call of libc's.
-///
-/// # Safety
-/// Both may be read for a granule, which nothing writes to meanwhile.
-#[inline]
-unsafe fn is_same_granule(a: *const u8, b: *const u8) -> bool {
-    const WORDS: usize = GRANULE / size_of::<u64>();
-    // SAFETY: the caller's promise.
-    let (a, b) = unsafe { (a.cast::<[u64; WORDS]>().read_unaligned(), b.cast::<[u64; WORDS]>().read_unaligned()) };
-    a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
-}
-
 /// The offset up to which bytes of the file are valid.
 #[inline]
 pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
@@ -257,17 +203,25 @@ pub(in crate::file) fn readable(cx: &Context<'_>) -> u64 {
 
 /// See [`Engine::copy_block`](crate::file::engine::context::Engine::copy_block).
 ///
+/// `block_in_journal`: the address of the block at a byte of the journal.
+///
 /// # Safety
 /// The destination is the caller's buffer, which may be bad.
 #[inline]
-pub(in crate::file) unsafe fn copy_block(cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
+pub(in crate::file) unsafe fn copy_block(
+    cx: &Context<'_>,
+    cell: &Cell,
+    part: Part,
+    block_in_journal: impl FnOnce(u64) -> Result<*mut u8>,
+) -> Result<()> {
     let state = State::of(cell, cx.shared().committed());
     let readable = readable(cx);
-    let aside = match state.buffer {
-        Some(number) => Some((state.held, buffers::address(*cx, number)?)),
-        None => None,
+    let aside = match (state.buffer, state.in_journal) {
+        (Some(_), Some(at)) => Some((state.held, block_in_journal(at)?)),
+        (Some(number), None) => Some((state.held, buffers::address(*cx, number)?)),
+        (None, _) => None,
     };
-    // SAFETY: the caller's promise; our buffer is a whole block.
+    // SAFETY: the caller's promise; our buffer is a whole block, as is one of the journal.
     unsafe { cx.copy_merged(part, aside, readable) }
 }
 

@@ -74,7 +74,10 @@ impl Records {
     /// The journal is full: writes everything that is committed to the file, to free all of it. Returns whether there
     /// was any. The caller holds no block lock.
     pub(super) fn make_room(&self, cx: Context<'_>) -> Result<bool> {
-        let any = self.checkpoint_what_can_be(cx)?;
+        // The rest of the journal's last segment may be all that it has.
+        let had_early = self.has_early.load(Ordering::Relaxed);
+        self.settle_early(cx)?;
+        let any = self.checkpoint_what_can_be(cx)? || had_early;
         Ok(self.force(cx)? || any)
     }
 

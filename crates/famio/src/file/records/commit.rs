@@ -1,8 +1,8 @@
 //! The commit: one append to the log.
 
+use super::Records;
 use super::relog::RelogPart;
 use super::reserve::add;
-use super::{Records, state};
 use crate::error::Result;
 use crate::file::base::background_wakeup;
 use crate::file::engine::context::{Context, Sealed};
@@ -31,18 +31,27 @@ impl Records {
         let all = merged.as_ref().unwrap_or(&open);
         let index = cx.index();
         let mut found =
-            all.iter().filter_map(|&number| state::open_block(cx, index.lookup(number)?, number, is_again(number)));
-        let (mut few, mut many) = ([NO_BLOCK; FEW], Vec::new());
-        let blocks = if all.len() <= FEW {
-            let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
-            &few[..count]
-        } else {
-            many.extend(found);
-            &many[..]
+            all.iter().filter_map(|&number| self.open_block(cx, index.lookup(number)?, number, is_again(number)));
+        let (one, mut few, mut many);
+        let blocks = match all.len() {
+            1 => {
+                one = found.next();
+                one.as_slice()
+            }
+            ..=FEW => {
+                few = [NO_BLOCK; FEW];
+                let count = few.iter_mut().zip(&mut found).map(|(place, block)| *place = block).count();
+                &few[..count]
+            }
+            _ => {
+                many = Vec::with_capacity(all.len());
+                many.extend(found);
+                &many[..]
+            }
         };
         if blocks.is_empty() && !self.is_cut(cx) && sealed.size == cx.shared().committed_size.load(Ordering::Relaxed) {
             // A write that found no room: nothing to append, and perhaps no room for that either.
-            self.forget_early(cx);
+            self.settle_early(cx)?;
             self.begin_epoch(sealed.size);
             return Ok(());
         }

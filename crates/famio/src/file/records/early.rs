@@ -4,9 +4,7 @@
 use super::Records;
 use super::epochs::EpochLog;
 use crate::file::engine::context::Context;
-use crate::index::BLOCK;
 use crate::journal::tiered::{EarlyPlace, MOST_EARLY};
-use crate::pmem::copy_past;
 use crate::rule::{Rule, holds};
 use core::sync::atomic::Ordering;
 
@@ -24,26 +22,16 @@ pub(super) fn is_past_cache(cx: Context<'_>) -> bool {
 }
 
 impl Records {
-    /// Where a write is stored early: if it is of the whole block and all of that is new, the first of the epoch, by a
-    /// thread in exclusive mode, which is alone inside and fences at its SYNC. What is written over does not count any
-    /// more.
+    /// Where a write is stored early: if it is of the whole block and all of that is new, by a thread in exclusive mode,
+    /// which is alone inside and fences at its SYNC; once in an epoch.
     #[inline]
     pub(super) fn place_early(&self, cx: Context<'_>, block: u64, whole: bool) -> Option<EarlyPlace> {
-        let goes_early = whole && cx.exclusive && self.area.is_some() && self.early_pause.load(Ordering::Relaxed) == 0;
-        let has_early = self.has_early.load(Ordering::Relaxed);
-        if !goes_early && !has_early {
+        if !whole || !cx.exclusive || self.area.is_none() || self.early_pause.load(Ordering::Relaxed) != 0 {
             return None;
         }
         let EpochLog::Memory(log) = &mut *self.log.lock(cx) else { return None };
-        if has_early && log.is_early(block) {
-            if holds(Rule::EarlyIsForgottenByWrites) {
-                log.forget_early();
-                self.has_early.store(false, Ordering::Relaxed);
-            }
+        if self.has_early.load(Ordering::Relaxed) && log.is_early(block) {
             self.early_pause.store(PAUSE, Ordering::Relaxed);
-            return None;
-        }
-        if !goes_early {
             return None;
         }
         let most = if is_past_cache(cx) { MOST_EARLY } else { 1 };
@@ -52,37 +40,43 @@ impl Records {
         Some(place)
     }
 
-    /// Stores a block at its place in the journal, and in its buffer.
+    /// Stores a block at its place in the journal. Returns where its bytes lie there; `None`: the journal has a fault,
+    /// or the source.
     ///
     /// # Safety
-    /// `to` is a buffer, `bytes` a whole block that nothing writes to meanwhile. Nothing was done with the log since the
+    /// `bytes` is a whole block that nothing writes to meanwhile, or the caller's. Nothing was done with the log since the
     /// place was found.
-    pub(super) unsafe fn store_early(&self, cx: Context<'_>, place: EarlyPlace, to: *mut u8, bytes: *const u8) {
-        let Some(area) = &self.area else { return };
-        let past = is_past_cache(cx);
+    pub(super) unsafe fn store_early(
+        &self,
+        cx: Context<'_>,
+        block: u64,
+        place: EarlyPlace,
+        bytes: *const u8,
+    ) -> Option<u64> {
+        let area = self.area.as_ref()?;
         // SAFETY: the caller's promise. In exclusive mode no other thread stores, and only those that are inside make
         // the log forget places. What goes past the cache is seen in order by this thread alone: the end of exclusive
         // mode is a fence.
-        let stored = unsafe {
-            if past {
-                copy_past(to, bytes, BLOCK);
-            } else {
-                to.copy_from_nonoverlapping(bytes, BLOCK); // first: stores behind those past the cache would wait
-            }
-            area.store_early(place, bytes, past)
-        };
-        if stored.is_err() {
-            self.forget_early(cx); // the commit meets the fault itself
-        }
-    }
-
-    /// What is stored early does not count any more.
-    pub(super) fn forget_early(&self, cx: Context<'_>) {
-        if self.has_early.load(Ordering::Relaxed)
+        let stored = unsafe { area.store_early(place, bytes) };
+        if stored.is_err()
             && let EpochLog::Memory(log) = &mut *self.log.lock(cx)
         {
-            log.forget_early();
-            self.has_early.store(false, Ordering::Relaxed);
+            log.give_up_early(block);
+        }
+        stored.is_ok().then(|| place.bytes())
+    }
+
+    /// A block that lay in the journal was written again: if it is stored early, that does not count.
+    #[inline]
+    pub(super) fn overwrite_early(&self, cx: Context<'_>, block: u64) {
+        if self.has_early.load(Ordering::Relaxed)
+            && let EpochLog::Memory(log) = &mut *self.log.lock(cx)
+            && log.is_early(block)
+        {
+            if holds(Rule::EarlyIsOverwritten) {
+                log.overwrite_early(block);
+            }
+            self.early_pause.store(PAUSE, Ordering::Relaxed);
         }
     }
 

@@ -45,6 +45,9 @@ impl Records {
         let unflushed = core::mem::replace(&mut checkpointing.unflushed, true);
         self.apply_committed_cut(cx)?;
         let committed = self.live.file().run(|journal| self.write_unseen(cx, journal.as_fd()))?;
+        if holds(Rule::ForcedMoves) {
+            self.move_all_to_buffers(cx, committed)?; // the file has them, and buffers stay
+        }
         if holds(Rule::ForcedFlushesBeforeTail) {
             self.flush_forced(cx)?;
             self.release(cx, committed);

@@ -12,6 +12,7 @@ impl Records {
         // Work outside of the gate has ended or not begun. Work that begins later finds that the session is another
         // process's.
         let Some(_idle) = self.ended.try_lock() else { return Ok(false) };
+        self.settle_early(cx)?;
         let mut checkpointing = self.checkpointing.lock(cx);
         if !self.log.lock(cx).leave_state(words)? {
             return Ok(false);

@@ -7,6 +7,7 @@ mod attach;
 mod biased;
 mod block;
 mod buffers;
+mod changed;
 mod checkpoint;
 mod checkpointing;
 mod commit;
@@ -15,6 +16,7 @@ mod epochs;
 mod flush;
 mod forced;
 mod hand_over;
+mod in_journal;
 mod memory;
 mod open_blocks;
 mod prepare;
@@ -22,6 +24,8 @@ mod pressure;
 mod relog;
 mod reserve;
 mod state;
+#[cfg(test)]
+mod tiered_file;
 mod to_file;
 mod waiting;
 mod write_back;
@@ -79,6 +83,8 @@ pub(crate) struct Records {
     has_early: AtomicBool,
     /// Epochs that store none early.
     early_pause: AtomicU32,
+    /// Whole blocks in a row that were new all over.
+    new_in_a_row: AtomicU32,
     /// Blocks are to be logged again by the next commits.
     relogs: AtomicBool,
     /// The latter of the last pass after which the journal could be released.
@@ -123,6 +129,7 @@ impl Records {
             area,
             has_early: AtomicBool::new(false),
             early_pause: AtomicU32::new(0),
+            new_in_a_row: AtomicU32::new(0),
             relogs: AtomicBool::new(false),
             released: AtomicU64::new(0),
             in_file: AtomicU64::new(0),
@@ -169,11 +176,11 @@ impl Engine for Records {
 
     unsafe fn copy_block(&self, cx: Context<'_>, cell: &Cell, part: Part) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { copy_block(&cx, cell, part) }
+        unsafe { copy_block(&cx, cell, part, |at| self.block_in_journal(at)) }
     }
 
     fn write_block(&self, cx: &Context<'_>, block: u64, start: usize, end: usize, buf: *mut u8) -> Result<()> {
-        self.write(*cx, block, start, end, buf)
+        self.write(*cx, block, (start, end), buf)
     }
 
     fn prefetch_for(&self, cx: &Context<'_>, block: u64, (start, end): (usize, usize)) {
@@ -200,8 +207,12 @@ impl Engine for Records {
         Records::make_room(self, cx)
     }
 
-    fn takes_callers_memory(&self) -> bool {
-        false // it compares the given bytes
+    fn takes_callers_memory(&self, is_whole: bool) -> bool {
+        is_whole && self.stores_uncompared()
+    }
+
+    fn write_callers(&self, cx: &Context<'_>, block: u64, _whole: (usize, usize), buf: *mut u8) -> Result<bool> {
+        self.write_callers_block(*cx, block, buf)
     }
 
     fn room_for_size(&self, cx: Context<'_>) -> Result<()> {
@@ -211,7 +222,7 @@ impl Engine for Records {
     fn cut(&self, cx: Context<'_>, size: u64) -> Result<()> {
         self.cut.fetch_min(size, Ordering::Relaxed);
         cx.shared().file_end.fetch_min(size, Ordering::Release);
-        self.forget_early(cx); // the rest of the granule at the cut becomes zeros
+        self.settle_early(cx)?; // what is cut off is not committed
         self.drop_above(cx, size)
     }
 
@@ -253,6 +264,7 @@ impl Engine for Records {
     }
 
     fn make_journal_anew(&self, cx: Context<'_>) -> Result<()> {
+        self.settle_early(cx)?;
         let mut log = self.log.lock(cx);
         cx.fds.with(true, |fd| log.move_by(|| self.live.make_anew(fd)))
     }
@@ -269,6 +281,9 @@ impl Engine for Records {
     }
 
     fn checkpoint_some(&self, cx: Context<'_>) -> Result<bool> {
+        if self.live.limit().must_return() > 0 {
+            self.settle_early(cx)?; // the segment that has it could not be given back
+        }
         self.checkpoint_round(cx)
     }
 
@@ -374,9 +389,6 @@ impl Engine for Records {
             return Ok(());
         }
         let mut log = self.log.lock(cx);
-        if cx.shared().gate.is_nobodys() {
-            log.forget_early(); // no thread is storing any, nor will before the next commit
-        }
         let length = log.len().saturating_sub(must_return);
         log.give_back(length, self.needed())?;
         if let Some(tier) = &self.tier {

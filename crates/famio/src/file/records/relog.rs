@@ -86,6 +86,10 @@ impl Records {
     /// The commit of `epoch` has logged these blocks, too. The gate is closed.
     pub(super) fn logged_again(&self, cx: Context<'_>, part: &RelogPart, epoch: u64) {
         for cell in part.blocks.iter().filter_map(|&block| cx.index().lookup(block)) {
+            // Its old record goes. An error: the journal has a fault, and keeps it.
+            if holds(Rule::LoggedAgainMoves) && self.move_to_buffer(cx, cell).is_err() {
+                return;
+            }
             State::set_since(cell, epoch);
         }
         if let Some(target) = part.target {
@@ -96,50 +100,12 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tiered_file::{check, commit_block, with_tiered};
     use crate::file::session::Session;
-    use crate::file::{Access, AtomicFile, UserBuf};
     use crate::index::BLOCK;
     use crate::journal::live::Live;
     use crate::pmem::TestHooks;
-    use crate::settings::Durability;
-    use crate::{Settings, TierChoice};
-    use core::sync::atomic::Ordering;
-    use famio_test_support::place::{self, Place};
     use famio_test_support::random::Random;
-    use std::fs::File;
-    use std::os::fd::{AsFd, AsRawFd};
-
-    /// Runs `test` with a tiered file of zeros that has this many blocks. Afterwards the file has what was written.
-    fn with_tiered(name: &str, blocks: usize, hooks: TestHooks, test: impl FnOnce(&AtomicFile, &mut [u8])) {
-        let (folder, pool) = (place::disk().unwrap(), Place::new(place::memory(), name).unwrap());
-        let folder = Place::new(&folder, name).unwrap();
-        let path = folder.path().join("file");
-        let mut model = vec![0; blocks * BLOCK];
-        std::fs::write(&path, &model).unwrap();
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap();
-        let pool = Some(pool.path().to_owned());
-        let settings =
-            Settings { pool, durability: Durability::Process, tier: TierChoice::Auto, ..Settings::default() };
-        TestHooks { still: true, busy: true, ..hooks }.enter();
-        let atomic = AtomicFile::open(file.as_fd(), Access::Write, &name, &settings).unwrap();
-        test(&atomic, &mut model);
-        atomic.remove_descriptor(file.as_raw_fd()).unwrap();
-        TestHooks::default().enter();
-        assert!(std::fs::read(&path).unwrap() == model);
-    }
-
-    /// Writes and commits a block. Returns the bytes that this added to the journal.
-    fn commit_block(atomic: &AtomicFile, model: &mut [u8], block: usize, value: u8) -> u64 {
-        let at = block * BLOCK;
-        model[at..at + BLOCK].fill(value);
-        // SAFETY: the test's memory.
-        unsafe { atomic.write(at as u64, &[UserBuf::of(&mut model[at..at + BLOCK])]) }.unwrap();
-        let journal = |session: &Session| session.context(&atomic.fds).shared().totals.journal.load(Ordering::Relaxed);
-        let before = atomic.with_session(journal).unwrap();
-        atomic.sync().unwrap();
-        atomic.with_session(journal).unwrap() - before
-    }
 
     fn length(journal: &Live) -> u64 {
         std::fs::metadata(journal.path()).unwrap().len()
@@ -161,6 +127,9 @@ mod tests {
                 relogged += u64::from(written > 2 * BLOCK as u64);
                 if number % 64 == 0 {
                     atomic.with_session(|session| session.checkpoint_some(&atomic.fds)).unwrap().unwrap();
+                }
+                if number % 1000 == 999 {
+                    check(atomic, model);
                 }
             }
             let length = atomic.with_session(|session| length(session.engine.journal())).unwrap();

@@ -68,7 +68,7 @@ impl Records {
         let end = size.min(cx.shared().physical.load(Ordering::Acquire));
         let joins = |held: &Held<'_>| held.is_all_committed() && (held.block + 1) * BLOCK as u64 <= end;
         if !joins(&first) {
-            self.copy_to_file(cx, first.block, first.buffer, first.moving, size)?;
+            self.copy_to_file(cx, &first, size)?;
             self.is_in_file(cx, [first]);
             return Ok(1);
         }
@@ -94,17 +94,18 @@ impl Records {
         let mut pieces: [&[u8]; MAX_BLOCKS] = [&[]; MAX_BLOCKS];
         let mut offset = 0;
         for (number, (piece, held)) in pieces.iter_mut().zip(run).enumerate() {
-            let buffer = buffers::address(cx, held.buffer)?;
+            let buffer = self.bytes(cx, held.buffer, &held.state)?;
             let first = if number == 0 { held.moving.trailing_zeros() as usize } else { 0 };
             let until = if number + 1 == run.len() { 64 - held.moving.leading_zeros() as usize } else { 64 };
             let start = held.block * BLOCK as u64;
             runs(touched(first * GRANULE, until * GRANULE) & !held.moving, |gap, count| {
                 let at = gap * GRANULE;
-                // SAFETY: within our buffer. The block's lock keeps writers away, and no reader takes these granules
-                // from the buffer.
+                // SAFETY: within our buffer: a block in the journal has no gap. The block's lock keeps writers away, and
+                // no reader takes these granules from the buffer.
                 unsafe { cx.read_home(start + at as u64, buffer.wrapping_add(at), count * GRANULE, end) }
             })?;
-            // SAFETY: our buffer; the block's lock keeps writers away until the run is written.
+            // SAFETY: our buffer, or a block of the journal; the block's lock keeps writers away until the run is
+            // written, by a system call.
             *piece =
                 unsafe { core::slice::from_raw_parts(buffer.wrapping_add(first * GRANULE), (until - first) * GRANULE) };
             if number == 0 {
@@ -140,6 +141,7 @@ impl Records {
             State::set(cell, self.next_epoch(), (state.held & !moving, state.open), shared.committed());
             if state.open == 0 {
                 cell.entry.store(0, Ordering::Relaxed);
+                State::set_in_journal(cell, None);
                 unused[count] = buffer;
                 count += 1;
             }
@@ -153,15 +155,15 @@ impl Records {
     }
 
     /// Writes granules to the file, as far as they lie below its committed size.
-    fn copy_to_file(&self, cx: Context<'_>, block: u64, buffer: u32, granules: u64, size: u64) -> Result<()> {
-        let from = buffers::address(cx, buffer)?;
-        runs(granules, |first, count| {
-            let offset = block * BLOCK as u64 + (first * GRANULE) as u64;
+    fn copy_to_file(&self, cx: Context<'_>, held: &Held<'_>, size: u64) -> Result<()> {
+        let from = self.bytes(cx, held.buffer, &held.state)?;
+        runs(held.moving, |first, count| {
+            let offset = held.block * BLOCK as u64 + (first * GRANULE) as u64;
             let len = (count * GRANULE).min(size.saturating_sub(offset) as usize);
             if len == 0 {
                 return Ok(());
             }
-            // SAFETY: within our buffer; the block's lock keeps writers away.
+            // SAFETY: as in `write_run`.
             let bytes = unsafe { core::slice::from_raw_parts(from.add(first * GRANULE), len) };
             self.write_to_file(cx, offset, &[bytes])
         })

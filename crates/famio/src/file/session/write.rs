@@ -299,16 +299,20 @@ impl Session {
             if cx.exclusive
                 && start.is_multiple_of(GRANULE)
                 && want.is_multiple_of(GRANULE)
-                && self.engine.takes_callers_memory()
+                && self.engine.takes_callers_memory(want == BLOCK)
                 && let Some(direct) = source.in_one(want)
                 && source.is_readable(want)
             {
-                if let Err(e) = self.engine.write_block(cx, block, start, start + want, direct.wrapping_sub(start)) {
-                    return (done, Err(e));
+                let part = (start, start + want);
+                match self.engine.write_callers(cx, block, part, direct.wrapping_sub(start)) {
+                    Ok(true) => {
+                        source.skip(want);
+                        done += want;
+                        continue;
+                    }
+                    Ok(false) => {}
+                    Err(e) => return (done, Err(e)),
                 }
-                source.skip(want);
-                done += want;
-                continue;
             }
             // While the bytes are copied, the cache gets what this block, or the next one, is going to need.
             if done == 0 {

@@ -35,8 +35,9 @@ pub(in crate::file) struct OwnerSession {
     pub(in crate::file) home: Home,
     /// Reads of the file.
     reads: AtomicU32,
-    /// The journal, if it is an in-place one.
-    journal: Option<Journal>,
+    journal: Journal,
+    /// It is one in place.
+    is_in_place: bool,
     /// The journal is longer than its mapping.
     pub(in crate::file) is_outgrown: AtomicBool,
 }
@@ -59,9 +60,10 @@ impl OwnerSession {
             // It was made just now; or all of it lies on a disk, since there was no room in memory.
             return if rustix::fs::fstat(&memory)?.st_size == 0 { Err(Error::new(libc::ENOENT)) } else { Ok(None) };
         };
-        let (generation, journal) = {
+        let (generation, in_place, journal) = {
             let shared = arena.shared();
-            (shared.open.load(Ordering::Acquire), shared.journal.load(Ordering::Acquire))
+            let in_place = shared.journal.load(Ordering::Acquire);
+            (shared.open.load(Ordering::Acquire), in_place, shared.journal_file.load(Ordering::Acquire))
         };
         if generation == 0 {
             return Ok(None);
@@ -69,11 +71,13 @@ impl OwnerSession {
         if generation == CLOSED {
             return Err(Error::new(libc::EBUSY));
         }
-        let journal = (journal != 0).then(|| Journal::new(journal, membership.control().as_ref(), settings));
+        let is_in_place = in_place != 0;
+        let inode = if is_in_place { in_place } else { journal };
+        let journal = Journal::new(inode, membership.control().as_ref(), settings);
         let home = Home::to_read(medium(Domain::PageCache, false));
         membership.set_read_along(true);
         let (reads, is_outgrown) = (AtomicU32::new(0), AtomicBool::new(false));
-        let joined = Self { arena, number, generation, home, reads, journal, is_outgrown };
+        let joined = Self { arena, number, generation, home, reads, journal, is_in_place, is_outgrown };
         Ok(joined.is_current(membership).then_some(joined))
     }
 
@@ -86,8 +90,10 @@ impl OwnerSession {
     pub(in crate::file) fn is_current(&self, membership: &Membership) -> bool {
         fence(Ordering::Acquire);
         let shared = self.shared();
+        let (journal, in_place) = (self.journal.inode(), if self.is_in_place { self.journal.inode() } else { 0 });
         shared.open.load(Ordering::Acquire) == self.generation
-            && shared.journal.load(Ordering::Acquire) == self.journal.as_ref().map_or(0, Journal::inode)
+            && shared.journal.load(Ordering::Acquire) == in_place
+            && shared.journal_file.load(Ordering::Acquire) == journal
             && membership.arena() == self.number
             && !self.arena.is_outgrown()
             && !self.is_outgrown.load(Ordering::Relaxed)
@@ -234,23 +240,22 @@ impl OwnerSession {
     /// # Safety
     /// As [`read`](Self::read).
     pub(in crate::file) unsafe fn copy_block(&self, cx: &Context<'_>, cell: &Cell, part: Part) -> Result<()> {
-        let Some(journal) = &self.journal else {
+        let outgrown = || {
+            self.is_outgrown.store(true, Ordering::Relaxed);
+            Error::new(libc::EIO)
+        };
+        if !self.is_in_place {
+            let block_in_journal = |at| self.journal.view(cx.fds)?.block_at(at).ok_or_else(outgrown);
             // SAFETY: the caller's promise.
-            return unsafe { records::copy_block(cx, cell, part) };
-        };
-        let log_block = |entry| {
-            let view = journal.view(cx.fds)?;
-            view.block(entry).ok_or_else(|| {
-                self.is_outgrown.store(true, Ordering::Relaxed);
-                Error::new(libc::EIO)
-            })
-        };
+            return unsafe { records::copy_block(cx, cell, part, block_in_journal) };
+        }
+        let log_block = |entry| self.journal.view(cx.fds)?.block(entry).ok_or_else(outgrown);
         // SAFETY: the caller's promise.
         unsafe { inplace::copy_block(cx, cell, part, log_block) }
     }
 
     pub(in crate::file) fn readable(&self, cx: &Context<'_>) -> u64 {
-        if self.journal.is_some() { inplace::readable(cx) } else { records::readable(cx) }
+        if self.is_in_place { inplace::readable(cx) } else { records::readable(cx) }
     }
 
     /// `len` bytes up to `end` are about to be read: makes sure that the file is mapped up to there, as far as it goes.

@@ -1,5 +1,5 @@
-//! The in-place journal of another process's session, for reading along: many a process that opens a file for a few
-//! reads needs no block of it, and does without opening it.
+//! The journal of another process's session, for reading along, if blocks may lie there: many a process that opens a file
+//! for a few reads needs none of them, and does without opening it.
 
 use crate::error::{Error, Result};
 use crate::file::Descriptors;
@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock, Weak};
 pub(super) const NO_JOURNAL: i32 = libc::EBUSY;
 pub(super) const OTHER_JOURNAL: i32 = libc::EAGAIN;
 
-/// An in-place journal of another process, which is mapped when a block of it is first needed.
+/// A journal of another process, which is mapped when a block of it is first needed.
 pub(super) struct Journal {
     inode: u64,
     view: OnceLock<View>,

@@ -1,4 +1,4 @@
-//! Read access to the log blocks of another process's journal in place.
+//! Read access to the blocks in another process's journal.
 
 use super::{Geometry, SEGMENTS_MAX};
 use crate::error::Result;
@@ -37,5 +37,11 @@ impl View {
         let (segment, at) = Geometry::place(number);
         let geometry = (segment < SEGMENTS_MAX).then(|| Geometry::of(segment))?;
         self.map.ptr(geometry.block(at), BLOCK)
+    }
+
+    /// The same of the block at byte `at` of a tiered journal.
+    #[inline]
+    pub fn block_at(&self, at: u64) -> Option<*mut u8> {
+        self.map.ptr(at, BLOCK)
     }
 }

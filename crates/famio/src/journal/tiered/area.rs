@@ -3,6 +3,7 @@
 use super::record::{generation_of, put_segment};
 use super::{LINE, TAIL};
 use crate::error::{Error, Result};
+use crate::index::BLOCK;
 use crate::journal::inplace::mapped::{Mapped, make_room};
 use crate::journal::inplace::{Extent, SEGMENTS_START};
 use crate::journal::records::{Geometry, Place};
@@ -27,6 +28,8 @@ pub(crate) struct Area {
     limit: u64,
     /// The number of segments. Changed while [`Mapped`] is locked for growing.
     count: AtomicUsize,
+    /// Where the last of them ends.
+    end: AtomicU64,
     /// Up to here the background has touched the pages.
     touched: AtomicU64,
 }
@@ -39,7 +42,8 @@ impl Area {
         let least = geometry.places_from(SEGMENTS_START).nth(2).map_or(u64::MAX, |place| place.offset);
         let limit = mapped.limit().max(least);
         mapped.shared_limit().set_floor(geometry.places_from(SEGMENTS_START).nth(1).map_or(0, |place| place.offset));
-        Self { mapped, geometry, limit, count: AtomicUsize::new(0), touched: AtomicU64::new(0) }
+        let (end, touched) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { mapped, geometry, limit, count: AtomicUsize::new(0), end, touched }
     }
 
     pub fn mapped(&self) -> &Mapped {
@@ -66,6 +70,19 @@ impl Area {
         self.places().nth(count).map_or(u64::MAX, |place| place.offset)
     }
 
+    fn set_count(&self, count: usize) {
+        self.count.store(count, Ordering::Release);
+        self.end.store(self.end(count), Ordering::Release);
+    }
+
+    /// The address of a block at byte `at` of the journal, for guarded copies: its segment may be gone. `None`: there is
+    /// no such segment.
+    #[inline]
+    pub fn block(&self, at: u64) -> Option<*mut u8> {
+        let is_within = at <= self.end.load(Ordering::Acquire).saturating_sub(BLOCK as u64);
+        is_within.then(|| self.mapped.base().wrapping_add(at as usize))
+    }
+
     /// The line of the tail.
     pub fn tail(&self) -> Extent<'_> {
         Extent::of_tail(self.mapped.line(TAIL), self.mapped.medium(), self.mapped.key())
@@ -80,6 +97,12 @@ impl Area {
         // SAFETY: the caller's closure may be left at any point. The guard was installed when the file was opened.
         unsafe { guard::run(work) }
             .map_err(|_| Error::with(libc::EIO, "the journal was truncated by an outsider, or its medium is bad"))
+    }
+
+    /// Runs `work`, which reads the journal, as [`store`](Self::store).
+    #[inline]
+    pub fn guarded<R: Copy>(&self, work: impl FnOnce() -> R) -> Result<R> {
+        self.store(work)
     }
 
     /// Whether one more segment is within the limit.
@@ -126,7 +149,7 @@ impl Area {
                 self.mapped.shared_limit().set(place.offset);
                 return Err(e.context("the journal cannot grow"));
             }
-            self.count.store(have + 1, Ordering::Release);
+            self.set_count(have + 1);
         }
         Ok(())
     }
@@ -164,7 +187,7 @@ impl Area {
             return Err(Error::with(libc::EIO, "the shared index is damaged: the journal has not so many segments"));
         }
         self.mapped.map_up_to(&mut maps, end)?;
-        self.count.store(count, Ordering::Release);
+        self.set_count(count);
         self.mapped.shared_limit().set(end);
         Ok(())
     }
@@ -189,7 +212,7 @@ impl Area {
                     self.mapped.extent().store(count as u64);
                     medium.fence();
                 })?;
-                self.count.store(count, Ordering::Release);
+                self.set_count(count);
                 Ok(())
             },
             || self.mapped.file().run(|file| medium.ftruncate(file.as_fd(), self.end(count))),

@@ -69,20 +69,24 @@ impl TieredLog {
     /// Stores the records of an epoch, one after the other, without a fence. Returns the number of the last.
     fn records(&mut self, batch: &Batch<'_>) -> Result<u64> {
         let mut next = Head { is_first: true, epoch: batch.epoch, size: batch.size, cut: batch.cut, ..Head::default() };
-        let early = self.early.take(batch.blocks);
-        for &(place, at) in early.all() {
-            self.record(&mut next, at, &batch.blocks[place..=place], Data::IsThere)?;
-        }
         let data = if self.is_past_cache(batch.blocks.len()) { Data::PastCache } else { Data::ThroughCache };
-        match early.all().len() {
-            0 => self.records_of(&mut next, batch.blocks, data),
-            all if all == batch.blocks.len() => Ok(self.record),
-            _ => {
-                let rest = batch.blocks.iter().enumerate().filter(|&(place, _)| !early.has(place));
-                let rest: Vec<Block<'_>> = rest.map(|(_, block)| *block).collect();
-                self.records_of(&mut next, &rest, data)
-            }
+        let count = self.early.all().len();
+        for i in 0..count {
+            let early = self.early.all()[i];
+            let place = early.place(batch.blocks)?;
+            let data = if early.is_overwritten { data } else { Data::IsThere };
+            self.record(&mut next, early.at, &batch.blocks[place..=place], data)?;
         }
+        let last = match count {
+            0 => self.records_of(&mut next, batch.blocks, data)?,
+            all if all == batch.blocks.len() => self.record,
+            _ => {
+                let rest: Vec<_> = batch.blocks.iter().filter(|block| !self.early.has(block.number)).copied().collect();
+                self.records_of(&mut next, &rest, data)?
+            }
+        };
+        self.early.end();
+        Ok(last)
     }
 
     /// The records of blocks that have yet to be stored.

@@ -4,6 +4,7 @@
 //! the last record, where nothing is read.
 
 use super::super::LINE;
+use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::journal::records::Block;
 
@@ -21,10 +22,12 @@ pub(super) const fn more_lines(blocks: u64) -> u64 {
 
 /// A block stored early.
 #[derive(Clone, Copy, Default)]
-struct EarlyBlock {
-    block: u64,
+pub(super) struct EarlyBlock {
+    pub block: u64,
     /// Where its record begins.
-    at: u64,
+    pub at: u64,
+    /// Something else was written to it since: the commit has to store its bytes.
+    pub is_overwritten: bool,
 }
 
 /// The blocks stored early, in the order of their records, which follow each other from the log's next byte on.
@@ -36,25 +39,8 @@ pub(super) struct EarlyBlocks {
     over: bool,
 }
 
-/// Those of a commit: the place of each in the commit's blocks, and where its record begins.
-#[derive(Default)]
-pub(super) struct EarlyRecords {
-    records: [(usize, u64); MOST],
-    count: usize,
-}
-
-impl EarlyRecords {
-    pub fn all(&self) -> &[(usize, u64)] {
-        &self.records[..self.count]
-    }
-
-    pub fn has(&self, place: usize) -> bool {
-        self.all().iter().any(|&(early, _)| early == place)
-    }
-}
-
 impl EarlyBlocks {
-    /// They do not count any more: the commit stores them with all others.
+    /// They do not count any more, and no block's bytes lie there: the commit stores all blocks.
     pub fn forget(&mut self) {
         (self.count, self.over) = (0, true);
     }
@@ -63,16 +49,21 @@ impl EarlyBlocks {
         self.count == 0
     }
 
-    fn all(&self) -> &[EarlyBlock] {
+    pub fn all(&self) -> &[EarlyBlock] {
         &self.blocks[..self.count]
+    }
+
+    /// Their numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.all().iter().map(|early| early.block)
     }
 
     /// A place for one more block, of at most `most`: behind the others or, of the first, at `next`; before `end`.
     pub fn add(&mut self, block: u64, most: usize, next: u64, end: u64) -> Option<EarlyPlace> {
         let at = self.all().last().map_or(next, |last| last.at + LEN);
-        let is_room = !self.over && self.count < most.min(MOST) && at + LEN <= end;
+        let is_room = !self.over && self.count < most.min(MOST) && at + LEN <= end && !self.has(block);
         is_room.then(|| {
-            self.blocks[self.count] = EarlyBlock { block, at };
+            self.blocks[self.count] = EarlyBlock { block, at, is_overwritten: false };
             self.count += 1;
             EarlyPlace { at }
         })
@@ -82,21 +73,38 @@ impl EarlyBlocks {
         self.all().iter().any(|early| early.block == block)
     }
 
-    /// The records of the commit of `blocks`, which are in order: none, if these have not all of them, and whole.
-    pub fn take(&mut self, blocks: &[Block<'_>]) -> EarlyRecords {
-        let mut found = EarlyRecords::default();
-        for early in self.all() {
-            match blocks.binary_search_by_key(&early.block, |block| block.number) {
-                Ok(place) if blocks[place].mask == u64::MAX => found.records[found.count] = (place, early.at),
-                _ => {
-                    found.count = 0;
-                    break;
-                }
-            }
-            found.count += 1;
+    /// What is stored early of this block does not count, but its record stays: the commit stores its bytes there.
+    pub fn overwrite(&mut self, block: u64) {
+        let count = self.count;
+        if let Some(early) = self.blocks[..count].iter_mut().find(|early| early.block == block) {
+            early.is_overwritten = true;
         }
+    }
+
+    /// The commit is without this one, the last.
+    pub fn give_up(&mut self, block: u64) {
+        if self.all().last().is_some_and(|last| last.block == block) {
+            self.count -= 1;
+        }
+    }
+
+    /// Their records are part of a commit.
+    pub fn end(&mut self) {
         (self.count, self.over) = (0, false);
-        found
+    }
+}
+
+impl EarlyBlock {
+    /// Its place among the `blocks` of the commit, which are in order.
+    ///
+    /// # Errors
+    /// `EIO`: they lack it, or have not all of its bytes.
+    pub fn place(&self, blocks: &[Block<'_>]) -> Result<usize> {
+        let place = blocks.binary_search_by_key(&self.block, |block| block.number);
+        place
+            .ok()
+            .filter(|&place| blocks[place].mask == u64::MAX)
+            .ok_or_else(|| Error::with(libc::EIO, format!("block {} is not committed as it was stored", self.block)))
     }
 }
 
@@ -105,4 +113,11 @@ impl EarlyBlocks {
 pub(crate) struct EarlyPlace {
     /// Of its record.
     pub(super) at: u64,
+}
+
+impl EarlyPlace {
+    /// Where its bytes lie in the journal.
+    pub fn bytes(self) -> u64 {
+        self.at + BEFORE
+    }
 }

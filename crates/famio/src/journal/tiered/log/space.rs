@@ -79,7 +79,8 @@ impl TieredLog {
     /// With everything in the file, the current segment is like any other: it can be entered anew. Whether there was
     /// one. Earlier, only its rest would be lost: [`is_free`](Self::is_free) looks at the tail by itself.
     fn rewind(&mut self) -> bool {
-        if self.tail < self.committed {
+        // What the open epoch has stored early lies in the current segment, perhaps nowhere else.
+        if self.tail < self.committed || !self.early.is_empty() {
             return false;
         }
         let was_in_use = self.current.is_some();
@@ -166,7 +167,7 @@ impl TieredLog {
         if let Some((index, at)) = self.current {
             let rest = (self.segments[index].place.end() - at).saturating_sub(SLACK);
             let is_beyond = self.segments[index].place.end() > length && self.free().is_some_and(|free| free < index);
-            // A thread may be storing a block early.
+            // As in `rewind`.
             if is_beyond && self.early.is_empty() && self.room() - rest >= reserved {
                 self.leave_segment();
             }

@@ -74,8 +74,8 @@ fn blocks_stored_early_are_those_of_the_commit() {
         hooks.write(100, &[3; 100]); // the block between the two early ones, in their order
         hooks.write(4096, &[4; 4096]);
     });
-    // Of what the epoch writes over, the commit has the last, and nothing else of the epoch is stored early.
-    step(&mut test_hooks, 1, &|hooks| {
+    // Of what the epoch writes over, the commit has the last.
+    step(&mut test_hooks, 2, &|hooks| {
         hooks.write(4096, &[5; 4096]);
         hooks.write(4100, &[6; 10]);
         hooks.write(8192, &[7; 4096]);
@@ -87,6 +87,23 @@ fn blocks_stored_early_are_those_of_the_commit() {
     });
     // The segment has no room for all.
     step(&mut test_hooks, 2, &|hooks| (0..12).for_each(|block| hooks.write(block * 4096, &[block as u8; 4096])));
+}
+
+#[test]
+fn a_place_that_was_given_up_is_the_next_ones() {
+    let mut test_hooks = TestHooks::new(LIMIT, &KERNEL);
+    test_hooks.write(0, &[1; 12_288]);
+    test_hooks.commit().unwrap();
+    test_hooks.write(4096, &[5; 4096]);
+    let first = test_hooks.log.place_early(2, 9).unwrap().bytes();
+    test_hooks.log.give_up_early(2);
+    let second = test_hooks.log.place_early(2, 9).unwrap().bytes();
+    assert_eq!(first, second);
+    test_hooks.log.give_up_early(1); // not the last
+    test_hooks.log.give_up_early(2);
+    test_hooks.write(100, &[6; 9000]);
+    test_hooks.commit().unwrap();
+    test_hooks.recovers();
 }
 
 #[test]

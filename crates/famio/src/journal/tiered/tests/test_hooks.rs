@@ -71,12 +71,12 @@ impl TestHooks {
     /// As a thread in exclusive mode that has written to a block, or to the whole of it.
     fn store_early(&mut self, block: usize, whole: bool) {
         if self.log.is_early(block as u64) {
-            self.log.forget_early();
+            self.log.overwrite_early(block as u64);
         } else if whole && let Some(place) = self.log.place_early(block as u64, MOST_EARLY) {
             let bytes = &self.now[block * BLOCK..(block + 1) * BLOCK];
             self.early += 1;
             // SAFETY: a whole block, and the place is the open epoch's.
-            unsafe { self.log.area().store_early(place, bytes.as_ptr(), block.is_multiple_of(2)) }.unwrap();
+            unsafe { self.log.area().store_early(place, bytes.as_ptr()) }.unwrap();
         }
     }
 
